@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+# The project's verbs: `make help` lists them, and the scripts in tools/ do the work.
+
+STARTED := $(shell date +%s)
+PYTHON  := .venv/bin/python
+ISOBIT  := build/release/isobit
+
+# What `make accuracy` and `make bench` measure.
+ACCURACY_CASES          := layernorm --grid full
+BENCH_LAYERNORM_CASES   := layernorm --pass fwd,bwd
+BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment
+
+CXX_FILES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu' '*.cuh')
+
+# Read by cmake when it first configures a folder.
+ifneq ($(shell command -v ccache 2>/dev/null),)
+export CMAKE_CXX_COMPILER_LAUNCHER := ccache
+endif
+
+.PHONY: help build demo test test-full bench accuracy gpu gpu-dry format check clean venv
+
+help:       ## this list
+	@sed -n 's/^\([a-z -]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+build: venv ## build/release/isobit, and .venv with the peers that can be had
+	@cmake --preset release
+	@cmake --build --preset release
+
+demo: build ## builds, then shows everything in a few minutes and writes an HTML report
+	@tools/demo
+
+test: build ## the tests and checks of every day
+	@$(PYTHON) tools/suite.py test --started $(STARTED)
+
+test-full: build ## sanitizers, coverage, the long tests, formatting
+	@$(PYTHON) tools/suite.py test-full --started $(STARTED)
+
+bench: build ## times every operator beside its peers into bench/results/
+	@$(PYTHON) tools/bench.py $(BENCH_LAYERNORM_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_ELEMENTWISE_CASES)
+
+accuracy: build ## the full accuracy grid into build/accuracy/
+	@$(ISOBIT) verify $(ACCURACY_CASES) --out build/accuracy
+	@$(PYTHON) -m isobit.report build/accuracy
+
+gpu gpu-dry: ## PHASE=...: not yet, there are no CUDA kernels
+	@echo "make $@: there are no CUDA kernels yet; this verb arrives with the CUDA operators" >&2
+	@exit 1
+
+format: venv ## rewrites C++ and Python in the project's one style
+	@.venv/bin/clang-format -i $(CXX_FILES)
+	@.venv/bin/ruff format --quiet
+	@.venv/bin/ruff check --quiet --fix
+
+check: venv ## formatting, include rules, dead paths; changes nothing
+	@.venv/bin/clang-format --dry-run -Werror $(CXX_FILES)
+	@.venv/bin/ruff format --quiet --check
+	@.venv/bin/ruff check --quiet
+	@$(PYTHON) tools/check_layers.py
+	@$(PYTHON) tools/check_paths.py
+
+clean:      ## removes build/; .venv stays
+	@rm -rf build
+
+venv:
+	@tools/bootstrap build test
+	@tools/venv

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes a peer of one C++ function from a case to a call, and keeps exceptions inside it.
+#pragma once
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "bench/peers/peer.h"
+
+namespace isobit::peers {
+
+using Call = std::function<void()>;
+
+// Thrown by a peer's prepare function; the lab shows the text.
+struct Declined : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline void* array(const IsobitPeerCase& c, std::string_view name) {
+  for (int i = 0; i < c.array_count; ++i)
+    if (c.arrays[i].name == name && c.arrays[i].data != nullptr) return c.arrays[i].data;
+  throw Declined("the case has no " + std::string(name));
+}
+
+// The first line only: some libraries append a stack trace.
+inline const char* reason_of(const std::exception& error) {
+  thread_local std::string reason;
+  reason = error.what();
+  reason.resize(std::min(reason.size(), reason.find('\n')));
+  return reason.c_str();
+}
+
+template <Call (*kPrepare)(const IsobitPeerCase&)>
+IsobitPeer adapt(const char* name, const char* version) {
+  IsobitPeer peer{ISOBIT_PEER_ABI, name, version, nullptr, nullptr, nullptr};
+  peer.prepare = [](const IsobitPeerCase* c, const char** reason) -> void* {
+    try {
+      return new Call(kPrepare(*c));
+    } catch (const std::exception& error) {
+      *reason = reason_of(error);
+      return nullptr;
+    }
+  };
+  peer.run = [](void* handle) -> const char* {
+    try {
+      (*static_cast<Call*>(handle))();
+      return nullptr;
+    } catch (const std::exception& error) { return reason_of(error); }
+  };
+  peer.release = [](void* handle) { delete static_cast<Call*>(handle); };
+  return peer;
+}
+
+}  // namespace isobit::peers

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C interface: turns C structs into views, and exceptions into status codes.
+#include <algorithm>
+#include <exception>
+#include <initializer_list>
+#include <iterator>
+#include <new>
+#include <string_view>
+
+#include "isobit/capi/isobit.h"
+#include "isobit/core/error.h"
+#include "isobit/core/order.h"
+#include "isobit/ops/elementwise/elementwise.h"
+#include "isobit/ops/layernorm/layernorm.h"
+#include "isobit/simd/parallel_for.h"
+
+namespace isobit {
+namespace {
+
+static_assert(ISOBIT_MAX_RANK == kMaxRank);
+static_assert(sizeof(isobit_tensor) == 24 + 2 * 8 * kMaxRank, "part of the ABI");
+
+constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f64, DType::i32};
+static_assert(ISOBIT_F32 == 1 && ISOBIT_I32 == std::size(kDTypes));
+
+// A buffer, so that the message of a failed allocation needs none.
+thread_local char last_error[4096];
+
+isobit_status failed(isobit_status status, std::initializer_list<std::string_view> parts) noexcept {
+  std::size_t length = 0;
+  for (std::string_view part : parts)
+    length += part.copy(last_error + length, sizeof last_error - 1 - length);
+  last_error[length] = '\0';
+  return status;
+}
+
+template <class Call>
+isobit_status guarded(std::string_view op, Call call) noexcept {
+  last_error[0] = '\0';
+  try {
+    call();
+    return ISOBIT_OK;
+  } catch (const InvalidArgument& error) {
+    return failed(ISOBIT_INVALID_ARGUMENT, {error.what()});
+  } catch (const Unsupported& error) {
+    return failed(ISOBIT_UNSUPPORTED, {error.what()});
+  } catch (const DeviceError& error) {
+    return failed(ISOBIT_DEVICE_ERROR, {error.what()});
+  } catch (const std::bad_alloc&) {
+    return failed(ISOBIT_OUT_OF_MEMORY, {op, ": out of memory"});
+  } catch (const std::exception& error) {
+    return failed(ISOBIT_INTERNAL, {op, ": ", error.what()});
+  } catch (...) { return failed(ISOBIT_INTERNAL, {op, ": an exception of unknown type"}); }
+}
+
+template <class Struct>
+void check_struct(std::string_view op, std::string_view name, const Struct* given) {
+  require(given != nullptr, op, ": ", name, " is null");
+  require(given->struct_size == sizeof(Struct), op, ": ", name, " has struct_size ",
+          given->struct_size, "; this library knows ", sizeof(Struct));
+}
+
+// Reads the tensors of one operator's call.
+struct Reader {
+  std::string_view op;
+
+  TensorView operator()(std::string_view name, const isobit_tensor* tensor) const {
+    if (tensor == nullptr) return {};
+    require(tensor->rank >= 1 && tensor->rank <= kMaxRank, op, ": ", name, " has ", tensor->rank,
+            " dimensions; 1 to ", kMaxRank, " are allowed");
+    require(tensor->dtype >= 1 && tensor->dtype <= std::ssize(kDTypes), op, ": ", name,
+            " has dtype code ", tensor->dtype, "; isobit_dtype has 1 to ", std::size(kDTypes));
+    TensorView view{tensor->data, tensor->bytes, kDTypes[tensor->dtype - 1], tensor->rank, {}, {}};
+    std::copy_n(tensor->shape, tensor->rank, view.shape.begin());
+    std::copy_n(tensor->strides, tensor->rank, view.strides.begin());
+    return view;
+  }
+};
+
+Execution execution(std::string_view op, const isobit_context* context) {
+  if (context == nullptr) return simd::here();
+  check_struct(op, "context", context);
+  require(context->threads >= 0 && context->threads <= ISOBIT_MAX_THREADS, op, ": context has ",
+          context->threads, " threads; 0 to ", ISOBIT_MAX_THREADS, " are allowed");
+  const isobit_parallel_for& parallel_for = context->parallel_for;
+  const isobit_allocator& allocator = context->allocator;
+  require((allocator.allocate == nullptr) == (allocator.release == nullptr), op,
+          ": context has an allocator with one function; allocate and release are both needed");
+
+  Execution result = simd::here(context->threads);
+  if (parallel_for.run != nullptr) result.parallel_for = {parallel_for.run, parallel_for.self};
+  if (allocator.allocate != nullptr)
+    result.allocator = {allocator.allocate, allocator.release, allocator.self};
+  return result;
+}
+
+// What every entry does: body(args, read, execution), with its exceptions caught.
+template <class Args, class Body>
+isobit_status call(std::string_view op, const Args* args, const isobit_context* context,
+                   Body body) {
+  return guarded(op, [&] {
+    check_struct(op, "args", args);
+    body(*args, Reader{op}, execution(op, context));
+  });
+}
+
+}  // namespace
+}  // namespace isobit
+
+using namespace isobit;
+
+const char* isobit_version(void) { return ISOBIT_VERSION; }
+
+int32_t isobit_order_version(void) { return order::kVersion; }
+
+const char* isobit_last_error(void) { return last_error; }
+
+isobit_status isobit_layernorm_forward(const isobit_layernorm_forward_args* args,
+                                       const isobit_context* context) {
+  return call("layernorm", args, context,
+              [](const auto& given, Reader read, const Execution& execution) {
+                layernorm::forward({.x = read("x", given.x),
+                                    .weight = read("weight", given.weight),
+                                    .bias = read("bias", given.bias),
+                                    .y = read("y", given.y),
+                                    .mean = read("mean", given.mean),
+                                    .rstd = read("rstd", given.rstd),
+                                    .eps = given.eps},
+                                   execution);
+              });
+}
+
+isobit_status isobit_layernorm_backward(const isobit_layernorm_backward_args* args,
+                                        const isobit_context* context) {
+  return call("layernorm backward", args, context,
+              [](const auto& given, Reader read, const Execution& execution) {
+                layernorm::backward({.x = read("x", given.x),
+                                     .grad_y = read("grad_y", given.grad_y),
+                                     .weight = read("weight", given.weight),
+                                     .mean = read("mean", given.mean),
+                                     .rstd = read("rstd", given.rstd),
+                                     .grad_x = read("grad_x", given.grad_x),
+                                     .grad_weight = read("grad_weight", given.grad_weight),
+                                     .grad_bias = read("grad_bias", given.grad_bias),
+                                     .eps = given.eps},
+                                    execution);
+              });
+}
+
+isobit_status isobit_elementwise_add(const isobit_elementwise_add_args* args,
+                                     const isobit_context* context) {
+  return call("elementwise", args, context,
+              [](const auto& given, Reader read, const Execution& execution) {
+                elementwise::run({.x = read("x", given.x),
+                                  .residual = read("residual", given.residual),
+                                  .y = read("y", given.y),
+                                  .kind = elementwise::Kind::add},
+                                 execution);
+              });
+}
+
+isobit_status isobit_elementwise_increment(const isobit_elementwise_increment_args* args,
+                                           const isobit_context* context) {
+  return call("elementwise", args, context,
+              [](const auto& given, Reader read, const Execution& execution) {
+                elementwise::run({.x = read("x", given.x),
+                                  .residual = {},
+                                  .y = read("y", given.y),
+                                  .kind = elementwise::Kind::increment},
+                                 execution);
+              });
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The C interface of Isobit: what other languages call, and all that libisobit.so shows.
+ *
+ * A call names its arrays by tensors (a pointer, how many bytes may be touched from there, a shape
+ * and strides), puts these into the struct of its operator and gets a status:
+ *
+ *     float data[2][3] = {{1, 2, 3}, {4, 5, 9}};
+ *     isobit_tensor x = {.data = data, .bytes = sizeof data, .dtype = ISOBIT_F32,
+ *                        .rank = 2, .shape = {2, 3}, .strides = {3, 1}};
+ *     isobit_layernorm_forward_args args = {.struct_size = sizeof args,
+ *                                           .x = &x, .y = &x, .eps = 1e-5};
+ *     if (isobit_layernorm_forward(&args, NULL) != ISOBIT_OK) puts(isobit_last_error());
+ *
+ * Rules that hold for every call:
+ * - The result depends on the inputs alone: threads, instruction set, alignment and the other rows
+ *   of the batch never change a bit of it. Every NaN in a result has the same bits, 0x7fc00000 in
+ *   f32.
+ * - All arguments are checked before anything is written: on ISOBIT_INVALID_ARGUMENT,
+ *   ISOBIT_UNSUPPORTED and ISOBIT_OUT_OF_MEMORY every output is as it was.
+ * - An output shares no memory with an input or another output, except where a struct says "may
+ *   be": then it is exactly that input (start, dtype and strides). Columns of one buffer side by
+ *   side do not overlap.
+ * - Pointers are aligned to the size of an element; more is never needed.
+ * - Extents may be 0. Tensors without elements may have null data.
+ * - Any thread may call at any time. Nothing of a call is kept after it.
+ */
+#ifndef ISOBIT_H
+#define ISOBIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define ISOBIT_API __attribute__((visibility("default")))
+#else
+#define ISOBIT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The library's version, such as "1.2.3". */
+ISOBIT_API const char* isobit_version(void);
+
+/* The version of the order of summation. Two libraries with the same number give the same bits. */
+ISOBIT_API int32_t isobit_order_version(void);
+
+typedef enum isobit_status {
+  ISOBIT_OK = 0,
+  ISOBIT_INVALID_ARGUMENT = 1, /* the call breaks a rule */
+  ISOBIT_UNSUPPORTED = 2,      /* the call is right, yet nothing on this machine can run it */
+  ISOBIT_DEVICE_ERROR = 3,     /* a device failed */
+  ISOBIT_OUT_OF_MEMORY = 4,
+  ISOBIT_INTERNAL = 5 /* anything else, such as an exception out of a caller's function */
+} isobit_status;
+
+/* What was wrong with the last call on this thread, naming operator, argument, rule and value:
+ *     layernorm: weight has 1024 elements; x has 4096 columns
+ * Empty after success. Never null; valid until the thread's next call. */
+ISOBIT_API const char* isobit_last_error(void);
+
+typedef enum isobit_dtype {
+  ISOBIT_F32 = 1,
+  ISOBIT_F16 = 2, /* IEEE binary16 */
+  ISOBIT_BF16 = 3,
+  ISOBIT_F64 = 4,
+  ISOBIT_I32 = 5
+} isobit_dtype;
+
+#define ISOBIT_MAX_RANK 8
+#define ISOBIT_MAX_THREADS 1024
+
+typedef struct isobit_tensor {
+  void* data;    /* the first element */
+  int64_t bytes; /* the storage that may be touched, counted from data */
+  int32_t dtype; /* an isobit_dtype */
+  int32_t rank;  /* 1 to ISOBIT_MAX_RANK */
+  int64_t shape[ISOBIT_MAX_RANK];
+  int64_t strides[ISOBIT_MAX_RANK]; /* in elements; not negative, and 0 only in inputs */
+} isobit_tensor;
+
+/* Called with each task from 0 to tasks - 1. It never throws. */
+typedef void (*isobit_task)(void* context, int64_t task);
+
+/* A caller's threads: run calls task(context, i) once for every i in [0, tasks), in any order, on
+ * any threads, and returns when all are done. A C++ exception may leave it only when no task is
+ * running any more; the call then returns ISOBIT_INTERNAL and its outputs are undefined. */
+typedef struct isobit_parallel_for {
+  void (*run)(void* self, int64_t tasks, isobit_task task, void* context); /* null: the library's */
+  void* self;
+} isobit_parallel_for;
+
+/* A caller's memory for workspace, taken and given back within the call. */
+typedef struct isobit_allocator {
+  void* (*allocate)(void* self, size_t bytes); /* aligned to 64 bytes; null when out of memory */
+  void (*release)(void* self, void* memory, size_t bytes);
+  void* self; /* both functions null: the C library's memory */
+} isobit_allocator;
+
+/* What a caller lends to a call. A null context stands for the library's own threads and memory. */
+typedef struct isobit_context {
+  size_t struct_size; /* sizeof(isobit_context), as in every struct below: it lets them grow */
+  int32_t threads;    /* at most ISOBIT_MAX_THREADS; 0: one for each processor */
+  isobit_parallel_for parallel_for;
+  isobit_allocator allocator;
+} isobit_context;
+
+/* y = (x - mean) / sqrt(variance + eps) * weight + bias, each row (the last dimension) by itself.
+ * x is f32 or bf16; weight and bias have x's dtype or are f32, both the same. Null: not there. */
+typedef struct isobit_layernorm_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x;      /* (..., cols), its rows evenly spaced */
+  const isobit_tensor* weight; /* (cols), optional */
+  const isobit_tensor* bias;   /* (cols), optional */
+  const isobit_tensor* y;      /* output like x; may be x */
+  const isobit_tensor* mean;   /* output (rows) in f32, optional */
+  const isobit_tensor* rstd;   /* output (rows) in f32, optional: 1 / sqrt(variance + eps) */
+  double eps;                  /* any number in the range of float; 1e-5 is usual */
+} isobit_layernorm_forward_args;
+
+ISOBIT_API isobit_status isobit_layernorm_forward(const isobit_layernorm_forward_args* args,
+                                                  const isobit_context* context);
+
+/* The gradients of layernorm_forward. Without mean and rstd both are computed from x again, which
+ * costs no memory traffic and is more exact than what any float can hold. */
+typedef struct isobit_layernorm_backward_args {
+  size_t struct_size;
+  const isobit_tensor* x;      /* (..., cols), as in forward */
+  const isobit_tensor* grad_y; /* like x */
+  const isobit_tensor* weight; /* (cols), optional */
+  const isobit_tensor* mean;   /* (rows) in f32; both statistics or neither */
+  const isobit_tensor* rstd;
+  const isobit_tensor* grad_x;      /* output like x, optional; may be grad_y or x */
+  const isobit_tensor* grad_weight; /* output (cols) in weight's dtype, optional; without weight */
+  const isobit_tensor* grad_bias;   /* in x's dtype or f32, both the same */
+  double eps;                       /* as in forward; not used with mean and rstd */
+} isobit_layernorm_backward_args;
+
+ISOBIT_API isobit_status isobit_layernorm_backward(const isobit_layernorm_backward_args* args,
+                                                   const isobit_context* context);
+
+/* y = x + residual, in any dtype; integers wrap around. */
+typedef struct isobit_elementwise_add_args {
+  size_t struct_size;
+  const isobit_tensor* x;
+  const isobit_tensor* residual; /* like x */
+  const isobit_tensor* y;        /* output like x; may be x or residual */
+} isobit_elementwise_add_args;
+
+ISOBIT_API isobit_status isobit_elementwise_add(const isobit_elementwise_add_args* args,
+                                                const isobit_context* context);
+
+/* y = x + 1, in any dtype; integers wrap around. */
+typedef struct isobit_elementwise_increment_args {
+  size_t struct_size;
+  const isobit_tensor* x;
+  const isobit_tensor* y; /* output like x; may be x */
+} isobit_elementwise_increment_args;
+
+ISOBIT_API isobit_status isobit_elementwise_increment(const isobit_elementwise_increment_args* args,
+                                                      const isobit_context* context);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

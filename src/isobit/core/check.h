@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules every argument must keep, checked on each call in every build. Nothing below these checks tests again.
+#pragma once
+
+#include <initializer_list>
+#include <string_view>
+
+#include "isobit/core/tensor_view.h"
+
+namespace isobit {
+
+// What is left of a checked view: rows of adjacent elements.
+struct Matrix {
+  std::byte* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t stride = 0;  // elements from one row to the next
+
+  explicit operator bool() const { return data != nullptr; }
+};
+
+enum class Access { read, write };
+
+// Checks the arguments of one operator; every message starts with its name.
+class Checker {
+ public:
+  explicit Checker(std::string_view op) : op_(op) {}
+
+  void dtype(std::string_view name, const TensorView& view, std::initializer_list<DType> allowed) const;
+  void same_dtype(std::string_view name, const TensorView& view, std::string_view other_name,
+                  DType other) const;
+
+  // A view whose last dimension is adjacent and whose leading ones are evenly spaced, as rows. Rows that are
+  // written may not overlap.
+  Matrix matrix(std::string_view name, const TensorView& view, Access access) const;
+  // The same, with the shape of another argument.
+  Matrix matrix_like(std::string_view name, const TensorView& view, Access access,
+                     std::string_view other_name, const TensorView& other) const;
+  // `count` adjacent elements, one for each of the rows or columns of x.
+  Matrix vector(std::string_view name, const TensorView& view, std::int64_t count,
+                std::string_view unit) const;
+
+  struct Named {
+    std::string_view name;
+    const TensorView& view;
+    Matrix matrix;
+  };
+  // No output may share memory with an input or another output. Only where `in_place` names the input may the
+  // output be exactly that input: same start, dtype and strides.
+  void no_overlap(std::initializer_list<Named> outputs, std::initializer_list<Named> inputs,
+                  std::initializer_list<std::string_view> in_place) const;
+
+  void finite(std::string_view name, double value) const;
+
+ private:
+  void inside_storage(std::string_view name, const TensorView& view) const;
+  // The product of the first extents.
+  std::int64_t count_of(std::string_view name, const TensorView& view, int dimensions) const;
+
+  std::string_view op_;
+};
+
+}  // namespace isobit

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The errors that a caller can meet; each is thrown once, at the boundary, before anything is written.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace isobit {
+
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// The call breaks a rule; the message names operator, argument, rule and value.
+struct InvalidArgument : Error {
+  using Error::Error;
+};
+// The call is right, yet no variant here can run it; the message says why each declined.
+struct Unsupported : Error {
+  using Error::Error;
+};
+struct DeviceError : Error {
+  using Error::Error;
+};
+
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+template <class... Parts>
+void require(bool condition, const Parts&... parts) {
+  if (!condition) throw InvalidArgument(text(parts...));
+}
+
+}  // namespace isobit

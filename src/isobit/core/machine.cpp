@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks the processor and the system what this machine is.
+#include "isobit/core/machine.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace isobit {
+namespace {
+
+constexpr std::string_view kDevices[] = {"cpu", "emu", "cuda"};
+constexpr std::string_view kIsas[] = {"scalar", "avx2", "avx512"};
+
+Isa detect_isa() {
+#if defined(__x86_64__)
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
+  const bool avx512 =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  if (avx2 && avx512) return Isa::avx512;
+  if (avx2) return Isa::avx2;
+#endif
+  return Isa::scalar;
+}
+
+int usable_processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+std::int64_t cache_size(int name, std::int64_t fallback) {
+  const long size = sysconf(name);
+  return size > 0 ? size : fallback;
+}
+
+Machine detect() {
+  Machine machine;
+  machine.isa = detect_isa();
+  machine.threads = usable_processors();
+  machine.l1_bytes = cache_size(_SC_LEVEL1_DCACHE_SIZE, machine.l1_bytes);
+  machine.l2_bytes = cache_size(_SC_LEVEL2_CACHE_SIZE, machine.l2_bytes);
+  machine.l3_bytes = cache_size(_SC_LEVEL3_CACHE_SIZE, machine.l3_bytes);
+  return machine;
+}
+
+template <class Enum, std::size_t N>
+std::optional<Enum> find(const std::string_view (&names)[N], std::string_view name) {
+  for (std::size_t i = 0; i < N; ++i)
+    if (names[i] == name) return static_cast<Enum>(i);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view name_of(Device device) { return kDevices[static_cast<int>(device)]; }
+std::string_view name_of(Isa isa) { return kIsas[static_cast<int>(isa)]; }
+std::optional<Device> device_named(std::string_view name) { return find<Device>(kDevices, name); }
+std::optional<Isa> isa_named(std::string_view name) { return find<Isa>(kIsas, name); }
+
+const Machine& Machine::here() {
+  static const Machine machine = detect();
+  return machine;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(": ") + 2);
+  return "unknown";
+}
+
+}  // namespace isobit

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan may depend on: the processor's instruction sets and caches, the threads to be used, the device.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace isobit {
+
+enum class Device : std::uint8_t { cpu, emu, cuda };
+enum class Isa : std::uint8_t { scalar, avx2, avx512 };
+
+std::string_view name_of(Device device);
+std::string_view name_of(Isa isa);
+std::optional<Device> device_named(std::string_view name);
+std::optional<Isa> isa_named(std::string_view name);
+
+struct Machine {
+  Isa isa = Isa::scalar;  // the widest that may be used
+  int threads = 1;
+  std::int64_t l1_bytes = 32 << 10;
+  std::int64_t l2_bytes = 1 << 20;
+  std::int64_t l3_bytes = 32 << 20;
+
+  // The machine that this process runs on, with all its processors.
+  static const Machine& here();
+};
+
+std::string processor_name();
+
+}  // namespace isobit

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definition of one pass of an operator, with its types, and the one way through it:
+// check, choose, take workspace, run.
+#pragma once
+
+#include <new>
+
+#include "isobit/core/error.h"
+#include "isobit/dispatch/operation.h"
+#include "isobit/dispatch/variant.h"
+
+namespace isobit {
+
+template <class Args, class Problem>
+struct Definition {
+  std::string_view op, pass;
+  std::span<const Argument> arguments;
+  std::span<const Option> options;
+  Problem (*check)(const Args&);
+  std::span<const Variant<Args, Problem>> variants;  // the first that suits is the default
+  Cost (*cost)(const Args&);
+  CaseGrid (*cases)(std::string_view grid);
+  void (*reference)(const Args& exact, const Args& scale);
+  void (*intermediates)(const Args& exact, const EmitArray& emit);
+};
+
+namespace detail {
+
+// Memory from the caller's allocator, for the length of one call.
+class Workspace {
+ public:
+  Workspace(const Allocator& allocator, std::size_t bytes) : allocator_(allocator), bytes_(bytes) {
+    if (bytes_ == 0) return;
+    memory_ = allocator_.allocate(allocator_.self, bytes_);
+    if (memory_ == nullptr) throw std::bad_alloc();
+  }
+  ~Workspace() {
+    if (memory_ != nullptr) allocator_.release(allocator_.self, memory_, bytes_);
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  const Allocator& allocator_;
+  std::size_t bytes_;
+  void* memory_ = nullptr;
+};
+
+template <class Args, class Problem>
+void run(const Variant<Args, Problem>& variant, const Plan& plan, const Args& args,
+         const Problem& problem, Execution execution) {
+  const Workspace workspace(execution.allocator,
+                            variant.workspace(problem, plan, execution.machine));
+  execution.workspace = workspace.data();
+  variant.run(args, problem, plan, execution);
+}
+
+template <class Args, class Problem>
+int default_variant(const Definition<Args, Problem>& definition, const Problem& problem,
+                    const Machine& machine) {
+  for (std::size_t i = 0; i < definition.variants.size(); ++i) {
+    const auto& variant = definition.variants[i];
+    if (variant.suits(problem, machine) && variant.declines(problem, machine).empty())
+      return static_cast<int>(i);
+  }
+  std::string reasons;
+  for (const auto& variant : definition.variants)
+    reasons += text("\n  ", variant.name, ": ", variant.declines(problem, machine));
+  throw Unsupported(text(definition.op, ": no variant can run this call", reasons));
+}
+
+}  // namespace detail
+
+// What the operators' public functions call.
+template <class Args, class Problem>
+void run(const Definition<Args, Problem>& definition, const Args& args, const Execution& execution) {
+  const Problem problem = definition.check(args);
+  const auto& variant =
+      definition.variants[detail::default_variant(definition, problem, execution.machine)];
+  const Plan plan = variant.choose(problem, execution.machine);
+  detail::run(variant, plan, args, problem, execution);
+}
+
+// A definition seen without its types.
+template <class Args, class Problem>
+class TypedOperation final : public Operation {
+ public:
+  explicit TypedOperation(const Definition<Args, Problem>& definition)
+      : Operation(definition.op, definition.pass, definition.arguments, definition.options),
+        definition_(definition) {}
+
+  Arguments make_arguments() const override { return Arguments(std::make_shared<Args>()); }
+
+  std::vector<VariantInfo> variants() const override {
+    std::vector<VariantInfo> infos;
+    for (const auto& variant : definition_.variants)
+      infos.push_back({variant.name, variant.device, variant.knobs});
+    return infos;
+  }
+
+  void check(const Arguments& args) const override { definition_.check(typed(args)); }
+  Cost cost(const Arguments& args) const override { return definition_.cost(typed(args)); }
+  CaseGrid cases(std::string_view grid) const override { return definition_.cases(grid); }
+
+  std::string declines(int variant, const Arguments& args, const Machine& machine) const override {
+    return definition_.variants[variant].declines(definition_.check(typed(args)), machine);
+  }
+  Plan choose(int variant, const Arguments& args, const Machine& machine) const override {
+    return definition_.variants[variant].choose(definition_.check(typed(args)), machine);
+  }
+  int default_variant(const Arguments& args, const Machine& machine) const override {
+    return detail::default_variant(definition_, definition_.check(typed(args)), machine);
+  }
+  void run(int variant, const Plan& plan, const Arguments& args,
+           const Execution& execution) const override {
+    detail::run(definition_.variants[variant], plan, typed(args), definition_.check(typed(args)),
+                execution);
+  }
+  void reference(const Arguments& exact, const Arguments& scale) const override {
+    definition_.reference(typed(exact), typed(scale));
+  }
+  void intermediates(const Arguments& exact, const EmitArray& emit) const override {
+    definition_.intermediates(typed(exact), emit);
+  }
+
+ private:
+  static const Args& typed(const Arguments& args) { return *static_cast<const Args*>(args.get()); }
+
+  const Definition<Args, Problem>& definition_;
+};
+
+}  // namespace isobit

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// `isobit bench`: our time beside that of a plain copy of as many bytes, and beside other libraries.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "isobit/core/error.h"
+#include "isobit/lab/commands.h"
+#include "isobit/lab/copy.h"
+#include "isobit/lab/output.h"
+#include "isobit/lab/peers.h"
+#include "isobit/lab/race.h"
+#include "isobit/lab/ways.h"
+
+namespace isobit::lab {
+namespace {
+
+// What a peer is told; only rows without gaps can be told.
+std::optional<PeerCase> peer_case(const Workload& workload, int threads) {
+  const Case& c = workload.the_case();
+  if (c.stride() != c.cols) return std::nullopt;
+  PeerCase request;
+  request.op = c.operation->op;
+  request.pass = c.operation->pass;
+  request.dtype = c.dtype;
+  request.weight_dtype = c.weight_dtype;
+  request.rows = c.rows;
+  request.cols = c.cols;
+  request.threads = threads;
+  for (const Option& option : c.operation->options) {
+    const Json value = value_of(option, c.options.at(option.name));
+    if (option.name == "eps") request.eps = value.get<double>();
+    if (option.name == "kind") request.kind = value.get<std::string>();
+  }
+  for (const Argument& argument : c.operation->arguments)
+    if (const Array* array = workload.find(argument.name))
+      request.arrays.emplace_back(argument.name, array->row(0));
+  return request;
+}
+
+struct Rival {
+  const Peer* peer;
+  PreparedPeer prepared;
+};
+
+std::vector<Rival> rivals_of(const Peers& peers, const Workload& workload, int threads) {
+  std::vector<Rival> rivals;
+  const std::optional<PeerCase> request = peer_case(workload, threads);
+  if (!request) return rivals;
+  for (const Peer& peer : peers.available)
+    if (auto prepared = peer.prepare(*request)) rivals.push_back({&peer, std::move(*prepared)});
+  return rivals;
+}
+
+class Bench {
+ public:
+  explicit Bench(const Flags& flags)
+      : flags_(flags),
+        length_(flags.quick ? RaceLength{.seconds = 0.06, .rounds = 5} : RaceLength{}),
+        lines_(flags, "bench"),
+        peers_(load_peers(peer_folder())) {}
+
+  // Times the selected ways, plain copies and the peers in one race.
+  void time(const Case& c, int threads) {
+    Workload workload(c, any_argument);
+    workload.draw();
+    c.operation->check(workload.args());
+    Flags flags = flags_;
+    flags.threads = {threads};
+    const Ways ways = ways_of(workload, flags, Unnamed::best);
+    if (ways.able.empty()) {
+      declined_ += ways.reasons();
+      return;
+    }
+    workload.poison();
+
+    std::vector<Execution> executions;
+    for (const Way& way : ways.able) executions.push_back(execution_for(way.isa, threads));
+    std::vector<std::function<void()>> runners;
+    for (std::size_t i = 0; i < ways.able.size(); ++i)
+      runners.emplace_back([&, i] {
+        c.operation->run(ways.able[i].variant, ways.able[i].plan, workload.args(), executions[i]);
+      });
+    const Cost cost = c.operation->cost(workload.args());
+    const Copy copy(cost.bytes);
+    const std::vector<std::function<void()>> copies = copy.runners(threads);
+    runners.insert(runners.end(), copies.begin(), copies.end());
+    std::vector<Rival> rivals = rivals_of(peers_, workload, threads);
+    for (Rival& rival : rivals) runners.emplace_back([&] { rival.prepared.run(); });
+
+    const std::vector<Times> times = race(runners, length_);
+    const std::size_t ours = ways.able.size();
+    const std::span<const Times> theirs = std::span(times).subspan(ours + copies.size());
+    double copied = times[ours].median;
+    for (std::size_t i = 0; i < copies.size(); ++i) copied = std::min(copied, times[ours + i].median);
+    for (std::size_t i = 0; i < ours; ++i)
+      add(c, ways.able[i], cost, times[i], copied, rivals, theirs);
+  }
+
+  int finish() {
+    if (rows_.empty()) throw Unsupported("nothing was timed: no variant can run these cases" + declined_);
+    if (flags_.json) return kPassed;
+    std::vector<std::string> heads = {"op", "pass", ">rows", ">cols", "dtype", "options", "variant", "isa",
+                                      ">threads", ">median us", ">p20", ">p80", ">GB/s", ">of a copy",
+                                      ">GFLOP/s"};
+    for (const Peer& peer : peers_.available) heads.push_back(fmt::format(">{}", peer.name()));
+    Table table(std::move(heads));
+    for (auto& row : rows_) table.add(std::move(row));
+    table.print();
+    for (const Peer& peer : peers_.available)
+      fmt::print("{} {}: its time over ours, above 1 we are faster\n", peer.name(), peer.version());
+    for (const std::string& reason : peers_.unavailable) fmt::print("not compared with {}\n", reason);
+    return kPassed;
+  }
+
+ private:
+  void add(const Case& c, const Way& way, const Cost& cost, const Times& time, double copied,
+           const std::vector<Rival>& rivals, std::span<const Times> theirs) {
+    constexpr double kMicro = 1e6, kGiga = 1e-9;
+    Json line = describe(c, way);
+    line["median_us"] = time.median * kMicro;
+    line["p20_us"] = time.p20 * kMicro;
+    line["p80_us"] = time.p80 * kMicro;
+    line["gbps"] = cost.bytes / time.median * kGiga;
+    line["copy_fraction"] = copied / time.median;
+    line["gflops"] = cost.flops / time.median * kGiga;
+    line["peers"] = Json::array();
+    for (std::size_t i = 0; i < rivals.size(); ++i)
+      line["peers"].push_back({{"name", rivals[i].peer->name()},
+                               {"version", rivals[i].peer->version()},
+                               {"median_us", theirs[i].median * kMicro},
+                               {"ratio", theirs[i].median / time.median}});
+    lines_.add(line);
+
+    std::string options;
+    for (const Option& option : c.operation->options)
+      if (!option.choices.empty())
+        options += value_of(option, c.options.at(option.name)).get<std::string>();
+    std::vector<std::string> row = {std::string(c.operation->op), std::string(c.operation->pass),
+                                    std::to_string(c.rows), std::to_string(c.cols),
+                                    types_text({c.dtype, c.weight_dtype}), options,
+                                    std::string(way.info.name), std::string(name_of(way.isa)),
+                                    std::to_string(way.threads)};
+    for (const char* figure : {"median_us", "p20_us", "p80_us", "gbps", "copy_fraction", "gflops"})
+      row.push_back(short_number(line[figure].get<double>()));
+    for (const Peer& peer : peers_.available) {
+      std::string ratio;
+      for (const Json& entry : line["peers"])
+        if (entry["name"].get<std::string_view>() == peer.name())
+          ratio = fmt::format("{:.2f}", entry["ratio"].get<double>());
+      row.push_back(std::move(ratio));
+    }
+    rows_.push_back(std::move(row));
+  }
+
+  const Flags& flags_;
+  RaceLength length_;
+  JsonLines lines_;
+  Peers peers_;
+  std::string declined_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace
+
+int bench(const Flags& flags) {
+  std::vector<std::pair<Case, int>> points;
+  std::vector<int> threads = flags.threads;
+  if (threads.empty()) threads = {Machine::here().threads};
+  for (const Operation* operation : operations_of(flags))
+    for (const Case& c : cases_of(*operation, flags, flags.quick ? "bench-quick" : "bench"))
+      for (int count : threads) points.emplace_back(c, count);
+  Bench bench(flags);
+  Progress progress(points.size());
+  for (const auto& [c, count] : points) {
+    progress.step(fmt::format("{} {} {} x {}", c.operation->op, c.operation->pass, c.rows, c.cols));
+    bench.time(c, count);
+  }
+  progress.clear();
+  return bench.finish();
+}
+
+}  // namespace isobit::lab

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases and ways in words: as JSON, and as the command line that repeats them.
+#include "isobit/lab/case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace isobit::lab {
+namespace {
+
+Json describe(const VariantInfo& info, const Plan& plan) {
+  Json knobs = Json::object();
+  for (std::size_t i = 0; i < info.knobs.size(); ++i) knobs[std::string(info.knobs[i].name)] = plan[i];
+  return knobs;
+}
+
+std::string flag_value(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_object()) return value.dump();
+  std::string pairs;
+  for (const auto& [knob, number] : value.items())
+    pairs += fmt::format("{}{}={}", pairs.empty() ? "" : ",", knob, number.dump());
+  return pairs;
+}
+
+}  // namespace
+
+DType Case::dtype_of(const Argument& argument) const {
+  switch (argument.elements) {
+    case Elements::like_x:
+      return dtype;
+    case Elements::like_weight:
+      return weight_dtype;
+    case Elements::statistic:
+      break;
+  }
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+Json value_of(const Option& option, double value) {
+  if (option.choices.empty()) return value;
+  return option.choices[static_cast<std::size_t>(value)];
+}
+
+void set_options(const Case& c, const Arguments& args) {
+  for (const Option& option : c.operation->options)
+    if (const auto found = c.options.find(option.name); found != c.options.end())
+      option.set(args.get(), found->second);
+}
+
+Json describe(const Case& c) {
+  Json json;
+  json["op"] = c.operation->op;
+  json["pass"] = c.operation->pass;
+  json["rows"] = c.rows;
+  json["cols"] = c.cols;
+  json["dtype"] = name_of(c.dtype);
+  json["weight_dtype"] = name_of(c.weight_dtype);
+  for (const Option& option : c.operation->options)
+    json[std::string(option.name)] = value_of(option, c.options.at(option.name));
+  json["input"] = c.input;
+  json["seed"] = c.seed;
+  json["offset"] = c.offset;
+  json["row_stride"] = c.stride();
+  return json;
+}
+
+Json describe(const Case& c, const Way& way) {
+  Json json = describe(c);
+  json["variant"] = way.info.name;
+  json["device"] = name_of(way.info.device);
+  json["isa"] = name_of(way.isa);
+  json["threads"] = way.threads;
+  json["plan"] = describe(way.info, way.plan);
+  return json;
+}
+
+std::string plan_text(const Way& way) { return flag_value(describe(way.info, way.plan)); }
+
+std::string command(std::string_view verb, const Json& described) {
+  std::string line = fmt::format("isobit {} {}", verb, described.at("op").get<std::string>());
+  for (const auto& [key, value] : described.items()) {
+    if (key == "op" || (value.is_object() && value.empty())) continue;
+    std::string flag = key;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    line += fmt::format(" --{} {}", flag, flag_value(value));
+  }
+  return line;
+}
+
+}  // namespace isobit::lab

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// A case says what is computed, a way how: the same case gives the same bits in every way.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "isobit/core/machine.h"
+#include "isobit/dispatch/operation.h"
+
+namespace isobit::lab {
+
+using Json = nlohmann::ordered_json;
+
+struct Case {
+  const Operation* operation = nullptr;
+  std::int64_t rows = 0, cols = 0;
+  DType dtype = DType::f32, weight_dtype = DType::f32;
+  std::map<std::string_view, double> options;  // by the names that the operation describes
+  std::string input;                           // a family, or "files"
+  std::uint64_t seed = 0;
+  std::int64_t offset = 0;      // elements by which every array is misaligned
+  std::int64_t row_stride = 0;  // elements; 0: rows are adjacent
+  std::int64_t first_row = 0;   // which row of the family comes first
+
+  std::int64_t stride() const { return row_stride == 0 ? cols : row_stride; }
+  DType dtype_of(const Argument& argument) const;
+};
+
+struct Way {
+  int variant = 0;
+  VariantInfo info;
+  Isa isa = Isa::scalar;
+  int threads = 1;
+  Plan plan{};
+};
+
+// Sets the options of `args` from the case.
+void set_options(const Case& c, const Arguments& args);
+
+// An option's value as JSON: numbers as numbers, choices by name.
+Json value_of(const Option& option, double value);
+
+// Every flag's resolved value, by the flags' names.
+Json describe(const Case& c);
+Json describe(const Case& c, const Way& way);
+
+// "stream=1,rows=4"
+std::string plan_text(const Way& way);
+
+// The command that runs one described case again.
+std::string command(std::string_view verb, const Json& described);
+
+}  // namespace isobit::lab

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies by the C library and by non-temporal stores, each thread its own slice.
+#include "isobit/lab/copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "isobit/lab/families.h"
+#include "isobit/simd/parallel_for.h"
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+namespace isobit::lab {
+namespace {
+
+constexpr std::int64_t kLine = 64;
+
+void copy_streaming(std::byte* to, const std::byte* from, std::int64_t bytes) {
+#if defined(__x86_64__)
+  std::int64_t at = 0;
+  for (; at + kLine <= bytes; at += kLine)
+    for (std::int64_t part = at; part < at + kLine; part += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + part),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + part)));
+  std::memcpy(to + at, from + at, static_cast<std::size_t>(bytes - at));
+  _mm_sfence();
+#else
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+#endif
+}
+
+Form floats(std::int64_t bytes) { return {DType::f32, 1, (bytes + 3) / 4}; }
+
+// Each thread copies a slice that starts on a line of the cache.
+template <class CopySlice>
+void in_slices(const Array& to, const Array& from, std::int64_t bytes, int threads, CopySlice copy) {
+  const auto start = [&](std::int64_t slice) {
+    return slice == threads ? bytes : bytes / kLine * slice / threads * kLine;
+  };
+  simd::threads()(threads, [&](std::int64_t slice) {
+    copy(to.row(0) + start(slice), from.row(0) + start(slice), start(slice + 1) - start(slice));
+  });
+}
+
+}  // namespace
+
+Copy::Copy(double bytes)
+    : half_(std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / 2))),
+      from_(floats(half_), floats(half_).cols, 0, simd::threads()),
+      to_(floats(half_), floats(half_).cols, 0, simd::threads()) {
+  const Draw draw("randn", 0, "x", DType::f32);
+  constexpr std::int64_t kPiece = 1 << 16;
+  const std::int64_t elements = from_.form().cols;
+  simd::threads()((elements + kPiece - 1) / kPiece, [&](std::int64_t piece) {
+    std::vector<double> values(static_cast<std::size_t>(std::min(kPiece, elements - piece * kPiece)));
+    draw.row(piece, values);
+    from_.store(0, piece * kPiece, values);
+  });
+}
+
+void Copy::plain(int threads) const {
+  in_slices(to_, from_, half_, threads, [](std::byte* to, const std::byte* from, std::int64_t bytes) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  });
+}
+
+void Copy::streaming(int threads) const { in_slices(to_, from_, half_, threads, copy_streaming); }
+
+std::vector<std::function<void()>> Copy::runners(int threads) const {
+  constexpr std::int64_t kAlone = 4 << 20;
+  std::vector<std::function<void()>> runners = {[this, threads] { plain(threads); },
+                                                [this, threads] { streaming(threads); }};
+  if (threads > 1 && half_ < kAlone) runners.emplace_back([this] { plain(1); });
+  return runners;
+}
+
+}  // namespace isobit::lab

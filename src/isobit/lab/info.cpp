@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// `isobit info` and `isobit doctor`: what this machine is, and what is missing on it.
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "isobit/lab/commands.h"
+#include "isobit/lab/output.h"
+#include "isobit/lab/peers.h"
+#include "isobit/lab/python.h"
+#include "isobit/lab/verdict.h"
+#include "isobit/lab/ways.h"
+#include "isobit/ops/catalog.h"
+
+namespace isobit::lab {
+namespace {
+
+std::string operating_system() {
+  std::ifstream release("/etc/os-release");
+  for (std::string line; std::getline(release, line);)
+    if (line.starts_with("PRETTY_NAME=")) return line.substr(13, line.size() - 14);
+  return "unknown";
+}
+
+std::string kernel() {
+  utsname system{};
+  uname(&system);
+  return fmt::format("{} {} {}", system.sysname, system.release, system.machine);
+}
+
+Json description() {
+  const Machine& machine = Machine::here();
+  const auto memory = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  return {{"processor", processor_name()},
+          {"isa", name_of(machine.isa)},
+          {"threads", machine.threads},
+          {"l1_bytes", machine.l1_bytes},
+          {"l2_bytes", machine.l2_bytes},
+          {"l3_bytes", machine.l3_bytes},
+          {"memory_bytes", memory},
+          {"gpu", nullptr},
+          {"os", operating_system()},
+          {"kernel", kernel()},
+          {"compiler", fmt::format("g++ {}", __VERSION__)},
+          {"version", version()}};
+}
+
+std::string text(const std::string& key, const Json& value) {
+  if (value.is_null()) return "none used yet: no variant for cuda is built";
+  if (value.is_string()) return value.get<std::string>();
+  if (!key.ends_with("_bytes")) return value.dump();
+  const double mebibytes = value.get<double>() / (1 << 20);
+  return mebibytes < 1 ? fmt::format("{:.0f} KiB", mebibytes * 1024)
+         : mebibytes < 1024 ? fmt::format("{:.0f} MiB", mebibytes)
+                            : fmt::format("{:.1f} GiB", mebibytes / 1024);
+}
+
+// A small call of the default variant gives what the reference gives.
+bool works(const Operation& operation) {
+  Case c = cases_of(operation, Flags{}, "quick").front();
+  c.rows = 2;
+  c.cols = 17;
+  Workload workload(c);
+  workload.draw();
+  for (const Way& way : ways_of(workload, Flags{}, Unnamed::best).able) {
+    run(workload, way);
+    return Judge(workload)().passed();
+  }
+  return false;
+}
+
+}  // namespace
+
+const char* version() { return ISOBIT_VERSION; }
+
+int info(const Flags& flags) {
+  const Json machine = description();
+  if (!flags.out.empty()) {
+    std::filesystem::create_directories(flags.out);
+    std::ofstream(flags.out / "info.json") << machine.dump() << "\n";
+  }
+  if (flags.json) {
+    fmt::print("{}\n", machine.dump());
+    return kPassed;
+  }
+  for (const auto& [key, value] : machine.items()) {
+    const std::string name = key.ends_with("_bytes") ? key.substr(0, key.size() - 6) : key;
+    fmt::print("{:<10} {}\n", name, text(key, value));
+  }
+  return kPassed;
+}
+
+int doctor(const Flags&) {
+  bool healthy = true;
+  const auto say = [](std::string_view state, std::string_view what) {
+    fmt::print("{:<8} {}\n", state, what);
+  };
+  for (const Operation* operation : catalog()) {
+    const bool able = works(*operation);
+    healthy &= able;
+    say(able ? "ok" : "broken", fmt::format("{} {}", operation->op, operation->pass));
+  }
+  say("ok", fmt::format("instruction set {}", name_of(Machine::here().isa)));
+  say("missing", "variants for emu and cuda: not built yet, nothing to do");
+
+  const Peers peers = load_peers(peer_folder());
+  for (const Peer& peer : peers.available)
+    say("ok", fmt::format("peer {} {}", peer.name(), peer.version()));
+  for (const std::string& reason : peers.unavailable)
+    say("missing", fmt::format("peer {}; `make build` makes the peers that can be had", reason));
+
+  for (const char* module : {"isobit", "matplotlib"}) {
+    const bool found = python({"-c", fmt::format("import {}", module)}, Output::hidden) == 0;
+    say(found ? "ok" : "missing",
+        found ? fmt::format("Python's {}", module)
+              : fmt::format("Python's {}, for `isobit report`; `make build` makes .venv with it", module));
+  }
+  return healthy ? kPassed : kFailed;
+}
+
+}  // namespace isobit::lab

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// `isobit list`: what there is, from the operators' own descriptions.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "isobit/lab/commands.h"
+#include "isobit/lab/output.h"
+#include "isobit/lab/ways.h"
+
+namespace isobit::lab {
+namespace {
+
+constexpr const char* kRoles[] = {"input", "output"};
+constexpr const char* kExtents[] = {"(rows, cols)", "(cols)", "(rows)"};
+constexpr const char* kElements[] = {"as x", "as weight", "f32, or f64 beside f64"};
+
+std::vector<std::string> dtypes_of(const Operation& operation) {
+  std::vector<std::string> names;
+  for (const TypePair& pair : operation.cases("full").types)
+    names.push_back(types_text(pair));
+  return names;
+}
+
+// Why a variant cannot run here, from a small call of each type and each choice; empty where it can.
+std::set<std::string> reasons(const Operation& operation, int variant) {
+  std::set<std::string> found;
+  for (Case c : cases_of(operation, Flags{}, "quick")) {
+    c.rows = 1;
+    c.cols = 1;
+    const Workload workload(c);
+    const std::string reason = operation.declines(variant, workload.args(), Machine::here());
+    if (reason.empty()) return {};
+    found.insert(reason);
+  }
+  return found;
+}
+
+Json describe(const Operation& operation) {
+  Json json;
+  json["op"] = operation.op;
+  json["pass"] = operation.pass;
+  json["dtypes"] = dtypes_of(operation);
+  for (const Argument& argument : operation.arguments)
+    json["arguments"].push_back({{"name", argument.name},
+                                 {"role", kRoles[static_cast<int>(argument.role)]},
+                                 {"shape", kExtents[static_cast<int>(argument.extent)]},
+                                 {"dtype", kElements[static_cast<int>(argument.elements)]},
+                                 {"optional", argument.presence == Presence::optional}});
+  json["options"] = Json::array();
+  for (const Option& option : operation.options) {
+    Json entry = {{"name", option.name}};
+    entry["default"] = value_of(option, option.fallback);
+    if (!option.choices.empty())
+      entry["choices"] = std::vector<std::string>(option.choices.begin(), option.choices.end());
+    json["options"].push_back(std::move(entry));
+  }
+  const std::vector<VariantInfo> infos = operation.variants();
+  for (int i = 0; i < static_cast<int>(infos.size()); ++i) {
+    Json knobs = Json::array();
+    for (const Knob& knob : infos[i].knobs)
+      knobs.push_back({{"name", knob.name},
+                       {"values", std::vector<int>(knob.values.begin(), knob.values.end())},
+                       {"meaning", knob.meaning}});
+    json["variants"].push_back({{"name", infos[i].name},
+                                {"device", name_of(infos[i].device)},
+                                {"knobs", std::move(knobs)},
+                                {"declines", reasons(operation, i)}});
+  }
+  return json;
+}
+
+void print(const Json& json) {
+  const auto text = [](const Json& value) { return value.get<std::string>(); };
+  fmt::print("{} {}    {}\n", text(json["op"]), text(json["pass"]),
+             fmt::join(json["dtypes"].get<std::vector<std::string>>(), ", "));
+  for (const Json& argument : json["arguments"])
+    fmt::print("  {:<6}  {:<12}{:<14}{}{}\n", text(argument["role"]), text(argument["name"]),
+               text(argument["shape"]), text(argument["dtype"]),
+               argument["optional"].get<bool>() ? ", optional" : "");
+  for (const Json& option : json["options"]) {
+    const std::string choices =
+        option.contains("choices")
+            ? fmt::format(" ({})", fmt::join(option["choices"].get<std::vector<std::string>>(), ", "))
+            : "";
+    fmt::print("  option  --{} {}{}\n", text(option["name"]),
+               option["default"].is_string() ? text(option["default"]) : option["default"].dump(),
+               choices);
+  }
+  for (const Json& variant : json["variants"]) {
+    fmt::print("  {:<6}  {}\n", text(variant["device"]), text(variant["name"]));
+    for (const Json& knob : variant["knobs"])
+      fmt::print("            --plan {}={}    {}\n", text(knob["name"]),
+                 fmt::join(knob["values"].get<std::vector<int>>(), "|"), text(knob["meaning"]));
+    for (const Json& reason : variant["declines"]) fmt::print("            declines here: {}\n", text(reason));
+  }
+  fmt::print("\n");
+}
+
+}  // namespace
+
+int list(const Flags& flags) {
+  JsonLines lines(flags, "list");
+  for (const Operation* operation : operations_of(flags)) {
+    const Json description = describe(*operation);
+    lines.add(description);
+    if (!flags.json) print(description);
+  }
+  if (!flags.json) fmt::print("devices: cpu. No variant for emu or cuda is built yet.\n");
+  return kPassed;
+}
+
+}  // namespace isobit::lab

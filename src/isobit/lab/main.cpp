@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line: which commands and flags there are, and what becomes of errors.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <new>
+
+#include "isobit/core/error.h"
+#include "isobit/lab/commands.h"
+#include "isobit/lab/usage.h"
+#include "isobit/ops/catalog.h"
+
+namespace isobit::lab {
+namespace {
+
+// One value, or several with commas between them.
+template <class T>
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values,
+                      const std::string& help) {
+  return app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false);
+}
+
+void add_operators(CLI::App& app, Flags& flags) {
+  add_list(app, "op", flags.ops, "operators, with commas between them");
+}
+
+void add_json(CLI::App& app, Flags& flags) {
+  app.add_flag("--json", flags.json, "print JSON Lines");
+}
+
+void add_out(CLI::App& app, Flags& flags, const std::string& help) {
+  app.add_option("--out", flags.out, help);
+}
+
+// What is computed.
+void add_case_flags(CLI::App& app, Flags& flags) {
+  add_list(app, "--rows", flags.rows, "rows");
+  add_list(app, "--cols", flags.cols, "columns");
+  add_list(app, "--dtype", flags.dtype, "f32, f16, bf16, f64 or i32");
+  add_list(app, "--weight-dtype", flags.weight_dtype, "the same as --dtype unless given");
+  add_list(app, "--input", flags.input, "family of input");
+  add_list(app, "--seed", flags.seed, "seed of the input");
+  add_list(app, "--offset", flags.offset, "elements by which arrays are misaligned");
+  add_list(app, "--row-stride", flags.row_stride, "elements from one row to the next");
+}
+
+// How it is computed.
+void add_way_flags(CLI::App& app, Flags& flags) {
+  add_list(app, "--pass", flags.pass, "fwd or bwd");
+  add_list(app, "--variant", flags.variant, "a variant, a part of its name, or all");
+  add_list(app, "--device", flags.device, "cpu, emu or cuda");
+  add_list(app, "--isa", flags.isa, "auto, scalar, avx2 or avx512");
+  add_list(app, "--threads", flags.threads, "threads; all processors unless given");
+  add_list(app, "--plan", flags.plan, "knobs of the variant: KNOB=VALUE,...");
+  // The operators' own options, each once.
+  for (const Operation* operation : catalog())
+    for (const Option& option : operation->options) {
+      const std::string name = "--" + std::string(option.name);
+      if (app.get_option_no_throw(name) == nullptr)
+        add_list(app, name, flags.options[std::string(option.name)],
+                 option.choices.empty() ? fmt::format("{} unless given", option.fallback)
+                                        : fmt::format("{}", fmt::join(option.choices, " or ")));
+    }
+}
+
+class CommandLine {
+ public:
+  CommandLine() {
+    app_.set_version_flag("--version", version());
+    app_.require_subcommand(1);
+    app_.failure_message(CLI::FailureMessage::simple);
+
+    CLI::App& list_app = add("list", "operators, variants, dtypes; what declines here and why", list);
+    add_operators(list_app, flags_);
+    add_json(list_app, flags_);
+
+    CLI::App& info_app = add("info", "processor, caches, instruction set, memory, system", info);
+    add_json(info_app, flags_);
+    add_out(info_app, flags_, "write info.json into this folder");
+
+    add("doctor", "what is loaded, what is missing, what to do", doctor);
+
+    CLI::App& verify_app = add_measured("verify", "compare with the reference", verify);
+    verify_app.add_flag("--all", flags_.all, "every operator");
+    verify_app.add_option("--grid", flags_.grid, "quick, test or full: the operator's own cases");
+
+    CLI::App& parity_app = add_measured("parity", "every way to compute one input, one hash each", parity);
+    parity_app.add_flag("--all", flags_.all, "every operator, as when none is named");
+
+    CLI::App& bench_app = add_measured("bench", "times beside a plain copy and other libraries", bench);
+    bench_app.add_flag("--all", flags_.all, "every operator");
+    bench_app.add_flag("--quick", flags_.quick, "fewer shapes and rounds");
+
+    CLI::App& run_app = add("run", "run a variant on arrays from .npy files", run_files);
+    add_operators(run_app, flags_);
+    run_app.add_option("--in", flags_.in, "NAME=FILE.npy, once for each input")
+        ->allow_extra_args(false);
+    add_list(run_app, "--dtype", flags_.dtype, "bf16 reads uint16 arrays as such");
+    add_way_flags(run_app, flags_);
+    add_out(run_app, flags_, "write every output as NAME.npy into this folder");
+    run_app.add_flag("--dump", flags_.dump, "also write the reference's intermediate arrays");
+    run_app.add_flag("--print", flags_.print, "print the arrays, abbreviated");
+    add_json(run_app, flags_);
+
+    add("report", "tables and plots of a folder's results as HTML and PNG", report)
+        .add_option("folder", flags_.out, "where verify, parity, bench and info wrote to")
+        ->required();
+  }
+
+  int run(int argc, char** argv) {
+    try {
+      require_known_command(argc, argv);
+      app_.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
+      throw UsageError(complaint(error) + "\n  `isobit COMMAND --help` shows its flags");
+    }
+    return command_(flags_);
+  }
+
+ private:
+  CLI::App& add(const char* name, const char* help, int (*command)(const Flags&)) {
+    CLI::App& app = *app_.add_subcommand(name, help);
+    app.callback([this, command] { command_ = command; });
+    return app;
+  }
+
+  CLI::App& add_measured(const char* name, const char* help, int (*command)(const Flags&)) {
+    CLI::App& app = add(name, help, command);
+    add_operators(app, flags_);
+    add_case_flags(app, flags_);
+    add_way_flags(app, flags_);
+    add_out(app, flags_, fmt::format("also write {}.jsonl into this folder", name));
+    add_json(app, flags_);
+    return app;
+  }
+
+  void require_known_command(int argc, char** argv) const {
+    if (argc < 2) throw UsageError("a command is needed\n" + app_.help());
+    if (argv[1][0] == '-') return;
+    std::vector<std::string> names;
+    for (const CLI::App* app : app_.get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(app->get_name());
+    const std::vector<std::string_view> known(names.begin(), names.end());
+    index_of("command", argv[1], known);
+  }
+
+  // What was wrong; an unknown flag with the one that was probably meant.
+  std::string complaint(const CLI::ParseError& error) const {
+    for (const CLI::App* app : app_.get_subcommands())
+      for (const std::string& unknown : app->remaining()) {
+        if (!unknown.starts_with("--")) continue;
+        std::vector<std::string> names;
+        for (const CLI::Option* option : app->get_options()) names.push_back(option->get_name());
+        const std::vector<std::string_view> known(names.begin(), names.end());
+        return fmt::format("{} has no flag '{}'{}", app->get_name(), unknown, suggestion(unknown, known));
+      }
+    return error.what();
+  }
+
+  CLI::App app_{"Isobit: operators that give the same bits, everywhere.", "isobit"};
+  Flags flags_;
+  int (*command_)(const Flags&) = nullptr;
+};
+
+int guarded(int argc, char** argv) {
+  const auto complain = [](std::string_view what) { fmt::print(stderr, "isobit: {}\n", what); };
+  try {
+    return CommandLine().run(argc, argv);
+  } catch (const UsageError& error) {
+    complain(error.what());
+    return kMisused;
+  } catch (const InvalidArgument& error) {
+    complain(error.what());
+    return kMisused;
+  } catch (const std::bad_alloc&) {
+    complain("not enough memory");
+  } catch (const std::exception& error) {
+    complain(error.what());
+  }
+  return kFailed;
+}
+
+}  // namespace
+}  // namespace isobit::lab
+
+int main(int argc, char** argv) { return isobit::lab::guarded(argc, argv); }

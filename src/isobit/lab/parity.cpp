@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// `isobit parity`: one input, every way to compute it, one hash of each output.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "isobit/lab/commands.h"
+#include "isobit/lab/output.h"
+#include "isobit/lab/ways.h"
+
+namespace isobit::lab {
+namespace {
+
+using Hashes = std::map<std::string, std::string, std::less<>>;  // of outputs, by name
+
+// A call on some rows of the family, of which the first few and the last few may not belong to the input.
+struct Batch {
+  std::int64_t first_row, rows;
+  std::int64_t skipped, kept;
+};
+
+// One way to compute the input's rows.
+struct Route {
+  std::string name;
+  Case c;
+  Way way;
+  std::vector<Batch> batches;
+};
+
+void add_rows(Bits& bits, const Array& array, Extent extent, std::int64_t first, std::int64_t count) {
+  if (extent == Extent::row_statistic) return bits.add(array, 0, first, count);
+  for (std::int64_t row = first; row < first + count; ++row)
+    bits.add(array, row, 0, array.form().cols);
+}
+
+// Of each output. Sums over the rows of a batch are no sums over the input's rows, so they are left out.
+Hashes hashes_of(const Route& route) {
+  const bool whole = route.batches.size() == 1 && route.batches[0].rows == route.c.rows;
+  std::map<std::string_view, Bits> bits;
+  for (const Batch& batch : route.batches) {
+    Case part = route.c;
+    part.first_row = batch.first_row;
+    part.rows = batch.rows;
+    Workload workload(part);
+    workload.draw();
+    run(workload, route.way);
+    for (const Argument* output : workload.outputs()) {
+      const Array& array = *workload.find(output->name);
+      if (output->extent != Extent::row_vector)
+        add_rows(bits[output->name], array, output->extent, batch.skipped, batch.kept);
+      else if (whole)
+        bits[output->name].add(array, 0, 0, array.form().cols);
+    }
+  }
+  Hashes hashes;
+  for (const auto& [name, state] : bits) hashes.emplace(name, state.hex());
+  return hashes;
+}
+
+std::vector<Batch> pieces(std::int64_t rows, std::int64_t size) {
+  std::vector<Batch> batches;
+  for (std::int64_t row = 0; row < rows; row += size) {
+    const std::int64_t count = std::min(size, rows - row);
+    batches.push_back({row, count, 0, count});
+  }
+  return batches;
+}
+
+// The routes of one variant beside its plain ones: other plans, batches and places in memory.
+void add_variations(std::vector<Route>& routes, const Case& c, const Way& way) {
+  const std::vector<Batch> whole = pieces(c.rows, c.rows);
+  const auto name = [&](std::string_view what) { return fmt::format("{} {}", way.info.name, what); };
+  for (const Way& other : other_plans(way)) routes.push_back({name(plan_text(other)), c, other, whole});
+  routes.push_back({name("rows one at a time"), c, way, pieces(c.rows, 1)});
+  routes.push_back({name("rows in pieces of 5"), c, way, pieces(c.rows, 5)});
+  routes.push_back({name("rows among others"), c, way, {{-19, c.rows + 24, 19, c.rows}}});
+  Case misaligned = c, strided = c;
+  misaligned.offset = c.offset + 1;
+  strided.row_stride = c.stride() + 13;
+  routes.push_back({name("misaligned by an element"), misaligned, way, whole});
+  routes.push_back({name("rows far apart"), strided, way, whole});
+}
+
+// All routes of one case; those that cannot be gone are told at once.
+std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
+  const std::set<int> threads = {1, 2, 3, Machine::here().threads};
+  if (flags.threads.empty()) flags.threads.assign(threads.begin(), threads.end());
+  const bool all_isas = flags.isa.empty();
+  if (all_isas) flags.isa = isas_here();
+  const Workload workload(c);
+  c.operation->check(workload.args());
+  Ways ways = ways_of(workload, flags, Unnamed::all);
+  std::stable_sort(ways.able.begin(), ways.able.end(),
+                   [](const Way& a, const Way& b) { return a.variant < b.variant; });
+
+  std::vector<Route> routes;
+  for (std::size_t i = 0; i < ways.able.size(); ++i) {
+    const Way& way = ways.able[i];
+    routes.push_back({label(way), c, way, pieces(c.rows, c.rows)});
+    const bool widest = i + 1 == ways.able.size() || ways.able[i + 1].variant != way.variant;
+    if (widest) add_variations(routes, c, way);
+  }
+  for (const auto& [way, reason] : ways.declined) decline(label(way), reason);
+  for (Isa isa : {Isa::avx2, Isa::avx512})
+    if (all_isas && isa > Machine::here().isa) decline(name_of(isa), "this processor lacks it");
+  for (std::string_view way : {"emulated CUDA", "GPU"}) decline(way, "no variant is built yet");
+  for (std::string_view way : {"PyTorch eager", "PyTorch compiled"})
+    decline(way, "the PyTorch binding is not built yet");
+  return routes;
+}
+
+// Returns whether all routes of the case gave the same bits.
+bool compare_routes(const Case& c, const Flags& flags, JsonLines& lines) {
+  std::vector<std::string> heads = {"way"};
+  for (const Argument& argument : c.operation->arguments)
+    if (argument.role == Role::output) heads.emplace_back(argument.name);
+  Table table(heads);
+  std::vector<std::pair<std::string, std::string>> declined;
+  const std::vector<Route> routes = routes_of(
+      c, flags, [&](std::string_view way, std::string_view why) { declined.emplace_back(way, why); });
+
+  Progress progress(routes.size());
+  Hashes expected;
+  bool same = true;
+  for (const Route& route : routes) {
+    progress.step(route.name);
+    const Hashes hashes = hashes_of(route);
+    Json line = describe(route.c, route.way);
+    line["way"] = route.name;
+    line["outputs"] = Json::object();
+    std::vector<std::string> cells = {route.name};
+    for (std::size_t i = 1; i < heads.size(); ++i) {
+      const auto hash = hashes.find(heads[i]);
+      if (hash == hashes.end()) {
+        cells.emplace_back("");
+        continue;
+      }
+      line["outputs"][heads[i]]["bits"] = hash->second;
+      const bool equal = expected.try_emplace(heads[i], hash->second).first->second == hash->second;
+      cells.push_back(hash->second + (equal ? "" : " differs"));
+      same &= equal;
+    }
+    lines.add(line);
+    table.add(std::move(cells));
+  }
+  for (const auto& [way, reason] : declined) {
+    Json line = describe(c);
+    line["way"] = way;
+    line["declined"] = reason;
+    lines.add(line);
+    std::vector<std::string> cells(heads.size());
+    cells[0] = way;
+    cells[1] = reason;
+    table.add(std::move(cells));
+  }
+  progress.clear();
+  if (flags.json) return same;
+  fmt::print("{} {}  {} x {}  {}  {}\n", c.operation->op, c.operation->pass, c.rows, c.cols,
+             types_text({c.dtype, c.weight_dtype}), c.input);
+  table.print();
+  fmt::print("\n");
+  return same;
+}
+
+}  // namespace
+
+int parity(const Flags& given) {
+  Flags flags = given;
+  if (flags.rows.empty()) flags.rows = {37};
+  if (flags.cols.empty()) flags.cols = {1000};
+  JsonLines lines(flags, "parity");
+  bool same = true;
+  for (const Operation* operation : operations_of(flags))
+    for (const Case& c : cases_of(*operation, flags, "quick"))
+      same &= compare_routes(c, flags, lines);
+  if (!flags.json) fmt::print("{}\n", same ? "the same bits in every way" : "the bits differ");
+  return same ? kPassed : kFailed;
+}
+
+}  // namespace isobit::lab

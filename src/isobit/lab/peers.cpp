@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lab's side of the peers' ABI: a missing or broken peer becomes a line of text, not a failure.
+#include "isobit/lab/peers.h"
+
+#include <dlfcn.h>
+
+#include <stdexcept>
+#include <system_error>
+
+#include "bench/peers/peer.h"
+
+namespace isobit::lab {
+namespace {
+
+constexpr std::string_view kNames[] = {"onednn", "torch"};
+
+// Local, so that peers do not see each other's symbols; yet all that use libgomp share one, by its
+// soname, and so one pool of threads. Never closed again: that pool goes on running in their code.
+const IsobitPeer& load(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) throw std::runtime_error("not built, no " + file.string());
+  void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (module == nullptr) throw std::runtime_error(dlerror());
+  const auto entry = reinterpret_cast<IsobitPeerEntry>(dlsym(module, ISOBIT_PEER_ENTRY));
+  if (entry == nullptr) throw std::runtime_error(dlerror());
+  const IsobitPeer& peer = *entry();
+  if (peer.abi != ISOBIT_PEER_ABI)
+    throw std::runtime_error("speaks ABI " + std::to_string(peer.abi) + ", the lab " +
+                             std::to_string(ISOBIT_PEER_ABI));
+  return peer;
+}
+
+}  // namespace
+
+void PreparedPeer::run() {
+  if (const char* failure = peer_->run(handle_.get()))
+    throw std::runtime_error(std::string(peer_->name) + ": " + failure);
+}
+
+std::string_view Peer::name() const { return peer_->name; }
+std::string_view Peer::version() const { return peer_->version; }
+
+std::optional<PreparedPeer> Peer::prepare(const PeerCase& c, std::string* reason) const {
+  std::vector<IsobitPeerArray> arrays;
+  for (const auto& [name, data] : c.arrays) arrays.push_back({name.c_str(), data});
+
+  IsobitPeerCase request{};
+  request.op = c.op.c_str();
+  request.pass = c.pass.c_str();
+  request.kind = c.kind.c_str();
+  request.dtype = name_of(c.dtype).data();  // a literal, hence terminated
+  request.weight_dtype = name_of(c.weight_dtype).data();
+  request.rows = c.rows;
+  request.cols = c.cols;
+  request.eps = c.eps;
+  request.threads = c.threads;
+  request.array_count = static_cast<std::int32_t>(arrays.size());
+  request.arrays = arrays.data();
+
+  const char* why = "";
+  PreparedPeer::Handle handle(peer_->prepare(&request, &why), peer_->release);
+  if (handle == nullptr) {
+    if (reason != nullptr) *reason = why;
+    return std::nullopt;
+  }
+  return PreparedPeer(*peer_, std::move(handle));
+}
+
+Peers load_peers(const std::filesystem::path& folder) {
+  Peers peers;
+  for (const std::string_view name : kNames) {
+    try {
+      peers.available.emplace_back(load(folder / ("isobit_peer_" + std::string(name) + ".so")));
+    } catch (const std::exception& error) {
+      peers.unavailable.push_back(std::string(name) + ": " + error.what());
+    }
+  }
+  return peers;
+}
+
+std::filesystem::path peer_folder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path() / "peers";
+}
+
+}  // namespace isobit::lab

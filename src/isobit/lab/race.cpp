@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The timing loop: short calls are timed many at a time, quantiles are taken over turns.
+#include "isobit/lab/race.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace isobit::lab {
+namespace {
+
+constexpr double kTurn = 2e-4;  // seconds at least, a thousand times what reading the clock costs
+
+double now() {
+  using std::chrono::steady_clock;
+  return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+struct Runner {
+  const std::function<void()>& call;
+  int calls = 1;  // in a turn
+  std::vector<double> turns = {};
+
+  double turn() const {
+    call();
+    const double start = now();
+    for (int i = 0; i < calls; ++i) call();
+    return (now() - start) / calls;
+  }
+
+  void calibrate() {
+    for (double seconds = turn(); seconds * calls < kTurn; seconds = turn())
+      calls = std::max(2 * calls, static_cast<int>(kTurn / std::max(seconds, 1e-9)));
+  }
+
+  Times times() {
+    std::sort(turns.begin(), turns.end());
+    const auto quantile = [&](double q) {
+      return turns[static_cast<std::size_t>(q * static_cast<double>(turns.size() - 1) + 0.5)];
+    };
+    return {quantile(0.5), quantile(0.2), quantile(0.8)};
+  }
+};
+
+}  // namespace
+
+std::vector<Times> race(const std::vector<std::function<void()>>& calls, RaceLength length) {
+  std::vector<Runner> runners;
+  for (const auto& call : calls) runners.push_back({call});
+  for (Runner& runner : runners) runner.calibrate();
+  const double end = now() + length.seconds * static_cast<double>(runners.size());
+  for (int round = 0; round < length.rounds || now() < end; ++round)
+    for (std::size_t i = 0; i < runners.size(); ++i) {
+      Runner& runner = runners[round % 2 == 0 ? i : runners.size() - 1 - i];
+      runner.turns.push_back(runner.turn());
+    }
+  std::vector<Times> times;
+  for (Runner& runner : runners) times.push_back(runner.times());
+  return times;
+}
+
+}  // namespace isobit::lab

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times several functions against each other, so that what disturbs one disturbs all.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+namespace isobit::lab {
+
+struct Times {
+  double median = 0, p20 = 0, p80 = 0;  // seconds a call
+};
+
+// The length of a race: it goes on for so long for each runner, and for some rounds at least.
+struct RaceLength {
+  double seconds = 0.3;
+  int rounds = 7;
+};
+
+// Runs A B C, then C B A, and so on. A runner goes once untimed before its turn, so that its own data is where it
+// would be had nobody else run.
+std::vector<Times> race(const std::vector<std::function<void()>>& runners, RaceLength length);
+
+}  // namespace isobit::lab

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags that all commands share, and the cases that they stand for.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isobit/lab/case.h"
+
+namespace isobit::lab {
+
+// As they were written; what is empty was not given.
+struct Flags {
+  std::vector<std::string> ops;
+  bool all = false;
+  std::vector<std::string> pass, variant, device, isa, dtype, weight_dtype, input, plan;
+  std::vector<std::int64_t> rows, cols, offset, row_stride;
+  std::vector<std::uint64_t> seed;
+  std::vector<int> threads;
+  std::map<std::string, std::vector<std::string>, std::less<>> options;  // --eps, --kind, ...
+  std::string grid;
+  std::vector<std::string> in;  // NAME=FILE
+  std::filesystem::path out;
+  bool json = false, quick = false, dump = false, print = false;
+};
+
+// Whether the flags mean one operator, which then must know every name in them.
+bool one_operator(const Flags& flags);
+
+// The operations that the names and passes select; all where none is named.
+std::vector<const Operation*> operations_of(const Flags& flags);
+
+// Every combination of the flags. Where no flag says what to compute, the operation's grid of that name.
+std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::string_view grid);
+
+// Reads a number out of a flag.
+double number(std::string_view flag, std::string_view text);
+
+template <class T>
+bool contains(const auto& list, const T& value) {
+  return std::find(std::begin(list), std::end(list), value) != std::end(list);
+}
+
+}  // namespace isobit::lab

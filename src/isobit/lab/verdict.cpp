@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verdicts, and how they are told.
+#include "isobit/lab/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace isobit::lab {
+
+bool Verdict::passed() const {
+  return damage.empty() && std::all_of(outputs.begin(), outputs.end(), [](const Output& output) {
+           return output.deviation.passed();
+         });
+}
+
+Json Verdict::outputs_json() const {
+  Json json = Json::object();
+  for (const Output& output : outputs)
+    json[std::string(output.argument->name)] = {{"C", output.deviation.c},
+                                                {"max_abs", output.deviation.max_abs},
+                                                {"max_ulp", output.deviation.max_ulp},
+                                                {"bits", output.bits}};
+  return json;
+}
+
+std::string Verdict::complaints() const {
+  std::string text;
+  for (const auto& [argument, worst, bits] : outputs) {
+    if (worst.passed()) continue;
+    const std::string place = argument->extent == Extent::matrix
+                                  ? fmt::format("{}, {}", worst.row, worst.col)
+                                  : std::to_string(worst.col);
+    text += fmt::format("  {}[{}]: expected {:.9g}, actual {:.9g}, {:.3g} ulps apart; C is {:.3g}, at most {} is right\n",
+                        argument->name, place, worst.expected, worst.actual, worst.ulp, worst.c,
+                        kTolerance);
+  }
+  if (!damage.empty()) text += fmt::format("  {}\n", damage);
+  return text;
+}
+
+Verdict Judge::operator()() {
+  Verdict verdict;
+  verdict.damage = workload_.damage();
+  std::vector<std::string> all_bits;
+  for (const Argument* output : workload_.outputs())
+    all_bits.push_back(bits(*workload_.find(output->name)));
+  auto found = known_.find(all_bits);
+  if (found == known_.end()) found = known_.emplace(all_bits, compare(workload_)).first;
+  for (std::size_t i = 0; i < all_bits.size(); ++i)
+    verdict.outputs.push_back({found->second[i].argument, found->second[i].deviation, all_bits[i]});
+  return verdict;
+}
+
+}  // namespace isobit::lab

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// `isobit verify`: every case in every way, against the reference.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "isobit/core/error.h"
+#include "isobit/lab/commands.h"
+#include "isobit/lab/output.h"
+#include "isobit/lab/usage.h"
+#include "isobit/lab/verdict.h"
+#include "isobit/lab/ways.h"
+
+namespace isobit::lab {
+namespace {
+
+constexpr int kTold = 10;  // failures that are told one by one
+
+// The worst C of each output over the shapes, options and ways of one pass.
+class Summary {
+ public:
+  explicit Summary(const Operation& operation) : operation_(operation) {}
+
+  void add(const Case& c, const Way& way, const Verdict& verdict) {
+    Row& row = rows_[{way.variant, types_text({c.dtype, c.weight_dtype}), c.input}];
+    ++row.cases;
+    row.failed += !verdict.passed();
+    for (const Verdict::Output& output : verdict.outputs) {
+      const auto found = row.worst.try_emplace(output.argument->name, 0).first;
+      found->second = std::max(found->second, output.deviation.c);
+    }
+  }
+
+  void print() const {
+    if (rows_.empty()) return;
+    std::vector<std::string> heads = {"variant", "dtype", "input", ">cases", ">failed"};
+    for (const Argument& argument : operation_.arguments)
+      if (argument.role == Role::output) heads.push_back(fmt::format(">C {}", argument.name));
+    Table table(std::move(heads));
+    const std::vector<VariantInfo> infos = operation_.variants();
+    for (const auto& [key, row] : rows_) {
+      const auto& [variant, types, input] = key;
+      std::vector<std::string> cells = {std::string(infos[variant].name), types, input,
+                                        std::to_string(row.cases), std::to_string(row.failed)};
+      for (const Argument& argument : operation_.arguments) {
+        if (argument.role != Role::output) continue;
+        const auto worst = row.worst.find(argument.name);
+        cells.push_back(worst == row.worst.end() ? "" : fmt::format("{:.2g}", worst->second));
+      }
+      table.add(std::move(cells));
+    }
+    fmt::print("{} {}\n", operation_.op, operation_.pass);
+    table.print();
+    fmt::print("\n");
+  }
+
+ private:
+  struct Row {
+    int cases = 0, failed = 0;
+    std::map<std::string_view, double> worst;
+  };
+  const Operation& operation_;
+  std::map<std::tuple<int, std::string, std::string>, Row> rows_;
+};
+
+}  // namespace
+
+int verify(const Flags& flags) {
+  if (flags.ops.empty() && !flags.all)
+    throw UsageError("verify needs an operator, or --all\n  `isobit list` shows them");
+  const std::vector<const Operation*> operations = operations_of(flags);
+  std::vector<std::vector<Case>> cases;
+  std::size_t total = 0;
+  for (const Operation* operation : operations)
+    total += cases.emplace_back(cases_of(*operation, flags, "quick")).size();
+
+  JsonLines lines(flags, "verify");
+  Progress progress(total);
+  int runs = 0, failures = 0;
+  std::string declined;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    Summary summary(*operations[i]);
+    for (const Case& c : cases[i]) {
+      progress.step(fmt::format("{} {} {}", c.operation->op, c.operation->pass, c.input));
+      Workload workload(c);
+      workload.draw();
+      c.operation->check(workload.args());
+      Judge judge(workload);
+      const Ways ways = ways_of(workload, flags, Unnamed::all);
+      declined = ways.reasons();
+      for (const Way& way : ways.able) {
+        run(workload, way);
+        const Verdict verdict = judge();
+        Json line = describe(c, way);
+        const std::string repeat = command("verify", line);
+        line["outputs"] = verdict.outputs_json();
+        line["passed"] = verdict.passed();
+        lines.add(line);
+        summary.add(c, way, verdict);
+        ++runs;
+        if (verdict.passed() || ++failures > kTold) continue;
+        progress.clear();
+        fmt::print(stderr, "failed: {}\n{}", repeat, verdict.complaints());
+      }
+    }
+    progress.clear();
+    if (!flags.json) summary.print();
+  }
+  if (runs == 0) throw Unsupported("nothing was verified: no variant can run these cases" + declined);
+  if (failures > kTold) fmt::print(stderr, "and {} more that failed\n", failures - kTold);
+  if (!flags.json) fmt::print("{} passed, {} failed\n", runs - failures, failures);
+  return failures == 0 ? kPassed : kFailed;
+}
+
+}  // namespace isobit::lab

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the variants, instruction sets, thread counts and plans that the flags select and a workload allows.
+#include "isobit/lab/ways.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "isobit/core/error.h"
+#include "isobit/lab/usage.h"
+#include "isobit/ops/catalog.h"
+#include "isobit/simd/parallel_for.h"
+
+namespace isobit::lab {
+namespace {
+
+Isa isa_of(std::string_view name) {
+  static constexpr std::string_view kNames[] = {"auto", "scalar", "avx2", "avx512"};
+  if (index_of("isa", name, kNames) == 0) return Machine::here().isa;
+  const Isa isa = *isa_named(name);
+  if (isa > Machine::here().isa)
+    throw Unsupported(fmt::format("this processor has no {}; its widest instruction set is {}",
+                                  name, name_of(Machine::here().isa)));
+  return isa;
+}
+
+// The plan with the flags' knobs in it, or nothing where the variant lacks one of them.
+std::optional<Plan> with_flags(Plan plan, const VariantInfo& info, const Flags& flags) {
+  for (const std::string& pair : flags.plan) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos)
+      throw UsageError(fmt::format("--plan has '{}'; KNOB=VALUE is needed", pair));
+    const std::string name = pair.substr(0, equals);
+    const int value = static_cast<int>(number("plan " + name, pair.substr(equals + 1)));
+    const auto knob = std::find_if(info.knobs.begin(), info.knobs.end(),
+                                   [&](const Knob& known) { return known.name == name; });
+    if (knob == info.knobs.end()) return std::nullopt;
+    if (!contains(knob->values, value))
+      throw UsageError(fmt::format("knob {} of {} is {}; it takes {}", name, info.name, value,
+                                   fmt::join(knob->values, ", ")));
+    plan[static_cast<std::size_t>(knob - info.knobs.begin())] = value;
+  }
+  return plan;
+}
+
+// What the flags select among the variants of one pass.
+std::vector<int> selected(const Operation& operation, const std::vector<VariantInfo>& infos,
+                          const Flags& flags) {
+  std::vector<Device> devices;
+  static constexpr std::string_view kDevices[] = {"cpu", "emu", "cuda"};
+  for (const std::string& name : flags.device)
+    devices.push_back(static_cast<Device>(index_of("device", name, kDevices)));
+  for (Device device : devices)
+    if (std::none_of(infos.begin(), infos.end(), [&](auto& info) { return info.device == device; }))
+      throw Unsupported(fmt::format("{} {}: no variant for {} is built yet", operation.op,
+                                    operation.pass, name_of(device)));
+  std::vector<int> result;
+  for (int i = 0; i < static_cast<int>(infos.size()); ++i) {
+    const auto matches = [&](const std::string& selector) { return infos[i].matches(selector); };
+    const bool named = flags.variant.empty() ||
+                       std::any_of(flags.variant.begin(), flags.variant.end(), matches);
+    if (named && (devices.empty() || contains(devices, infos[i].device))) result.push_back(i);
+  }
+  return result;
+}
+
+std::vector<std::string_view> list(const std::set<std::string_view>& names) {
+  return {names.begin(), names.end()};
+}
+
+// Refuses a selector or knob that fits no variant of any pass of the operator.
+void check_names(const Operation& operation, const Flags& flags) {
+  std::set<std::string_view> variants = {"all"}, knobs;
+  std::vector<VariantInfo> infos;
+  for (const Operation* pass : catalog())
+    if (pass->op == operation.op)
+      for (const VariantInfo& info : pass->variants()) infos.push_back(info);
+  for (const VariantInfo& info : infos) {
+    variants.insert(info.name);
+    for (const Knob& knob : info.knobs) knobs.insert(knob.name);
+  }
+  for (const std::string& selector : flags.variant)
+    if (std::none_of(infos.begin(), infos.end(), [&](auto& info) { return info.matches(selector); }))
+      index_of(fmt::format("{} variant", operation.op), selector, list(variants));
+  for (const std::string& pair : flags.plan)
+    index_of(fmt::format("{} knob", operation.op), pair.substr(0, pair.find('=')), list(knobs));
+}
+
+}  // namespace
+
+Ways ways_of(const Workload& workload, const Flags& flags, Unnamed unnamed) {
+  const Operation& operation = workload.operation();
+  if (one_operator(flags)) check_names(operation, flags);
+  const std::vector<VariantInfo> infos = operation.variants();
+  std::vector<int> variants = selected(operation, infos, flags);
+
+  std::vector<Isa> isas;
+  for (const std::string& name : flags.isa) isas.push_back(isa_of(name));
+  if (isas.empty()) isas = {Machine::here().isa};
+  std::vector<int> threads = flags.threads;
+  if (threads.empty()) threads = {Machine::here().threads};
+
+  Ways ways;
+  for (Isa isa : isas)
+    for (int count : threads) {
+      if (count < 1) throw UsageError(fmt::format("--threads is {}; 1 or more is needed", count));
+      const Machine machine = execution_for(isa, count).machine;
+      if (flags.variant.empty() && unnamed == Unnamed::best)
+        variants = {operation.default_variant(workload.args(), machine)};
+      for (int variant : variants) {
+        Way way{variant, infos[variant], isa, count, {}};
+        const std::string reason = operation.declines(variant, workload.args(), machine);
+        if (!reason.empty()) {
+          ways.declined.push_back({way, reason});
+          continue;
+        }
+        const Plan chosen = operation.choose(variant, workload.args(), machine);
+        const std::optional<Plan> plan = with_flags(chosen, way.info, flags);
+        if (!plan) continue;
+        way.plan = *plan;
+        ways.able.push_back(way);
+      }
+    }
+  return ways;
+}
+
+std::string Ways::reasons() const {
+  std::string text;
+  for (const auto& [way, reason] : declined) text += fmt::format("\n  {}: {}", label(way), reason);
+  return text;
+}
+
+std::vector<std::string> isas_here() {
+  std::vector<std::string> names;
+  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
+    if (isa <= Machine::here().isa) names.emplace_back(name_of(isa));
+  return names;
+}
+
+std::vector<Way> other_plans(const Way& way) {
+  std::vector<Way> others;
+  for (std::size_t i = 0; i < way.info.knobs.size(); ++i)
+    for (int value : way.info.knobs[i].values) {
+      if (value == way.plan[i]) continue;
+      others.push_back(way);
+      others.back().plan[i] = value;
+    }
+  return others;
+}
+
+std::string label(const Way& way) {
+  return fmt::format("{} {} {} thread{}", way.info.name, name_of(way.isa), way.threads,
+                     way.threads == 1 ? "" : "s");
+}
+
+Execution execution_for(Isa isa, int threads) {
+  Execution execution = simd::here(threads);
+  execution.machine.isa = isa;
+  return execution;
+}
+
+void run(const Workload& workload, const Way& way) {
+  workload.poison();
+  workload.operation().run(way.variant, way.plan, workload.args(),
+                           execution_for(way.isa, way.threads));
+}
+
+}  // namespace isobit::lab

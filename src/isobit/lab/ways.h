@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ways to compute a workload that flags select, and running one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "isobit/core/execution.h"
+#include "isobit/lab/settings.h"
+#include "isobit/lab/workload.h"
+
+namespace isobit::lab {
+
+// Which variants run where none is named.
+enum class Unnamed { all, best };
+
+struct Declined {
+  Way way;
+  std::string reason;
+};
+
+struct Ways {
+  std::vector<Way> able;
+  std::vector<Declined> declined;  // selected, yet they cannot run
+
+  std::string reasons() const;  // a line for each that declined
+};
+
+Ways ways_of(const Workload& workload, const Flags& flags, Unnamed unnamed);
+
+// The instruction sets of this machine, by name.
+std::vector<std::string> isas_here();
+
+// The same way with every other plan that differs in one knob.
+std::vector<Way> other_plans(const Way& way);
+
+// "simd avx2 1 thread"
+std::string label(const Way& way);
+
+Execution execution_for(Isa isa, int threads);
+
+// Poisons the outputs and runs.
+void run(const Workload& workload, const Way& way);
+
+}  // namespace isobit::lab

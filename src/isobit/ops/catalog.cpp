@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place that a new operator must be added to.
+#include "isobit/ops/catalog.h"
+
+#include "isobit/ops/elementwise/elementwise.h"
+#include "isobit/ops/layernorm/layernorm.h"
+
+namespace isobit {
+
+std::span<const Operation* const> catalog() {
+  static const Operation* const kOperations[] = {
+      &elementwise::operation(),
+      &layernorm::forward_operation(),
+      &layernorm::backward_operation(),
+  };
+  return kOperations;
+}
+
+}  // namespace isobit

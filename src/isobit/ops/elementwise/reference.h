@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference that every variant is compared with.
+#pragma once
+
+#include "isobit/core/case.h"
+#include "isobit/ops/elementwise/elementwise.h"
+
+namespace isobit::elementwise {
+
+void reference(const Args& exact, const Args& scale);
+void intermediates(const Args& exact, const EmitArray& emit);
+
+}  // namespace isobit::elementwise

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward variants on the CPU: which there are, when each suits, and how rows and columns are dealt to threads.
+#include <algorithm>
+#include <bit>
+
+#include "isobit/core/order.h"
+#include "isobit/ops/layernorm/cpu_kernels.h"
+#include "isobit/ops/layernorm/cpu_scalar.h"
+#include "isobit/simd/float_mode.h"
+
+namespace isobit::layernorm {
+namespace {
+
+// Below this a second thread costs more than it brings (a cold helper takes 50 us to wake).
+constexpr std::int64_t kSerialElements = 64 << 10;
+
+constexpr int kBooleans[] = {0, 1};
+constexpr int kRowsTogether[] = {1, 4};
+constexpr Knob kKnobs[] = {
+    {"stream", kBooleans, "stores that bypass the caches"},
+    {"prefetch", kBooleans, "fetch the next rows during the sweep"},
+    {"rows", kRowsTogether, "rows that share one load and store of the column sums"},
+};
+
+BackwardPlan decode(const Plan& plan) { return {plan[0] != 0, plan[1] != 0, plan[2]}; }
+
+Plan choose(const BackwardProblem& problem, const Machine& machine) {
+  const std::int64_t bytes = 3 * problem.rows * problem.cols * size_of(problem.dtype);
+  const bool leaves_cache = bytes > machine.l3_bytes;
+  return {leaves_cache, leaves_cache, 4};
+}
+
+BackwardKernels kernels(Isa isa, const BackwardProblem& problem, const Plan& plan) {
+  const BackwardPlan decoded = decode(plan);
+#if defined(__x86_64__)
+  if (isa == Isa::avx512)
+    return avx512::backward_kernels(problem.dtype, problem.weight_dtype, decoded);
+  if (isa == Isa::avx2) return avx2::backward_kernels(problem.dtype, problem.weight_dtype, decoded);
+#endif
+  return scalar::backward_kernels(problem.dtype, problem.weight_dtype, decoded);
+}
+
+std::int64_t task_count(const BackwardProblem& problem, const Machine& machine, std::int64_t units) {
+  if (problem.rows * problem.cols < kSerialElements) return 1;
+  return std::clamp<std::int64_t>(machine.threads, 1, std::max<std::int64_t>(1, units));
+}
+
+// Runs body(begin, end) over equal parts of [0, count), a multiple of `step` each.
+template <class Body>
+void in_parts(const Execution& execution, std::int64_t tasks, std::int64_t count, std::int64_t step,
+              const Body& body) {
+  const std::int64_t steps = (count + step - 1) / step;
+  execution.parallel_for(tasks, [&](std::int64_t task) {
+    const simd::FloatMode mode;
+    body(std::min(count, steps * task / tasks * step),
+         std::min(count, steps * (task + 1) / tasks * step));
+  });
+}
+
+// The sums of some columns: weight's, then bias's, each padded to whole cache lines.
+struct SumsArray {
+  std::int64_t cols, pitch;
+  explicit SumsArray(std::int64_t cols)
+      : cols(cols), pitch((cols + order::kLanes - 1) / order::kLanes * order::kLanes) {}
+  std::int64_t floats() const { return 2 * pitch; }
+
+  void add(const BackwardKernels& kernels, float* into, const float* from) const {
+    kernels.add(into, from, cols);
+    kernels.add(into + pitch, from + pitch, cols);
+  }
+};
+
+// The pair tree of order.h over such sums: what is pushed is folded as soon as its partner is there.
+class ColumnTree {
+ public:
+  ColumnTree(const BackwardKernels& kernels, const SumsArray& sums, float* memory)
+      : kernels_(kernels), sums_(sums), memory_(memory) {}
+
+  // How many arrays of sums the tree over so many runs needs.
+  static std::int64_t arrays(std::int64_t runs) {
+    return std::bit_width(static_cast<std::uint64_t>(runs)) + 1;
+  }
+
+  // Where the next run's sums are to be written before push().
+  float* next() { return at(depth_); }
+
+  void push() {
+    ++depth_;
+    for (std::int64_t count = count_++; count & 1; count >>= 1) fold();
+  }
+
+  // The total, or null where nothing was pushed.
+  float* total() {
+    while (depth_ > 1) fold();
+    return depth_ == 1 ? memory_ : nullptr;
+  }
+
+ private:
+  float* at(std::int64_t i) { return memory_ + i * sums_.floats(); }
+  void fold() {
+    --depth_;
+    sums_.add(kernels_, at(depth_ - 1), at(depth_));
+  }
+
+  const BackwardKernels& kernels_;
+  const SumsArray& sums_;
+  float* memory_;
+  std::int64_t depth_ = 0, count_ = 0;
+};
+
+// Writes the weight gradients of columns [begin, end) from their sums; no sums at all are +0.
+void finish(const BackwardProblem& problem, const BackwardKernels& kernels, const float* weight_sums,
+            const float* bias_sums, std::int64_t begin, std::int64_t end) {
+  const std::int64_t size = size_of(problem.weight_dtype);
+  const auto write = [&](void* to, const float* sums) {
+    if (to == nullptr) return;
+    std::byte* from_begin = static_cast<std::byte*>(to) + begin * size;
+    if (sums != nullptr)
+      kernels.finish(problem.weight_dtype, from_begin, sums, end - begin);
+    else
+      std::fill(from_begin, from_begin + (end - begin) * size, std::byte{0});
+  };
+  write(problem.grad_weight, weight_sums);
+  write(problem.grad_bias, bias_sums);
+}
+
+// One sweep over the rows computes everything. Each task owns aligned groups of runs; a group's sums are a subtree.
+struct OnePass {
+  std::int64_t runs, group, groups, tasks;
+  SumsArray sums;
+
+  OnePass(const BackwardProblem& problem, const Machine& machine)
+      : runs((problem.rows + order::kRun - 1) / order::kRun),
+        group(group_size(runs, machine.threads)),
+        groups((runs + group - 1) / group),
+        tasks(task_count(problem, machine, groups)),
+        sums(problem.cols) {}
+
+  // The largest power of two that divides the runs evenly among the threads, or deals out four groups a thread.
+  static std::int64_t group_size(std::int64_t runs, std::int64_t threads) {
+    const std::int64_t share = std::max<std::int64_t>(1, runs / std::max<std::int64_t>(1, threads));
+    if (std::has_single_bit(static_cast<std::uint64_t>(share)) && share * threads == runs) return share;
+    return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, share / 4))));
+  }
+
+  std::int64_t task_floats() const { return ColumnTree::arrays(group) * sums.floats(); }
+
+  static std::size_t workspace(const BackwardProblem& problem, const Plan&, const Machine& machine) {
+    if (!problem.wants_sums()) return 0;
+    const OnePass pass(problem, machine);
+    return sizeof(float) * (pass.groups * pass.sums.floats() + pass.tasks * pass.task_floats());
+  }
+
+  void run(const BackwardProblem& problem, const BackwardKernels& kernels, const Execution& execution) const {
+    auto* roots = reinterpret_cast<float*>(execution.workspace);
+    float* trees = roots + groups * sums.floats();
+    execution.parallel_for(tasks, [&](std::int64_t task) {
+      const simd::FloatMode mode;
+      for (std::int64_t g = groups * task / tasks; g < groups * (task + 1) / tasks; ++g) {
+        ColumnTree tree(kernels, sums, trees + task * task_floats());
+        for (std::int64_t r = g * group; r < std::min(runs, (g + 1) * group); ++r)
+          sweep_run(problem, kernels, r, problem.wants_sums() ? tree.next() : nullptr, tree);
+        if (problem.wants_sums())
+          std::copy_n(tree.total(), sums.floats(), roots + g * sums.floats());
+      }
+    });
+    if (problem.wants_sums()) fold_roots(problem, kernels, roots, execution);
+  }
+
+ private:
+  void sweep_run(const BackwardProblem& problem, const BackwardKernels& kernels, std::int64_t run,
+                 float* to, ColumnTree& tree) const {
+    constexpr std::int64_t kTogether = 4;
+    RowTerms terms[kTogether];
+    const std::int64_t first = run * order::kRun, last = std::min(problem.rows, first + order::kRun);
+    for (std::int64_t row = first; row < last; row += kTogether) {
+      const Tile tile{row, std::min(last, row + kTogether), 0, problem.cols};
+      kernels.terms(problem, tile.first_row, tile.last_row, terms);
+      if (to == nullptr)
+        kernels.grad_x(problem, tile, terms);
+      else if (problem.wants_grad_x)
+        kernels.both(problem, tile, terms, to, to + sums.pitch, row == first);
+      else
+        kernels.sums(problem, tile, terms, to, to + sums.pitch, row == first);
+    }
+    if (to != nullptr) tree.push();
+  }
+
+  // Adjacent pairs of groups, level by level, an odd one carried up; columns are dealt to the threads.
+  void fold_roots(const BackwardProblem& problem, const BackwardKernels& kernels, float* roots,
+                  const Execution& execution) const {
+    in_parts(execution, tasks, problem.cols, order::kLanes, [&](std::int64_t begin, std::int64_t end) {
+      const auto at = [&](std::int64_t g) { return roots + g * sums.floats() + begin; };
+      for (std::int64_t step = 1; step < groups; step *= 2)
+        for (std::int64_t g = 0; g + step < groups; g += 2 * step)
+          for (std::int64_t half : {std::int64_t{0}, sums.pitch})
+            kernels.add(at(g) + half, at(g + step) + half, end - begin);
+      const float* total = groups > 0 ? at(0) : nullptr;
+      finish(problem, kernels, total, groups > 0 ? total + sums.pitch : nullptr, begin, end);
+    });
+  }
+};
+
+// First the terms of every row, then the column sums by columns and grad_x by rows: what few long rows need.
+struct TwoPass {
+  static std::int64_t column_tasks(const BackwardProblem& problem, const Machine& machine) {
+    return task_count(problem, machine, (problem.cols + order::kBlock - 1) / order::kBlock);
+  }
+  static std::int64_t runs(const BackwardProblem& problem) {
+    return (problem.rows + order::kRun - 1) / order::kRun;
+  }
+
+  static std::size_t workspace(const BackwardProblem& problem, const Plan&, const Machine& machine) {
+    const std::size_t terms = sizeof(RowTerms) * static_cast<std::size_t>(problem.rows);
+    if (!problem.wants_sums()) return terms;
+    return terms + 64 + sizeof(float) * column_tasks(problem, machine) * ColumnTree::arrays(runs(problem)) *
+                            SumsArray(slice(problem, machine)).floats();
+  }
+
+  // The widest part of the columns that a task gets.
+  static std::int64_t slice(const BackwardProblem& problem, const Machine& machine) {
+    const std::int64_t tasks = column_tasks(problem, machine);
+    const std::int64_t blocks = (problem.cols + order::kBlock - 1) / order::kBlock;
+    return (blocks + tasks - 1) / tasks * order::kBlock;
+  }
+
+  static void run(const BackwardProblem& problem, const BackwardKernels& kernels,
+                  const Execution& execution) {
+    auto* terms = reinterpret_cast<RowTerms*>(execution.workspace);
+    const std::int64_t row_tasks = task_count(problem, execution.machine, problem.rows);
+    in_parts(execution, row_tasks, problem.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+      kernels.terms(problem, begin, end, terms + begin);
+    });
+    if (problem.wants_sums()) sum_columns(problem, kernels, terms, execution);
+    if (problem.wants_grad_x)
+      in_parts(execution, row_tasks, problem.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+        kernels.grad_x(problem, {begin, end, 0, problem.cols}, terms + begin);
+      });
+  }
+
+ private:
+  static void sum_columns(const BackwardProblem& problem, const BackwardKernels& kernels,
+                          const RowTerms* terms, const Execution& execution) {
+    const std::int64_t width = slice(problem, execution.machine);
+    const SumsArray sums(width);
+    const std::int64_t task_floats = ColumnTree::arrays(runs(problem)) * sums.floats();
+    const auto after_terms = reinterpret_cast<std::uintptr_t>(terms + problem.rows);
+    auto* memory = reinterpret_cast<float*>((after_terms + 63) / 64 * 64);
+    const std::int64_t tasks = column_tasks(problem, execution.machine);
+    execution.parallel_for(tasks, [&](std::int64_t task) {
+      const simd::FloatMode mode;
+      const std::int64_t begin = std::min(problem.cols, task * width);
+      const std::int64_t end = std::min(problem.cols, begin + width);
+      ColumnTree tree(kernels, sums, memory + task * task_floats);
+      for (std::int64_t first = 0; first < problem.rows; first += order::kRun) {
+        const Tile tile{first, std::min(problem.rows, first + order::kRun), begin, end};
+        float* to = tree.next();
+        kernels.sums(problem, tile, terms + first, to, to + sums.pitch, true);
+        tree.push();
+      }
+      const float* total = tree.total();
+      finish(problem, kernels, total, total != nullptr ? total + sums.pitch : nullptr, begin, end);
+    });
+  }
+};
+
+void run_scalar(const BackwardProblem& problem, const Execution& execution) {
+  auto* statistics = reinterpret_cast<Statistics*>(execution.workspace);
+  const std::int64_t row_tasks = task_count(problem, execution.machine, problem.rows);
+  in_parts(execution, row_tasks, problem.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    scalar_statistics(problem, begin, end, statistics);
+  });
+  in_parts(execution, task_count(problem, execution.machine, problem.cols), problem.cols, 1,
+           [&](std::int64_t begin, std::int64_t end) {
+             scalar_weight_gradients(problem, statistics, begin, end);
+           });
+  if (problem.wants_grad_x)
+    in_parts(execution, row_tasks, problem.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+      scalar_grad_x(problem, statistics, begin, end);
+    });
+}
+
+std::string never_declines(const BackwardProblem&, const Machine&) { return {}; }
+bool always_suits(const BackwardProblem&, const Machine&) { return true; }
+
+// Two passes read x and grad_y twice, so they pay only where one pass has too few runs for the threads.
+bool enough_runs(const BackwardProblem& problem, const Machine& machine) {
+  return !problem.wants_sums() || problem.rows >= order::kRun * machine.threads ||
+         problem.rows * problem.cols < kSerialElements;
+}
+
+constexpr BackwardVariant kVariants[] = {
+    {"simd.one_pass", Device::cpu, kKnobs, never_declines, enough_runs, choose, OnePass::workspace,
+     [](const BackwardArgs&, const BackwardProblem& problem, const Plan& plan,
+        const Execution& execution) {
+       OnePass(problem, execution.machine)
+           .run(problem, kernels(execution.machine.isa, problem, plan), execution);
+     }},
+    {"simd.two_pass", Device::cpu, kKnobs, never_declines, always_suits, choose, TwoPass::workspace,
+     [](const BackwardArgs&, const BackwardProblem& problem, const Plan& plan,
+        const Execution& execution) {
+       TwoPass::run(problem, kernels(execution.machine.isa, problem, plan), execution);
+     }},
+    {"scalar", Device::cpu, {}, never_declines, always_suits,
+     [](const BackwardProblem&, const Machine&) { return Plan{}; },
+     [](const BackwardProblem& problem, const Plan&, const Machine&) {
+       return sizeof(Statistics) * static_cast<std::size_t>(problem.rows);
+     },
+     [](const BackwardArgs&, const BackwardProblem& problem, const Plan&, const Execution& execution) {
+       run_scalar(problem, execution);
+     }},
+};
+
+}  // namespace
+
+std::span<const BackwardVariant> cpu_backward_variants() { return kVariants; }
+
+}  // namespace isobit::layernorm

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the variants are measured against: the formulas themselves, in a wider type.
+#pragma once
+
+#include "isobit/core/case.h"
+#include "isobit/ops/layernorm/layernorm.h"
+
+namespace isobit::layernorm {
+
+// All views are f64, or f128 for a problem in f64; matrices have rank 2. Row outputs of `exact` are
+// written and column outputs added to, so that rows can be fed in chunks. The same outputs of
+// `scale` receive what an error in that element is measured by (docs/numerics.md); its inputs are
+// not looked at. Any output may be absent.
+void forward_reference(const ForwardArgs& exact, const ForwardArgs& scale);
+void backward_reference(const BackwardArgs& exact, const BackwardArgs& scale);
+
+// Emits every intermediate of a call whose views are f64.
+void forward_intermediates(const ForwardArgs& exact, const EmitArray& emit);
+void backward_intermediates(const BackwardArgs& exact, const EmitArray& emit);
+
+}  // namespace isobit::layernorm

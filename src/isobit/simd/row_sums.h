@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over a row in the canonical order of core/order.h, with vectors of any width that divides 64.
+#pragma once
+
+#include "isobit/core/order.h"
+#include "isobit/simd/vec.h"
+
+namespace isobit::simd {
+
+// What a row gives at one place: a is summed, and so is a*b.
+template <class S>
+struct Terms {
+  typename S::V a, b;
+};
+
+struct Sums {
+  float sum, dot;
+};
+
+namespace detail {
+
+// Folds the first kCount rows of a block for the vector of lanes that starts at i. The last of them may be a part.
+// Rows that a block lacks would add +0.0, which changes nothing but the sign of a zero; the total repairs that.
+template <class S, bool kDot, int kCount, class Get, class... Part>
+ISOBIT_INLINE Terms<S> fold_rows(std::int64_t i, const Get& get, Part... part) {
+  using V = typename S::V;
+  const auto at = [&](auto row) ISOBIT_INLINE_LAMBDA {
+    constexpr int kRow = decltype(row)::value;
+    if constexpr (kRow == kCount - 1)
+      return get(i + kRow * order::kLanes, part...);
+    else
+      return get(i + kRow * order::kLanes);
+  };
+  V sums[4], dots[4];
+  const auto first_fold = [&](auto row) ISOBIT_INLINE_LAMBDA {
+    constexpr int kRow = decltype(row)::value;
+    if constexpr (kRow < kCount) {
+      const Terms<S> upper = at(row);
+      sums[kRow] = upper.a;
+      if constexpr (kDot) dots[kRow] = S::mul(upper.a, upper.b);
+      if constexpr (kRow + 4 < kCount) {
+        const Terms<S> lower = at(std::integral_constant<int, kRow + 4>{});
+        sums[kRow] = S::add(upper.a, lower.a);
+        if constexpr (kDot) dots[kRow] = S::fma(lower.a, lower.b, dots[kRow]);
+      }
+    }
+  };
+  first_fold(std::integral_constant<int, 0>{});
+  first_fold(std::integral_constant<int, 1>{});
+  first_fold(std::integral_constant<int, 2>{});
+  first_fold(std::integral_constant<int, 3>{});
+  const auto fold_onto = [&](int to, int from) ISOBIT_INLINE_LAMBDA {
+    sums[to] = S::add(sums[to], sums[from]);
+    if constexpr (kDot) dots[to] = S::add(dots[to], dots[from]);
+  };
+  if constexpr (kCount > 2) fold_onto(0, 2);
+  if constexpr (kCount > 3) fold_onto(1, 3);
+  if constexpr (kCount > 1) fold_onto(0, 1);
+  return {sums[0], kDot ? dots[0] : sums[0]};
+}
+
+// Folds 64 lanes, held in kCount vectors, to one number.
+template <class S, int kCount>
+ISOBIT_INLINE float fold_lanes(typename S::V* lanes) {
+#pragma GCC unroll 8
+  for (int half = kCount / 2; half >= 1; half /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i) lanes[i] = S::add(lanes[i], lanes[i + half]);
+  return S::fold(lanes[0]);
+}
+
+// One block of which kRows rows are there; the last of them holds `last` elements.
+template <class S, bool kDot, int kRows, class Get>
+ISOBIT_INLINE Sums block(std::int64_t start, std::int64_t last, const Get& get) {
+  constexpr int kVectors = order::kLanes / S::kWidth;
+  typename S::V sums[kVectors], dots[kVectors];
+#pragma GCC unroll 8
+  for (int j = 0; j < kVectors; ++j) {
+    const std::int64_t i = start + j * S::kWidth;
+    const Terms<S> folded =
+        kRows == order::kRows + 1  // a whole block, without masks
+            ? fold_rows<S, kDot, order::kRows>(i, get)
+            : fold_rows<S, kDot, kRows <= order::kRows ? kRows : 1>(i, get,
+                                                                  S::first(last - j * S::kWidth));
+    sums[j] = folded.a;
+    dots[j] = folded.b;
+  }
+  return {fold_lanes<S, kVectors>(sums), kDot ? fold_lanes<S, kVectors>(dots) : 0.0f};
+}
+
+// Out of line: a block with missing elements comes once a row, in eight shapes.
+template <class S, bool kDot, class Get>
+[[gnu::noinline]] Sums partial_block(std::int64_t start, std::int64_t count, const Get& get) {
+  const std::int64_t rows = (count + order::kLanes - 1) / order::kLanes;
+  const std::int64_t last = count - (rows - 1) * order::kLanes;
+  switch (rows) {
+    case 1:
+      return block<S, kDot, 1>(start, last, get);
+    case 2:
+      return block<S, kDot, 2>(start, last, get);
+    case 3:
+      return block<S, kDot, 3>(start, last, get);
+    case 4:
+      return block<S, kDot, 4>(start, last, get);
+    case 5:
+      return block<S, kDot, 5>(start, last, get);
+    case 6:
+      return block<S, kDot, 6>(start, last, get);
+    case 7:
+      return block<S, kDot, 7>(start, last, get);
+    default:
+      return block<S, kDot, 8>(start, last, get);
+  }
+}
+
+template <class S, bool kDot, class Get>
+ISOBIT_INLINE Sums row_sums(std::int64_t count, const Get& get) {
+  order::PairTree<float> sums, dots;
+  std::int64_t i = 0;
+  const auto push = [&](Sums block) ISOBIT_INLINE_LAMBDA {
+    sums.push(block.sum);
+    if constexpr (kDot) dots.push(block.dot);
+  };
+  for (; i + order::kBlock <= count; i += order::kBlock)
+    push(block<S, kDot, order::kRows + 1>(i, order::kLanes, get));
+  if (i < count) push(partial_block<S, kDot>(i, count - i, get));
+  return {sums.total(), kDot ? dots.total() : 0.0f};
+}
+
+}  // namespace detail
+
+// The sum of get(i) over i in [0, count). get(i) gives the vector at i, get(i, part) its first lanes and zeros.
+template <class S, class Get>
+ISOBIT_INLINE float row_sum(std::int64_t count, const Get& get) {
+  const auto terms = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    const typename S::V a = get(i, part...);
+    return Terms<S>{a, a};
+  };
+  return detail::row_sums<S, false>(count, terms).sum;
+}
+
+// The sums of a and of a*b, where get(i) gives both.
+template <class S, class Get>
+ISOBIT_INLINE Sums row_sum_and_dot(std::int64_t count, const Get& get) {
+  return detail::row_sums<S, true>(count, get);
+}
+
+}  // namespace isobit::simd

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of 256 bits (AVX2, FMA and F16C). Each operation is one IEEE operation, as in vec_scalar.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "isobit/core/dtype.h"
+#include "isobit/simd/stores.h"
+
+namespace isobit::simd::avx2 {
+
+struct F32 {
+  using V = __m256;
+  static constexpr int kWidth = 8;
+  struct Part {
+    __m256i mask;
+    int count;
+  };
+
+  ISOBIT_INLINE static Part first(std::int64_t count) {
+    const int lanes = count >= 8 ? 8 : count <= 0 ? 0 : static_cast<int>(count);
+    return {_mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
+            lanes};
+  }
+  ISOBIT_INLINE static V zero() { return _mm256_setzero_ps(); }
+  ISOBIT_INLINE static V all(float value) { return _mm256_set1_ps(value); }
+  ISOBIT_INLINE static V add(V a, V b) { return _mm256_add_ps(a, b); }
+  ISOBIT_INLINE static V sub(V a, V b) { return _mm256_sub_ps(a, b); }
+  ISOBIT_INLINE static V mul(V a, V b) { return _mm256_mul_ps(a, b); }
+  ISOBIT_INLINE static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+  ISOBIT_INLINE static V minus_product(V a, V b, V c) { return _mm256_fnmadd_ps(a, b, c); }
+  ISOBIT_INLINE static V only(V value) { return value; }
+  ISOBIT_INLINE static V only(V value, Part part) {
+    return _mm256_and_ps(value, _mm256_castsi256_ps(part.mask));
+  }
+
+  // Adds halves onto each other: 4, 2, 1.
+  ISOBIT_INLINE static float fold(V v) {
+    const __m128 by4 = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 by2 = _mm_add_ps(by4, _mm_movehl_ps(by4, by4));
+    return _mm_cvtss_f32(_mm_add_ss(by2, _mm_movehdup_ps(by2)));
+  }
+
+  ISOBIT_INLINE static V load(const float* p) { return _mm256_loadu_ps(p); }
+  ISOBIT_INLINE static V load(const float* p, Part part) { return _mm256_maskload_ps(p, part.mask); }
+  ISOBIT_INLINE static V load(const bf16* p) { return widen(_mm_loadu_si128(words(p)), p); }
+  ISOBIT_INLINE static V load(const f16* p) { return widen(_mm_loadu_si128(words(p)), p); }
+  template <class T>
+  ISOBIT_INLINE static V load(const T* p, Part part) {
+    alignas(16) T lanes[8] = {};
+    for (int i = 0; i < part.count; ++i) lanes[i] = p[i];
+    return load(lanes);
+  }
+
+  template <Stores kStores = Stores::cached, Nan kNan = Nan::possible, class T>
+  ISOBIT_INLINE static void store(T* p, V v) {
+    const auto bits = convert<kNan>(v, p);
+    if constexpr (sizeof(T) == 4 && kStores == Stores::streaming)
+      _mm256_stream_ps(p, bits);
+    else if constexpr (sizeof(T) == 4)
+      _mm256_storeu_ps(p, bits);
+    else if constexpr (kStores == Stores::streaming)
+      _mm_stream_si128(words(p), bits);
+    else
+      _mm_storeu_si128(words(p), bits);
+  }
+  template <Stores = Stores::cached, Nan kNan = Nan::possible, class T>
+  ISOBIT_INLINE static void store(T* p, V v, Part part) {
+    if constexpr (sizeof(T) == 4) {
+      _mm256_maskstore_ps(p, part.mask, convert<kNan>(v, p));
+    } else {
+      alignas(16) T lanes[8];
+      store(lanes, v);
+      for (int i = 0; i < part.count; ++i) p[i] = lanes[i];
+    }
+  }
+
+ private:
+  template <class T>
+  ISOBIT_INLINE static const __m128i* words(const T* p) {
+    return reinterpret_cast<const __m128i*>(p);
+  }
+  template <class T>
+  ISOBIT_INLINE static __m128i* words(T* p) {
+    return reinterpret_cast<__m128i*>(p);
+  }
+  ISOBIT_INLINE static V is_nan(V v) { return _mm256_cmp_ps(v, v, _CMP_UNORD_Q); }
+  ISOBIT_INLINE static V widen(__m128i bits, const bf16*) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  ISOBIT_INLINE static V widen(__m128i bits, const f16*) { return _mm256_cvtph_ps(bits); }
+  // The bits to be stored through a pointer to their type.
+  template <Nan kNan>
+  ISOBIT_INLINE static V convert(V v, const float*) {
+    if constexpr (kNan == Nan::absent) return v;
+    return _mm256_blendv_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(kNanF32)), is_nan(v));
+  }
+  template <Nan kNan>
+  ISOBIT_INLINE static __m128i convert(V v, const bf16*) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i high = _mm256_srli_epi32(rounded, 16);
+    if constexpr (kNan == Nan::possible)
+      high = _mm256_blendv_epi8(high, _mm256_set1_epi32(kNanBf16), _mm256_castps_si256(is_nan(v)));
+    return pack(high);
+  }
+  template <Nan kNan>
+  ISOBIT_INLINE static __m128i convert(V v, const f16*) {
+    const __m128i half = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    if constexpr (kNan == Nan::absent) return half;
+    return _mm_blendv_epi8(half, _mm_set1_epi16(kNanF16), pack(_mm256_castps_si256(is_nan(v))));
+  }
+  // The low halves of 8 words; all ones stay all ones.
+  ISOBIT_INLINE static __m128i pack(__m256i words) {
+    const __m256i low = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
+    const __m256i packed = _mm256_packus_epi32(low, low);
+    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0xd8));
+  }
+};
+
+// Orders streaming stores before whatever follows.
+ISOBIT_INLINE void fence() { _mm_sfence(); }
+
+struct F64 {
+  using V = __m256d;
+  static constexpr int kWidth = 4;
+  ISOBIT_INLINE static V load(const double* p) { return _mm256_loadu_pd(p); }
+  ISOBIT_INLINE static V all(double value) { return _mm256_set1_pd(value); }
+  ISOBIT_INLINE static V add(V a, V b) { return _mm256_add_pd(a, b); }
+  template <Stores kStores>
+  ISOBIT_INLINE static void store(double* p, V v) {
+    if constexpr (kStores == Stores::streaming)
+      _mm256_stream_pd(p, canonical(v));
+    else
+      _mm256_storeu_pd(p, canonical(v));
+  }
+
+ private:
+  ISOBIT_INLINE static V canonical(V v) {
+    return _mm256_blendv_pd(v, _mm256_castsi256_pd(_mm256_set1_epi64x(kNanF64)),
+                            _mm256_cmp_pd(v, v, _CMP_UNORD_Q));
+  }
+};
+
+struct I32 {
+  using V = __m256i;
+  static constexpr int kWidth = 8;
+  ISOBIT_INLINE static V load(const std::int32_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  ISOBIT_INLINE static V all(std::int32_t value) { return _mm256_set1_epi32(value); }
+  ISOBIT_INLINE static V add(V a, V b) { return _mm256_add_epi32(a, b); }
+  template <Stores kStores>
+  ISOBIT_INLINE static void store(std::int32_t* p, V v) {
+    if constexpr (kStores == Stores::streaming)
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(p), v);
+    else
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
+  }
+};
+
+}  // namespace isobit::simd::avx2

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Right calls through the C interface, for tests that change one thing about them.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "isobit/capi/isobit.h"
+
+namespace isobit::calls {
+
+constexpr std::int64_t kRows = 3, kCols = 8;
+constexpr std::int64_t kSlot = 1024;  // bytes that belong to each array
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+// A right call of every entry, for a case to spoil.
+class World {
+ public:
+  World() {
+    for (std::size_t i = 0; i < memory_.size(); ++i) memory_[i] = std::sin(static_cast<float>(i));
+  }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  isobit_tensor x = matrix(0), residual = matrix(1), grad_y = matrix(2);
+  isobit_tensor weight = vector(3, kCols), bias = vector(4, kCols);
+  isobit_tensor y = matrix(5), grad_x = matrix(6);
+  isobit_tensor mean = vector(7, kRows), rstd = vector(8, kRows);
+  isobit_tensor grad_weight = vector(9, kCols), grad_bias = vector(10, kCols);
+
+  isobit_layernorm_forward_args forward = {sizeof forward, &x,    &weight, &bias, &y,
+                                           &mean,          &rstd, 1e-5};
+  isobit_layernorm_backward_args backward = {
+      sizeof backward, &x, &grad_y, &weight, &mean, &rstd, &grad_x, &grad_weight, &grad_bias, 1e-5};
+  isobit_elementwise_add_args add = {sizeof add, &x, &residual, &y};
+  isobit_elementwise_increment_args increment = {sizeof increment, &x, &y};
+  isobit_context context = {sizeof context, 0, {}, {}};
+
+  const std::vector<float>& memory() const { return memory_; }
+  float* slot(int index) { return memory_.data() + index * kSlot / 4; }
+
+ private:
+  isobit_tensor matrix(int index) {
+    return {slot(index), kSlot, ISOBIT_F32, 2, {kRows, kCols}, {kCols, 1}};
+  }
+  isobit_tensor vector(int index, std::int64_t count) {
+    return {slot(index), kSlot, ISOBIT_F32, 1, {count}, {1}};
+  }
+
+  std::vector<float> memory_ = std::vector<float>(12 * kSlot / 4);
+};
+
+inline isobit_status forward(const World& world) {
+  return isobit_layernorm_forward(&world.forward, &world.context);
+}
+inline isobit_status backward(const World& world) {
+  return isobit_layernorm_backward(&world.backward, &world.context);
+}
+inline isobit_status add(const World& world) {
+  return isobit_elementwise_add(&world.add, &world.context);
+}
+inline isobit_status increment(const World& world) {
+  return isobit_elementwise_increment(&world.increment, &world.context);
+}
+
+inline void move(isobit_tensor& tensor, std::ptrdiff_t bytes) {
+  tensor.data = static_cast<std::byte*>(tensor.data) + bytes;
+}
+
+// A right call with one change to it.
+struct Call {
+  isobit_status (*entry)(const World&);
+  std::function<void(World&)> change;
+  std::string says;
+};
+
+}  // namespace isobit::calls

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bad calls: each is refused with a message that names operator, argument, rule and value, nothing
+// is written, and the next right call works.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "calls.h"
+#include "isobit/core/error.h"
+#include "isobit/ops/elementwise/elementwise.h"
+#include "isobit/ops/layernorm/layernorm.h"
+#include "isobit/simd/parallel_for.h"
+
+namespace isobit {
+namespace {
+
+using namespace calls;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+const std::vector<Call> kBadCalls = {
+    // What is missing or of the wrong size before any tensor is read.
+    {forward, [](World& w) { w.forward.struct_size = 0; }, "layernorm: args has struct_size 0"},
+    {forward, [](World& w) { w.forward.struct_size += 8; }, "layernorm: args has struct_size 72"},
+    {backward, [](World& w) { w.backward.struct_size = 1; },
+     "layernorm backward: args has struct_size 1"},
+    {add, [](World& w) { w.add.struct_size = 0; }, "elementwise: args has struct_size 0"},
+    {increment, [](World& w) { w.increment.struct_size = ~0u; },
+     "elementwise: args has struct_size 4294967295"},
+    {forward, [](World& w) { w.context.struct_size = 4; }, "layernorm: context has struct_size 4"},
+    {forward, [](World& w) { w.context.threads = -1; },
+     "layernorm: context has -1 threads; 0 to 1024"},
+    {forward, [](World& w) { w.context.threads = 1025; }, "layernorm: context has 1025 threads"},
+    {add, [](World& w) { w.context.allocator.release = [](void*, void*, std::size_t) {}; },
+     "elementwise: context has an allocator with one function"},
+    {forward, [](World& w) { w.forward.x = nullptr; }, "layernorm: x is missing"},
+    {forward, [](World& w) { w.forward.y = nullptr; }, "layernorm: y is missing"},
+    {backward, [](World& w) { w.backward.grad_y = nullptr; },
+     "layernorm backward: grad_y is missing"},
+    {backward, [](World& w) { w.backward.rstd = nullptr; },
+     "layernorm backward: mean is given without rstd"},
+    {backward, [](World& w) { w.backward.mean = nullptr; },
+     "layernorm backward: rstd is given without mean"},
+    {add, [](World& w) { w.add.residual = nullptr; }, "elementwise: residual is missing"},
+    {increment, [](World& w) { w.increment.y = nullptr; }, "elementwise: y is missing"},
+    {forward, [](World& w) { w.x.data = nullptr; }, "layernorm: x is null"},
+    {forward, [](World& w) { w.rstd.data = nullptr; }, "layernorm: rstd is null"},
+    {backward, [](World& w) { w.grad_bias.data = nullptr; },
+     "layernorm backward: grad_bias is null"},
+
+    // Rank and dtype.
+    {forward, [](World& w) { w.x.rank = 0; }, "layernorm: x has 0 dimensions; 1 to 8 are allowed"},
+    {forward, [](World& w) { w.bias.rank = 9; }, "layernorm: bias has 9 dimensions"},
+    {add, [](World& w) { w.y.rank = -1; }, "elementwise: y has -1 dimensions"},
+    {forward, [](World& w) { w.x.dtype = 0; },
+     "layernorm: x has dtype code 0; isobit_dtype has 1 to 5"},
+    {forward, [](World& w) { w.weight.dtype = 6; }, "layernorm: weight has dtype code 6"},
+    {backward, [](World& w) { w.grad_x.dtype = -1; },
+     "layernorm backward: grad_x has dtype code -1"},
+    {forward, [](World& w) { w.x.dtype = ISOBIT_I32; },
+     "layernorm: x has dtype i32; allowed are f32, bf16"},
+    {backward, [](World& w) { w.x.dtype = ISOBIT_F16; }, "layernorm backward: x has dtype f16"},
+    {forward, [](World& w) { w.y.dtype = ISOBIT_BF16; }, "layernorm: y has dtype bf16; x has f32"},
+    {backward, [](World& w) { w.grad_y.dtype = ISOBIT_BF16; },
+     "layernorm backward: grad_y has dtype bf16; x has f32"},
+    {forward, [](World& w) { w.weight.dtype = ISOBIT_BF16; },
+     "layernorm: weight has dtype bf16; allowed are f32"},
+    {forward, [](World& w) { w.x.dtype = w.y.dtype = w.bias.dtype = ISOBIT_BF16; },
+     "layernorm: bias has dtype bf16; weight has f32"},
+    {forward, [](World& w) { w.mean.dtype = ISOBIT_F64; },
+     "layernorm: mean has dtype f64; allowed are f32"},
+    {backward, [](World& w) { w.grad_weight.dtype = ISOBIT_F16; },
+     "layernorm backward: grad_weight has dtype f16"},
+    {add, [](World& w) { w.residual.dtype = ISOBIT_I32; },
+     "elementwise: residual has dtype i32; x has f32"},
+
+    // Shapes.
+    {forward, [](World& w) { w.weight.shape[0] = 7; },
+     "layernorm: weight has 7 elements; x has 8 columns"},
+    {forward, [](World& w) { w.bias.shape[0] = 9; },
+     "layernorm: bias has 9 elements; x has 8 columns"},
+    {forward, [](World& w) { w.mean.shape[0] = 2; },
+     "layernorm: mean has 2 elements; x has 3 rows"},
+    {backward, [](World& w) { w.rstd.shape[0] = 4; },
+     "layernorm backward: rstd has 4 elements; x has 3 rows"},
+    {backward, [](World& w) { w.grad_bias.shape[0] = 1; },
+     "layernorm backward: grad_bias has 1 elements; x has 8"},
+    {forward, [](World& w) { w.y.shape[1] = 7; }, "layernorm: y has shape (3, 7); x has (3, 8)"},
+    {forward,
+     [](World& w) {
+       w.y.rank = 1;
+       w.y.shape[0] = 24;
+       w.y.strides[0] = 1;
+     },
+     "layernorm: y has shape (24); x has (3, 8)"},
+    {backward, [](World& w) { w.grad_x.shape[0] = 2; },
+     "layernorm backward: grad_x has shape (2, 8); x has (3, 8)"},
+    {add, [](World& w) { w.residual.shape[0] = 1; },
+     "elementwise: residual has shape (1, 8); x has (3, 8)"},
+    {forward, [](World& w) { w.x.shape[0] = -3; },
+     "layernorm: x has a negative extent in shape (-3, 8)"},
+    {forward, [](World& w) { w.weight.shape[0] = -8; },
+     "layernorm: weight has a negative extent in shape (-8)"},
+
+    // Storage, and arithmetic that would wrap.
+    {forward, [](World& w) { w.x.bytes = 95; },
+     "layernorm: x of shape (3, 8) reaches 96 bytes into a storage of 95"},
+    {forward, [](World& w) { w.y.bytes = 0; },
+     "layernorm: y of shape (3, 8) reaches 96 bytes into a storage of 0"},
+    {forward, [](World& w) { w.weight.bytes = 28; },
+     "layernorm: weight of shape (8) reaches 32 bytes into a storage of 28"},
+    {backward, [](World& w) { w.grad_weight.bytes = -1; },
+     "layernorm backward: grad_weight has a storage of -1 bytes"},
+    {forward, [](World& w) { w.x.strides[0] = kSlot; },
+     "layernorm: x of shape (3, 8) reaches 8224 bytes"},
+    {forward, [](World& w) { w.x.shape[0] = kMost / 8; },
+     "layernorm: x of shape (1152921504606846975, 8) reaches beyond 2^63"},
+    {forward, [](World& w) { w.x.strides[0] = kMost; },
+     "layernorm: x of shape (3, 8) reaches beyond 2^63 bytes"},
+    {add, [](World& w) { w.y.strides[0] = kMost / 2; },
+     "elementwise: y of shape (3, 8) reaches beyond 2^63 bytes"},
+    {backward,
+     [](World& w) {
+       w.grad_y.shape[0] = kMost / 4;
+       w.grad_y.strides[0] = 0;
+     },
+     "layernorm backward: grad_y of shape (2305843009213693951, 8) has more than 2^63 elements"},
+    {forward,
+     [](World& w) {
+       w.x.data = reinterpret_cast<void*>(~std::uintptr_t{4095});
+       w.x.bytes = kMost;
+     },
+     "layernorm: x has a storage of 9223372036854775807 bytes that wraps around the address space"},
+
+    // Alignment and strides.
+    {forward, [](World& w) { move(w.x, 1); },
+     "layernorm: x starts 1 bytes past a multiple of its element size 4"},
+    {forward, [](World& w) { move(w.mean, 2); }, "layernorm: mean starts 2 bytes past"},
+    {backward, [](World& w) { move(w.grad_weight, 3); },
+     "layernorm backward: grad_weight starts 3 bytes past"},
+    {add,
+     [](World& w) {
+       w.x.dtype = w.y.dtype = w.residual.dtype = ISOBIT_F64;
+       move(w.residual, 4);
+     },
+     "elementwise: residual starts 4 bytes past a multiple of its element size 8"},
+    {forward, [](World& w) { w.x.strides[0] = -8; },
+     "layernorm: x has the negative stride -8 in dimension 0"},
+    {forward, [](World& w) { w.weight.strides[0] = -1; },
+     "layernorm: weight has the negative stride -1"},
+    {forward, [](World& w) { w.x.strides[1] = 2; },
+     "layernorm: x has stride 2 in its last dimension; 1 is needed"},
+    {backward, [](World& w) { w.grad_y.strides[1] = 0; },
+     "layernorm backward: grad_y has stride 0 in its last dimension"},
+    {forward, [](World& w) { w.weight.strides[0] = 2; },
+     "layernorm: weight has stride 2 in dimension 0; adjacent elements need 1"},
+    {backward, [](World& w) { w.mean.strides[0] = 0; },
+     "layernorm backward: mean has stride 0 in dimension 0"},
+    {forward, [](World& w) { w.x = {w.x.data, kSlot, ISOBIT_F32, 3, {2, 2, 8}, {17, 8, 1}}; },
+     "layernorm: x of shape (2, 2, 8) has stride 17 in dimension 0; evenly spaced rows need 16"},
+    {forward, [](World& w) { w.y.strides[0] = 7; },
+     "layernorm: y is written, yet its rows of 8 elements overlap at row stride 7"},
+    {backward, [](World& w) { w.grad_x.strides[0] = 0; },
+     "layernorm backward: grad_x is written, yet its rows"},
+
+    // Memory that is shared.
+    {forward, [](World& w) { w.y.data = w.slot(0) + 1; }, "layernorm: y overlaps x"},
+    {forward,
+     [](World& w) {
+       w.y.data = w.x.data;
+       w.y.strides[0] = 9;
+     },
+     "layernorm: y overlaps x"},
+    {forward,
+     [](World& w) {
+       w.y.data = w.x.data;
+       w.x.strides[0] = 0;
+     },
+     "layernorm: y overlaps x"},
+    {forward, [](World& w) { w.y.data = w.weight.data; }, "layernorm: y overlaps weight"},
+    {forward, [](World& w) { w.mean.data = w.slot(5) + 23; }, "layernorm: mean overlaps y"},
+    {forward, [](World& w) { w.rstd.data = w.mean.data; }, "layernorm: rstd overlaps mean"},
+    {forward, [](World& w) { w.mean.data = w.x.data; }, "layernorm: mean overlaps x"},
+    {forward, [](World& w) { w.rstd.data = w.slot(4) + 7; }, "layernorm: rstd overlaps bias"},
+    {backward, [](World& w) { w.grad_x.data = w.slot(2) + 8; },
+     "layernorm backward: grad_x overlaps grad_y"},
+    {backward, [](World& w) { w.grad_x.data = w.rstd.data; },
+     "layernorm backward: grad_x overlaps rstd"},
+    {backward, [](World& w) { w.grad_weight.data = w.weight.data; },
+     "layernorm backward: grad_weight overlaps weight"},
+    {backward, [](World& w) { w.grad_bias.data = w.grad_weight.data; },
+     "layernorm backward: grad_bias overlaps grad_weight"},
+    {backward, [](World& w) { w.grad_bias.data = w.slot(6) + 16; },
+     "layernorm backward: grad_bias overlaps grad_x"},
+    {add, [](World& w) { w.y.data = w.slot(1) + 1; }, "elementwise: y overlaps residual"},
+    {increment, [](World& w) { w.y.data = w.slot(0) + 4; }, "elementwise: y overlaps x"},
+
+    // Numbers.
+    {forward, [](World& w) { w.forward.eps = std::nan(""); },
+     "layernorm: eps is nan; a finite number is needed"},
+    {forward, [](World& w) { w.forward.eps = kInf; },
+     "layernorm: eps is inf; a finite number is needed"},
+    {backward, [](World& w) { w.backward.eps = -kInf; }, "layernorm backward: eps is -inf"},
+};
+
+TEST(BadCalls, AreRefusedAndWriteNothing) {
+  EXPECT_GE(kBadCalls.size(), 40u);
+  for (const Call& call : kBadCalls) {
+    SCOPED_TRACE(call.says);
+    World world;
+    call.change(world);
+    const std::vector<float> before = world.memory();
+    EXPECT_EQ(call.entry(world), ISOBIT_INVALID_ARGUMENT);
+    EXPECT_EQ(std::string(isobit_last_error()).find(call.says), 0u) << isobit_last_error();
+    EXPECT_EQ(world.memory(), before);
+
+    World right;
+    EXPECT_EQ(call.entry(right), ISOBIT_OK) << isobit_last_error();
+    EXPECT_STREQ(isobit_last_error(), "");
+  }
+}
+
+TEST(BadCalls, NeedArguments) {
+  EXPECT_EQ(isobit_layernorm_forward(nullptr, nullptr), ISOBIT_INVALID_ARGUMENT);
+  EXPECT_STREQ(isobit_last_error(), "layernorm: args is null");
+  EXPECT_EQ(isobit_layernorm_backward(nullptr, nullptr), ISOBIT_INVALID_ARGUMENT);
+  EXPECT_STREQ(isobit_last_error(), "layernorm backward: args is null");
+  EXPECT_EQ(isobit_elementwise_add(nullptr, nullptr), ISOBIT_INVALID_ARGUMENT);
+  EXPECT_STREQ(isobit_last_error(), "elementwise: args is null");
+  EXPECT_EQ(isobit_elementwise_increment(nullptr, nullptr), ISOBIT_INVALID_ARGUMENT);
+  EXPECT_STREQ(isobit_last_error(), "elementwise: args is null");
+}
+
+// What the C interface cannot express.
+TEST(BadCalls, AreRefusedByTheCppFaceToo) {
+  float data[8] = {};
+  const auto view = [&](DType dtype) { return matrix_view(data, sizeof data, dtype, 2, 4, 4); };
+  const auto message = [](auto call) -> std::string {
+    try {
+      call();
+    } catch (const InvalidArgument& error) { return error.what(); }
+    return "accepted";
+  };
+  const auto increment = [&](TensorView x) {
+    elementwise::run({.x = x, .residual = {}, .y = x, .kind = elementwise::Kind::increment},
+                     simd::here());
+  };
+  EXPECT_EQ(message([&] {
+              increment(view(static_cast<DType>(99)));
+            }).find("elementwise: x has dtype unknown"),
+            0u);
+  EXPECT_EQ(message([&] { increment(view(DType::f128)); }).find("elementwise: x has dtype f128"),
+            0u);
+  EXPECT_EQ(message([&] {
+              TensorView x = view(DType::f32);
+              x.rank = 9;
+              increment(x);
+            }),
+            "elementwise: x has 9 dimensions; 1 to 8 are allowed");
+  EXPECT_EQ(message([&] {
+              elementwise::run({.x = view(DType::f32),
+                                .residual = view(DType::f32),
+                                .y = view(DType::f32),
+                                .kind = elementwise::Kind::increment},
+                               simd::here());
+            }),
+            "elementwise: residual is given; increment takes none");
+  EXPECT_EQ(message([&] { layernorm::forward({}, simd::here()); }), "layernorm: x is missing");
+}
+
+TEST(CallersThreads, MayThrowOnceTheirTasksAreDone) {
+  constexpr std::int64_t kMany = 4096;
+  std::vector<float> data(kMany * kCols, 1);
+  isobit_tensor x = {data.data(), std::ssize(data) * 4, ISOBIT_F32, 2, {kMany, kCols}, {kCols, 1}};
+  isobit_layernorm_forward_args args = {sizeof args, &x,      nullptr, nullptr,
+                                        &x,          nullptr, nullptr, 1e-5};
+  isobit_context context = {sizeof context, 4, {}, {}};
+  context.parallel_for.run = [](void*, std::int64_t, isobit_task, void*) {
+    throw std::runtime_error("no threads today");
+  };
+  EXPECT_EQ(isobit_layernorm_forward(&args, &context), ISOBIT_INTERNAL);
+  EXPECT_STREQ(isobit_last_error(), "layernorm: no threads today");
+  EXPECT_EQ(isobit_layernorm_forward(&args, nullptr), ISOBIT_OK);
+}
+
+}  // namespace
+}  // namespace isobit

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of the tree find what they are there to find."""
+
+from pathlib import Path
+
+import check_layers
+import check_paths
+import suite
+
+JUNIT = '<testsuites><testsuite tests="5" failures="{}" skipped="1"/></testsuites>'
+
+
+def test_layer_rules_tell_planted_includes_apart():
+    assert check_layers.self_test() == []
+
+
+def test_dead_links_machine_paths_and_long_files_are_found(tmp_path):
+    home = "/home" + "/someone"
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("[a](gone.md) [b](page.md#top) `src/gone.h` `a/b`\n")
+    (tmp_path / "notes.txt").write_text(f"see {home}/x\n")
+    (tmp_path / "long.py").write_text("\n" * 501)
+    paths = [Path("docs/page.md"), Path("notes.txt"), Path("long.py")]
+    problems = check_paths.check(tmp_path, paths)
+    assert [problem.split(":")[0] for problem in problems] == [
+        "docs/page.md",
+        "docs/page.md",
+        "notes.txt",
+        "long.py",
+    ]
+
+
+def test_suite_counts_by_junit_and_never_hides_a_broken_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "JUNIT", tmp_path)
+    assert suite.count("plain", 0) == (1, 0)
+    assert suite.count("plain", 2) == (0, 1)
+    (tmp_path / "runner.xml").write_text(JUNIT.format(0))
+    assert suite.count("runner", 0) == (4, 0)
+    assert suite.count("runner", 1) == (4, 1)
+    (tmp_path / "runner.xml").write_text(JUNIT.format(2))
+    assert suite.count("runner", 1) == (2, 2)

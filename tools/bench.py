@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stores the lines of `isobit bench` in bench/results/ under a header that says how they came."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LAB = ROOT / "build" / "release" / "isobit"
+PEERS = ("torch", "numpy", "onednn-cpu-gomp")
+
+
+def output(*command):
+    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True).stdout.strip()
+
+
+def cpu():
+    info = Path("/proc/cpuinfo")
+    name = re.search(r"model name\s*:\s*(.*)", info.read_text()) if info.exists() else None
+    return name[1] if name else platform.processor() or platform.machine()
+
+
+def version(package):
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def header(arguments):
+    return {
+        "device": cpu(),
+        "cpus": os.cpu_count(),
+        "kernel": platform.release(),
+        "compiler": output("c++", "--version").splitlines()[0],
+        "versions": {name: version(name) for name in PEERS if version(name)},
+        "commit": output("git", "rev-parse", "--verify", "HEAD") or None,
+        "uncommitted_changes": bool(output("git", "status", "--porcelain", "src", "bench/peers")),
+        "command": " ".join(["isobit", "bench", *arguments]),
+    }
+
+
+def main(arguments):
+    if not arguments:
+        sys.exit("usage: tools/bench.py OP [FLAGS OF isobit bench]")
+    head = header(arguments)
+    machine = re.sub(r"[^a-z0-9]+", "-", f"{head['device']} {head['cpus']}cpu".lower()).strip("-")
+    results = ROOT / "bench" / "results" / machine / f"bench-{arguments[0]}.jsonl"
+    run = subprocess.run([LAB, "bench", *arguments, "--json"], stdout=subprocess.PIPE, text=True)
+    if run.returncode:
+        return run.returncode
+    results.parent.mkdir(parents=True, exist_ok=True)
+    results.write_text(json.dumps(head) + "\n" + run.stdout)
+    print(results.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

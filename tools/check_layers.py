@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds src/isobit to its layers: the name of a file says what it may include."""
+
+import fnmatch
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
+
+# A file takes the first row whose pattern it matches; OP is then its own operator, FACE any
+# operator's face (ops/NAME/NAME.h), FORMULA any operator's arithmetic, and SHARED what its own
+# backends and its dispatch share. A folder may always include itself, except in ops/, where each
+# role has a row.
+RULES = (
+    ("core/*", ""),
+    ("simd/*", "core/*"),
+    ("simt/*", "core/*"),
+    ("dispatch/*", "core/*"),
+    ("tile/*", "core/* simt/*"),
+    ("ops/catalog.*", "core/* dispatch/* FACE ops/catalog.h"),
+    ("ops/OP/test*.cpp", "*"),
+    ("ops/OP/reference*", "core/* FACE ops/OP/reference*.h ops/OP/cases*.h"),
+    ("ops/OP/cases*", "core/* FACE ops/OP/reference*.h ops/OP/cases*.h"),
+    ("ops/OP/formula*", "core/* FACE FORMULA"),
+    ("ops/OP/cpu*", "core/* dispatch/* simd/* FACE FORMULA SHARED ops/OP/cpu*.h"),
+    ("ops/OP/cuda*", "core/* dispatch/* simt/* tile/* FACE FORMULA SHARED ops/OP/cuda*.h"),
+    ("SHARED", "core/* dispatch/* FACE SHARED"),
+    ("ops/OP/OP.cpp", "core/* dispatch/* FACE SHARED ops/OP/cases.h ops/OP/reference.h"),
+    ("ops/OP/OP.h", "core/* FACE"),
+    ("lab/*", "core/* dispatch/* simt/device* ops/catalog.h FACE bench/peers/peer.h"),
+    ("capi/*", "core/* dispatch/* simt/device* ops/catalog.h FACE"),
+    ("torch/*", "core/* dispatch/* simt/device* ops/catalog.h FACE"),
+)
+SYSTEM = (
+    r"[a-z_0-9]+|(sys|linux|asm)/\w+\.h|\w*intrin\.h"
+    r"|(arm_neon|cpuid|dlfcn|fcntl|pthread|sched|unistd)\.h"
+)
+CUDA = r"cuda\w*\.h(pp)?|(cuda|cooperative_groups)/.*|cooperative_groups\.h"
+ANGLED = (  # what <...> may name, beside the standard library and the system
+    ("lab/*", ".*"),
+    ("torch/*", r"torch/.*"),
+    ("simt/*", CUDA),
+    ("tile/*", CUDA),
+    ("ops/*/cuda*", CUDA),
+    ("ops/*/test*.cpp", ".*"),
+)
+
+
+def matches(path, patterns, op):
+    def regex(pattern):
+        return {
+            "FACE": r"ops/(\w+)/\1\.h\Z",
+            "FORMULA": r"ops/\w+/formula\w*\.h\Z",
+            "SHARED": rf"ops/{op}/(problem|backends)\.h\Z",
+        }.get(pattern) or fnmatch.translate(pattern.replace("OP", op))
+
+    return any(re.match(regex(pattern), path) for pattern in patterns.split())
+
+
+def operator(path):
+    return path.split("/")[1] if path.startswith("ops/") and path.count("/") > 1 else ""
+
+
+def complaint(path, bracket, name):
+    if bracket == "<":
+        allowed = [SYSTEM, *(names for pattern, names in ANGLED if matches(path, pattern, ""))]
+        return (
+            None if re.fullmatch("|".join(allowed), name) else "no third-party header in this layer"
+        )
+    if not name.startswith(("isobit/", "bench/peers/")):
+        return "write it from src/: isobit/..."
+    target = name.removeprefix("isobit/")
+    row = next((row for row in RULES if matches(path, row[0], operator(path))), None)
+    if row is None:
+        return "the layers know no such file"
+    own = "" if path.startswith("ops/") else f" {path.split('/')[0]}/*"
+    if not matches(target, row[1] + own, operator(path)):
+        return f"{row[0]} may include only: {row[1] + own}"
+    return None
+
+
+def circle(edges):
+    """One circle among operators, as a list of their names, or None."""
+
+    def walk(trail):
+        for following in sorted(edges.get(trail[-1], ())):
+            found = (
+                [*trail[trail.index(following) :], following]
+                if following in trail
+                else walk([*trail, following])
+            )
+            if found:
+                return found
+        return None
+
+    return next(filter(None, (walk([op]) for op in sorted(edges))), None)
+
+
+def check(files):
+    """The complaints about {path below src/isobit: text}."""
+    problems, edges = [], {}
+    for path, text in sorted(files.items()):
+        for number, line in enumerate(text.splitlines(), 1):
+            include = re.match(r'\s*#\s*include\s*([<"])([^>"]+)', line)
+            if not include:
+                continue
+            bracket, name = include.groups()
+            if why := complaint(path, bracket, name):
+                problems.append(f"src/isobit/{path}:{number}: includes {name}: {why}")
+            op, other = operator(path), operator(name.removeprefix("isobit/"))
+            if op and other and op != other and not Path(path).name.startswith("test"):
+                edges.setdefault(op, set()).add(other)
+    if ring := circle(edges):
+        problems.append(f"src/isobit/ops: the operators include each other: {' -> '.join(ring)}")
+    return problems
+
+
+# path, its include, and whether the rules allow it
+PLANTED = (
+    ("core/error.h", '"isobit/core/dtype.h"', True),
+    ("core/error.h", '"isobit/simd/vector.h"', False),
+    ("core/error.h", "<string_view>", True),
+    ("core/error.h", "<fmt/format.h>", False),
+    ("core/error.h", '"dtype.h"', False),
+    ("simd/rows.h", '"isobit/dispatch/plan.h"', False),
+    ("simd/avx2.h", "<immintrin.h>", True),
+    ("dispatch/choose.cpp", '"isobit/ops/layernorm/layernorm.h"', False),
+    ("tile/reduce.h", '"isobit/simt/shuffle.h"', True),
+    ("ops/layernorm/reference.cpp", '"isobit/ops/layernorm/layernorm.h"', True),
+    ("ops/layernorm/reference.cpp", '"isobit/ops/layernorm/formula.h"', False),
+    ("ops/layernorm/cpu.cpp", '"isobit/ops/layernorm/formula.h"', True),
+    ("ops/layernorm/cpu.cpp", '"isobit/ops/rmsnorm/formula.h"', True),
+    ("ops/layernorm/cpu.cpp", '"isobit/ops/rmsnorm/cpu.h"', False),
+    ("ops/layernorm/cpu.cpp", '"isobit/simt/launch.h"', False),
+    ("ops/layernorm/cuda.cu", '"isobit/simd/vector.h"', False),
+    ("ops/layernorm/cuda.cu", "<cuda_runtime.h>", True),
+    ("ops/layernorm/layernorm.cpp", '"isobit/ops/layernorm/cpu.h"', False),
+    ("ops/layernorm/layernorm.cpp", '"isobit/ops/layernorm/backends.h"', True),
+    ("ops/layernorm/helpers.h", '"isobit/core/dtype.h"', False),
+    ("ops/layernorm/test.cpp", "<gtest/gtest.h>", True),
+    ("ops/catalog.cpp", '"isobit/ops/layernorm/cpu.h"', False),
+    ("lab/main.cpp", "<CLI/CLI.hpp>", True),
+    ("lab/main.cpp", '"isobit/ops/layernorm/formula.h"', False),
+    ("lab/peers.cpp", '"bench/peers/peer.h"', True),
+    ("dispatch/choose.cpp", '"bench/peers/peer.h"', False),
+    ("capi/isobit.cpp", "<nlohmann/json.hpp>", False),
+)
+
+
+def self_test():
+    wrong = [
+        f"{'allowed' if expected else 'forbidden'} by intent: {path} includes {name}"
+        for path, name, expected in PLANTED
+        if expected != (not check({path: f"#include {name}\n"}))
+    ]
+    face = '#include "isobit/ops/{0}/{0}.h"\n'.format
+    ring = {"ops/a/a.h": face("b"), "ops/b/b.h": face("c"), "ops/c/c.h": face("a")}
+    if not any("a -> b -> c -> a" in problem for problem in check(ring)):
+        wrong.append("a circle of three operators went unseen")
+    return wrong
+
+
+def main():
+    if "--self-test" in sys.argv:
+        problems = self_test()
+    else:
+        src = ROOT / "src" / "isobit"
+        found = (path for path in src.rglob("*") if path.suffix in SOURCES)
+        problems = check({path.relative_to(src).as_posix(): path.read_text() for path in found})
+    print(*problems, sep="\n", end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

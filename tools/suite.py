@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the steps of `make test` or `make test-full` to the end, failures or not, and counts."""
+
+import argparse
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+JUNIT = ROOT / "build" / "junit"
+PYTHON = sys.executable
+
+
+def ctest(preset):
+    return ["ctest", "--preset", preset, "--output-junit", str(JUNIT / f"{preset}.xml")]
+
+
+def instrumented(preset):
+    return [
+        (f"configure {preset}", ["cmake", "--preset", preset]),
+        (f"build {preset}", ["cmake", "--build", "--preset", preset]),
+        (preset, ctest(preset)),
+    ]
+
+
+SUITES = {
+    "test": [
+        ("release", ctest("release")),
+        ("python", [PYTHON, "-m", "pytest", "-q", "--junitxml", str(JUNIT / "python.xml")]),
+        ("layer rules hold their own test", [PYTHON, "tools/check_layers.py", "--self-test"]),
+        ("layer rules", [PYTHON, "tools/check_layers.py"]),
+        ("paths", [PYTHON, "tools/check_paths.py"]),
+    ],
+    "test-full": [
+        *instrumented("asan"),
+        *instrumented("tsan"),
+        *instrumented("coverage"),
+        ("coverage summary", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
+        ("full", ctest("full")),
+        ("format and lint", ["make", "--no-print-directory", "check"]),
+    ],
+}
+
+
+def count(name, status):
+    """A test runner counts by its JUnit file; another step, or a broken runner, counts as one."""
+    junit = JUNIT / f"{name}.xml"
+    passed = failed = 0
+    if junit.exists():
+        for suite in ElementTree.parse(junit).iter("testsuite"):
+            total, bad, left_out = (
+                sum(int(suite.get(key, 0)) for key in keys)
+                for keys in (["tests"], ["failures", "errors"], ["skipped", "disabled"])
+            )
+            passed, failed = passed + total - bad - left_out, failed + bad
+    elif status == 0:
+        passed = 1
+    if status != 0 and failed == 0:
+        failed = 1
+    return passed, failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("--started", type=float, default=time.time(), help="seconds since 1970")
+    args = parser.parse_args()
+
+    passed = failed = 0
+    broken = []
+    JUNIT.mkdir(parents=True, exist_ok=True)
+    for name, command in SUITES[args.suite]:
+        print(f"\n== {name}", flush=True)
+        (JUNIT / f"{name}.xml").unlink(missing_ok=True)
+        good, bad = count(name, subprocess.run(command, cwd=ROOT).returncode)
+        passed, failed = passed + good, failed + bad
+        broken += [name] * (bad > 0)
+
+    print()
+    if broken:
+        print("failed:", ", ".join(broken))
+    print(f"{passed} passed, {failed} failed")
+    print(f"make {args.suite} took {time.time() - args.started:.0f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
