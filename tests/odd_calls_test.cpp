@@ -23,6 +23,8 @@ void same_shape(World& world, std::int64_t rows, std::int64_t cols) {
   for (isobit_tensor* vector : {&world.mean, &world.rstd}) vector->shape[0] = rows;
 }
 
+constexpr std::int64_t kEndless = std::int64_t{1} << 48;
+
 const std::vector<Call> kOddCalls = {
     {forward, [](World& w) { w.forward.y = &w.x; }, "y in place of x"},
     {backward, [](World& w) { w.backward.grad_x = &w.grad_y; }, "grad_x in place of grad_y"},
@@ -50,16 +52,16 @@ const std::vector<Call> kOddCalls = {
     {forward,
      [](World& w) {
        w.forward.mean = w.forward.rstd = nullptr;
-       same_shape(w, kMost, 0);
+       same_shape(w, kEndless, 0);
      },
      "endless rows without columns"},
     {backward,
      [](World& w) {
        w.backward.mean = w.backward.rstd = nullptr;
-       same_shape(w, kMost, 0);
+       same_shape(w, kEndless, 0);
      },
      "endless rows without columns"},
-    {add, [](World& w) { same_shape(w, kMost, 0); }, "endless rows without columns"},
+    {add, [](World& w) { same_shape(w, kEndless, 0); }, "endless rows without columns"},
     {forward,
      [](World& w) {
        move(w.x, 4);

@@ -29,8 +29,8 @@ TEST(Yardstick, CountsRoundingsOfTheScale) {
 
 TEST(Yardstick, ForgivesTheRoundingOfA16BitOutput) {
   const bf16 y = from_float<bf16>(1.0f);
-  EXPECT_EQ(distance(y, 1 + 0x1p-8, 1.0).c, 0);   // half an ulp
-  EXPECT_GT(distance(y, 1 + 0x1p-7, 1.0).c, 8);   // a whole one
+  EXPECT_EQ(distance(y, 1 + 0x1p-8, 1.0).c, 0);  // half an ulp
+  EXPECT_GT(distance(y, 1 + 0x1p-7, 1.0).c, 8);  // a whole one
 }
 
 TEST(Yardstick, ForgivesTheRoundingOfASubnormal) {

@@ -11,7 +11,7 @@ SOURCES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
 
 # A file takes the first row whose pattern it matches; OP is then its own operator, FACE any
 # operator's face (ops/NAME/NAME.h), FORMULA any operator's arithmetic, and SHARED what its own
-# backends and its dispatch share. A folder may always include itself, except in ops/, where each
+# backends and its dispatch share. Those who let users call operators lend them simd's threads. A folder may always include itself, except in ops/, where each
 # role has a row.
 RULES = (
     ("core/*", ""),
@@ -29,8 +29,8 @@ RULES = (
     ("SHARED", "core/* dispatch/* FACE SHARED"),
     ("ops/OP/OP.cpp", "core/* dispatch/* FACE SHARED ops/OP/cases.h ops/OP/reference.h"),
     ("ops/OP/OP.h", "core/* FACE"),
-    ("lab/*", "core/* dispatch/* simt/device* ops/catalog.h FACE bench/peers/peer.h"),
-    ("capi/*", "core/* dispatch/* simt/device* ops/catalog.h FACE"),
+    ("lab/*", "core/* dispatch/* simd/parallel_for.h simt/device* ops/catalog.h FACE bench/peers/peer.h"),
+    ("capi/*", "core/* dispatch/* simd/parallel_for.h simt/device* ops/catalog.h FACE"),
     ("torch/*", "core/* dispatch/* simt/device* ops/catalog.h FACE"),
 )
 SYSTEM = (
@@ -40,6 +40,7 @@ SYSTEM = (
 CUDA = r"cuda\w*\.h(pp)?|(cuda|cooperative_groups)/.*|cooperative_groups\.h"
 ANGLED = (  # what <...> may name, beside the standard library and the system
     ("lab/*", ".*"),
+    ("capi/*.h", r"std(def|int)\.h"),
     ("torch/*", r"torch/.*"),
     ("simt/*", CUDA),
     ("tile/*", CUDA),

@@ -13,6 +13,10 @@
 namespace isobit {
 namespace {
 
+// More than any machine can address, and so few that sizes and workspaces computed from rows and columns cannot
+// wrap: a stride of 0 makes rows that no storage bounds.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
+
 // Becomes text only in a message: a call that keeps the rules allocates nothing.
 struct Shape {
   const TensorView& view;
@@ -117,8 +121,8 @@ void Checker::inside_storage(std::string_view name, const TensorView& view) cons
 std::int64_t Checker::count_of(std::string_view name, const TensorView& view, int dimensions) const {
   std::int64_t count = 1;
   for (int i = 0; i < dimensions; ++i)
-    require(!__builtin_mul_overflow(count, view.shape[i], &count), op_, ": ", name, " of shape ",
-            Shape{view}, " has more than 2^63 elements");
+    require(!__builtin_mul_overflow(count, view.shape[i], &count) && count <= kMostElements, op_, ": ",
+            name, " of shape ", Shape{view}, " has more than 2^48 elements");
   return count;
 }
 

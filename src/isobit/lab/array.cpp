@@ -110,8 +110,13 @@ bool Array::surroundings_intact() const {
 
 std::uint64_t Array::storage_hash() const { return XXH3_64bits(storage_.get(), storage_bytes_); }
 
-Bits::Bits() : state_(XXH3_createState(), [](void* s) { XXH3_freeState(static_cast<XXH3_state_t*>(s)); }) {
+Bits::Bits()
+    : state_(XXH3_createState(), [](void* s) { XXH3_freeState(static_cast<XXH3_state_t*>(s)); }) {
   XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_.get()));
+}
+
+void Bits::add(const Array& array) {
+  for (std::int64_t row = 0; row < array.form().rows; ++row) add(array, row, 0, array.form().cols);
 }
 
 void Bits::add(const Array& array, std::int64_t row, std::int64_t first_col, std::int64_t cols) {
@@ -126,7 +131,7 @@ std::string Bits::hex() const {
 
 std::string bits(const Array& array) {
   Bits all;
-  for (std::int64_t row = 0; row < array.form().rows; ++row) all.add(array, row, 0, array.form().cols);
+  all.add(array);
   return all.hex();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One argument's memory: rows of elements in a sea of NaN, so that a kernel which reads or writes beside them is seen.
+// One argument's memory: rows of elements in a sea of NaN, so that a kernel which reads or writes
+// beside them is seen.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,8 @@ class Array {
   void load(std::int64_t row, std::int64_t first_col, std::span<Real> values) const;
   void store(std::int64_t row, std::int64_t first_col, std::span<const double> values) const;
 
-  // Fills the elements with a NaN that no operator writes (-1 as an integer), the state of a fresh array.
+  // Fills the elements with a NaN that no operator writes (-1 as an integer), the state of a fresh
+  // array.
   void poison(const ParallelFor& parallel_for) const;
   // Whether all that surrounds the elements is as it was made.
   bool surroundings_intact() const;
@@ -57,6 +59,7 @@ class Array {
 class Bits {
  public:
   Bits();
+  void add(const Array& array);  // all of it, in row-major order
   void add(const Array& array, std::int64_t row, std::int64_t first_col, std::int64_t cols);
   std::string hex() const;
 
@@ -64,7 +67,6 @@ class Bits {
   std::shared_ptr<void> state_;
 };
 
-// Over all of an array in row-major order.
 std::string bits(const Array& array);
 
 }  // namespace isobit::lab

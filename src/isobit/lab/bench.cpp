@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// `isobit bench`: our time beside that of a plain copy of as many bytes, and beside other libraries.
+// `isobit bench`: our time beside that of a plain copy of as many bytes, and beside other
+// libraries.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -94,24 +97,27 @@ class Bench {
     const std::size_t ours = ways.able.size();
     const std::span<const Times> theirs = std::span(times).subspan(ours + copies.size());
     double copied = times[ours].median;
-    for (std::size_t i = 0; i < copies.size(); ++i) copied = std::min(copied, times[ours + i].median);
+    for (std::size_t i = 0; i < copies.size(); ++i)
+      copied = std::min(copied, times[ours + i].median);
     for (std::size_t i = 0; i < ours; ++i)
       add(c, ways.able[i], cost, times[i], copied, rivals, theirs);
   }
 
   int finish() {
-    if (rows_.empty()) throw Unsupported("nothing was timed: no variant can run these cases" + declined_);
+    if (rows_.empty())
+      throw Unsupported("nothing was timed: no variant can run these cases" + declined_);
     if (flags_.json) return kPassed;
-    std::vector<std::string> heads = {"op", "pass", ">rows", ">cols", "dtype", "options", "variant", "isa",
-                                      ">threads", ">median us", ">p20", ">p80", ">GB/s", ">of a copy",
-                                      ">GFLOP/s"};
+    std::vector<std::string> heads = {"op",      "pass",    ">rows", ">cols",      "dtype",
+                                      "options", "variant", "isa",   ">threads",   ">median us",
+                                      ">p20",    ">p80",    ">GB/s", ">of a copy", ">GFLOP/s"};
     for (const Peer& peer : peers_.available) heads.push_back(fmt::format(">{}", peer.name()));
     Table table(std::move(heads));
     for (auto& row : rows_) table.add(std::move(row));
     table.print();
     for (const Peer& peer : peers_.available)
       fmt::print("{} {}: its time over ours, above 1 we are faster\n", peer.name(), peer.version());
-    for (const std::string& reason : peers_.unavailable) fmt::print("not compared with {}\n", reason);
+    for (const std::string& reason : peers_.unavailable)
+      fmt::print("not compared with {}\n", reason);
     return kPassed;
   }
 
@@ -138,10 +144,14 @@ class Bench {
     for (const Option& option : c.operation->options)
       if (!option.choices.empty())
         options += value_of(option, c.options.at(option.name)).get<std::string>();
-    std::vector<std::string> row = {std::string(c.operation->op), std::string(c.operation->pass),
-                                    std::to_string(c.rows), std::to_string(c.cols),
-                                    types_text({c.dtype, c.weight_dtype}), options,
-                                    std::string(way.info.name), std::string(name_of(way.isa)),
+    std::vector<std::string> row = {std::string(c.operation->op),
+                                    std::string(c.operation->pass),
+                                    std::to_string(c.rows),
+                                    std::to_string(c.cols),
+                                    types_text({c.dtype, c.weight_dtype}),
+                                    options,
+                                    std::string(way.info.name),
+                                    std::string(name_of(way.isa)),
                                     std::to_string(way.threads)};
     for (const char* figure : {"median_us", "p20_us", "p80_us", "gbps", "copy_fraction", "gflops"})
       row.push_back(short_number(line[figure].get<double>()));
@@ -163,6 +173,17 @@ class Bench {
   std::vector<std::vector<std::string>> rows_;
 };
 
+// oneDNN's cache of primitives crashes now and then in its destructor, after main has returned.
+// Nothing of ours is left to do by then.
+void leave_before_destructors() {
+  on_exit(
+      [](int status, void*) {
+        std::fflush(nullptr);
+        std::_Exit(status);
+      },
+      nullptr);
+}
+
 }  // namespace
 
 int bench(const Flags& flags) {
@@ -179,6 +200,7 @@ int bench(const Flags& flags) {
     bench.time(c, count);
   }
   progress.clear();
+  leave_before_destructors();
   return bench.finish();
 }
 

@@ -11,7 +11,8 @@ namespace {
 
 Json describe(const VariantInfo& info, const Plan& plan) {
   Json knobs = Json::object();
-  for (std::size_t i = 0; i < info.knobs.size(); ++i) knobs[std::string(info.knobs[i].name)] = plan[i];
+  for (std::size_t i = 0; i < info.knobs.size(); ++i)
+    knobs[std::string(info.knobs[i].name)] = plan[i];
   return knobs;
 }
 
@@ -28,12 +29,9 @@ std::string flag_value(const Json& value) {
 
 DType Case::dtype_of(const Argument& argument) const {
   switch (argument.elements) {
-    case Elements::like_x:
-      return dtype;
-    case Elements::like_weight:
-      return weight_dtype;
-    case Elements::statistic:
-      break;
+    case Elements::like_x:      return dtype;
+    case Elements::like_weight: return weight_dtype;
+    case Elements::statistic:   break;
   }
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }

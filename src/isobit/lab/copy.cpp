@@ -36,7 +36,8 @@ Form floats(std::int64_t bytes) { return {DType::f32, 1, (bytes + 3) / 4}; }
 
 // Each thread copies a slice that starts on a line of the cache.
 template <class CopySlice>
-void in_slices(const Array& to, const Array& from, std::int64_t bytes, int threads, CopySlice copy) {
+void in_slices(const Array& to, const Array& from, std::int64_t bytes, int threads,
+               CopySlice copy) {
   const auto start = [&](std::int64_t slice) {
     return slice == threads ? bytes : bytes / kLine * slice / threads * kLine;
   };
@@ -55,16 +56,18 @@ Copy::Copy(double bytes)
   constexpr std::int64_t kPiece = 1 << 16;
   const std::int64_t elements = from_.form().cols;
   simd::threads()((elements + kPiece - 1) / kPiece, [&](std::int64_t piece) {
-    std::vector<double> values(static_cast<std::size_t>(std::min(kPiece, elements - piece * kPiece)));
+    std::vector<double> values(
+        static_cast<std::size_t>(std::min(kPiece, elements - piece * kPiece)));
     draw.row(piece, values);
     from_.store(0, piece * kPiece, values);
   });
 }
 
 void Copy::plain(int threads) const {
-  in_slices(to_, from_, half_, threads, [](std::byte* to, const std::byte* from, std::int64_t bytes) {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  });
+  in_slices(to_, from_, half_, threads,
+            [](std::byte* to, const std::byte* from, std::int64_t bytes) {
+              std::memcpy(to, from, static_cast<std::size_t>(bytes));
+            });
 }
 
 void Copy::streaming(int threads) const { in_slices(to_, from_, half_, threads, copy_streaming); }

@@ -18,8 +18,8 @@ class Copy {
   void plain(int threads) const;      // memcpy
   void streaming(int threads) const;  // stores that bypass the caches
 
-  // The ways of copying among which the fastest is to be found. Waking a second thread costs as much as
-  // copying about a megabyte.
+  // The ways of copying among which the fastest is to be found. Waking a second thread costs as
+  // much as copying about a megabyte.
   std::vector<std::function<void()>> runners(int threads) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families' formulas. Only exactly rounded arithmetic (and e^z in one of them), so that inputs, too, have the
-// same bits everywhere.
+// The families' formulas. Only exactly rounded arithmetic (and e^z in one of them), so that inputs,
+// too, have the same bits everywhere.
 #include "isobit/lab/families.h"
 
 #define XXH_INLINE_ALL
@@ -88,7 +88,8 @@ double outlier(Stream& stream, Place at) {
 struct Family {
   std::string_view name;
   double (*value)(Stream& stream, Place at);
-  double typical, largest;  // a narrower type is given the values times the power of two that it needs
+  double typical,
+      largest;  // a narrower type is given the values times the power of two that it needs
 };
 
 namespace {
@@ -102,8 +103,8 @@ constexpr Family kFamilies[] = {
     {"constant", constant, 1, 1},
     {"outlier", outlier, 1, 5},
     {"ramp", [](Stream&, Place at) { return static_cast<double>(at.col + 1) / 1000; }, 1, 1000},
-    {"alternating",
-     [](Stream& s, Place at) { return (at.col % 2 == 0 ? 1e5 : -1e5) + s.normal(); }, 1, 100'010},
+    {"alternating", [](Stream& s, Place at) { return (at.col % 2 == 0 ? 1e5 : -1e5) + s.normal(); },
+     1, 100'010},
     {"lognormal", [](Stream& s, Place) { return std::exp(3 * s.normal()); }, 1, 3e6},
     {"huge1e18", [](Stream& s, Place) { return 1e18 * s.normal(); }, 1e18, 5e18},
     {"huge1e20", [](Stream& s, Place) { return 1e20 * s.normal(); }, 1e20, 5e20},
@@ -165,8 +166,7 @@ void Draw::row(std::int64_t row, std::span<double> values) const {
   const double limit = limits_of(dtype_).largest();
   for (std::size_t col = 0; col < values.size(); ++col) {
     const Place place{row, static_cast<std::int64_t>(col), limit};
-    values[col] =
-        dtype_ == DType::i32 ? integer(stream) : family_->value(stream, place) * scale_;
+    values[col] = dtype_ == DType::i32 ? integer(stream) : family_->value(stream, place) * scale_;
   }
 }
 

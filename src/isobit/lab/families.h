@@ -14,8 +14,8 @@ struct Family;
 
 std::span<const std::string_view> family_names();
 
-// One argument's values: a pure function of (family, seed, argument's name, row, column), so that any rows can be
-// made on any thread, alone or among others, and are the same.
+// One argument's values: a pure function of (family, seed, argument's name, row, column), so that
+// any rows can be made on any thread, alone or among others, and are the same.
 class Draw {
  public:
   Draw(std::string_view family, std::uint64_t seed, std::string_view argument, DType dtype);

@@ -52,7 +52,7 @@ std::string text(const std::string& key, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!key.ends_with("_bytes")) return value.dump();
   const double mebibytes = value.get<double>() / (1 << 20);
-  return mebibytes < 1 ? fmt::format("{:.0f} KiB", mebibytes * 1024)
+  return mebibytes < 1      ? fmt::format("{:.0f} KiB", mebibytes * 1024)
          : mebibytes < 1024 ? fmt::format("{:.0f} MiB", mebibytes)
                             : fmt::format("{:.1f} GiB", mebibytes / 1024);
 }
@@ -115,7 +115,8 @@ int doctor(const Flags&) {
     const bool found = python({"-c", fmt::format("import {}", module)}, Output::hidden) == 0;
     say(found ? "ok" : "missing",
         found ? fmt::format("Python's {}", module)
-              : fmt::format("Python's {}, for `isobit report`; `make build` makes .venv with it", module));
+              : fmt::format("Python's {}, for `isobit report`; `make build` makes .venv with it",
+                            module));
   }
   return healthy ? kPassed : kFailed;
 }

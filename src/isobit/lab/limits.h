@@ -23,14 +23,10 @@ struct Limits {
 
 constexpr Limits limits_of(DType dtype) {
   switch (dtype) {
-    case DType::f16:
-      return {11, -14, 15};
-    case DType::bf16:
-      return {8, -126, 127};
-    case DType::f64:
-      return {53, -1022, 1023};
-    default:
-      return {24, -126, 127};
+    case DType::f16:  return {11, -14, 15};
+    case DType::bf16: return {8, -126, 127};
+    case DType::f64:  return {53, -1022, 1023};
+    default:          return {24, -126, 127};
   }
 }
 

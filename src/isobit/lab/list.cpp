@@ -17,12 +17,12 @@ constexpr const char* kElements[] = {"as x", "as weight", "f32, or f64 beside f6
 
 std::vector<std::string> dtypes_of(const Operation& operation) {
   std::vector<std::string> names;
-  for (const TypePair& pair : operation.cases("full").types)
-    names.push_back(types_text(pair));
+  for (const TypePair& pair : operation.cases("full").types) names.push_back(types_text(pair));
   return names;
 }
 
-// Why a variant cannot run here, from a small call of each type and each choice; empty where it can.
+// Why a variant cannot run here, from a small call of each type and each choice; empty where it
+// can.
 std::set<std::string> reasons(const Operation& operation, int variant) {
   std::set<std::string> found;
   for (Case c : cases_of(operation, Flags{}, "quick")) {
@@ -81,7 +81,8 @@ void print(const Json& json) {
   for (const Json& option : json["options"]) {
     const std::string choices =
         option.contains("choices")
-            ? fmt::format(" ({})", fmt::join(option["choices"].get<std::vector<std::string>>(), ", "))
+            ? fmt::format(" ({})",
+                          fmt::join(option["choices"].get<std::vector<std::string>>(), ", "))
             : "";
     fmt::print("  option  --{} {}{}\n", text(option["name"]),
                option["default"].is_string() ? text(option["default"]) : option["default"].dump(),
@@ -92,7 +93,8 @@ void print(const Json& json) {
     for (const Json& knob : variant["knobs"])
       fmt::print("            --plan {}={}    {}\n", text(knob["name"]),
                  fmt::join(knob["values"].get<std::vector<int>>(), "|"), text(knob["meaning"]));
-    for (const Json& reason : variant["declines"]) fmt::print("            declines here: {}\n", text(reason));
+    for (const Json& reason : variant["declines"])
+      fmt::print("            declines here: {}\n", text(reason));
   }
   fmt::print("\n");
 }

@@ -71,7 +71,8 @@ class CommandLine {
     app_.require_subcommand(1);
     app_.failure_message(CLI::FailureMessage::simple);
 
-    CLI::App& list_app = add("list", "operators, variants, dtypes; what declines here and why", list);
+    CLI::App& list_app =
+        add("list", "operators, variants, dtypes; what declines here and why", list);
     add_operators(list_app, flags_);
     add_json(list_app, flags_);
 
@@ -85,10 +86,12 @@ class CommandLine {
     verify_app.add_flag("--all", flags_.all, "every operator");
     verify_app.add_option("--grid", flags_.grid, "quick, test or full: the operator's own cases");
 
-    CLI::App& parity_app = add_measured("parity", "every way to compute one input, one hash each", parity);
+    CLI::App& parity_app =
+        add_measured("parity", "every way to compute one input, one hash each", parity);
     parity_app.add_flag("--all", flags_.all, "every operator, as when none is named");
 
-    CLI::App& bench_app = add_measured("bench", "times beside a plain copy and other libraries", bench);
+    CLI::App& bench_app =
+        add_measured("bench", "times beside a plain copy and other libraries", bench);
     bench_app.add_flag("--all", flags_.all, "every operator");
     bench_app.add_flag("--quick", flags_.quick, "fewer shapes and rounds");
 
@@ -154,7 +157,8 @@ class CommandLine {
         std::vector<std::string> names;
         for (const CLI::Option* option : app->get_options()) names.push_back(option->get_name());
         const std::vector<std::string_view> known(names.begin(), names.end());
-        return fmt::format("{} has no flag '{}'{}", app->get_name(), unknown, suggestion(unknown, known));
+        return fmt::format("{} has no flag '{}'{}", app->get_name(), unknown,
+                           suggestion(unknown, known));
       }
     return error.what();
   }
@@ -176,9 +180,7 @@ int guarded(int argc, char** argv) {
     return kMisused;
   } catch (const std::bad_alloc&) {
     complain("not enough memory");
-  } catch (const std::exception& error) {
-    complain(error.what());
-  }
+  } catch (const std::exception& error) { complain(error.what()); }
   return kFailed;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes .npy: a magic word, the length of a header, the header as a Python dictionary, the elements.
+// Reads and writes .npy: a magic word, the length of a header, the header as a Python dictionary,
+// the elements.
 #include "isobit/lab/npy.h"
 
 #include <fmt/format.h>
@@ -34,7 +35,8 @@ constexpr Descr kDescrs[] = {{DType::f32, "<f4"},
 
 class Reader {
  public:
-  explicit Reader(const std::filesystem::path& file) : name_(file.string()), in_(file, std::ios::binary) {
+  explicit Reader(const std::filesystem::path& file)
+      : name_(file.string()), in_(file, std::ios::binary) {
     require(in_.is_open(), "cannot be opened");
   }
 
@@ -51,7 +53,8 @@ class Reader {
   std::string value(const std::string& header, const char* key, const char* pattern) const {
     std::smatch match;
     const std::regex entry(fmt::format("'{}'\\s*:\\s*{}", key, pattern));
-    require(std::regex_search(header, match, entry), fmt::format("has no valid '{}' in its header", key));
+    require(std::regex_search(header, match, entry),
+            fmt::format("has no valid '{}' in its header", key));
     return match[1];
   }
 
@@ -73,7 +76,8 @@ NpyArray read_npy(const std::filesystem::path& file) {
   reader.bytes(magic, sizeof magic);
   reader.require(std::memcmp(magic, kMagic, kMagicSize) == 0, "is not a .npy file");
   reader.bytes(version, sizeof version);
-  reader.require(version[0] >= 1 && version[0] <= 3, fmt::format("has version {}; 1 to 3 are known", version[0]));
+  reader.require(version[0] >= 1 && version[0] <= 3,
+                 fmt::format("has version {}; 1 to 3 are known", version[0]));
   std::uint32_t length = 0;  // little-endian, as is every machine that this runs on
   reader.bytes(&length, version[0] == 1 ? 2 : 4);
   reader.require(length <= 10000, "has a header of more than 10000 bytes");
@@ -97,7 +101,8 @@ NpyArray read_npy(const std::filesystem::path& file) {
     reader.require(!__builtin_mul_overflow(bytes, array.shape.back(), &bytes), "is too large");
   }
   const bool fortran = reader.value(header, "fortran_order", "(True|False)") == "True";
-  reader.require(!fortran || array.shape.size() < 2, "is in Fortran order; np.ascontiguousarray() helps");
+  reader.require(!fortran || array.shape.size() < 2,
+                 "is in Fortran order; np.ascontiguousarray() helps");
   array.data.resize(static_cast<std::size_t>(bytes));
   reader.bytes(array.data.data(), array.data.size());
   return array;
@@ -106,9 +111,9 @@ NpyArray read_npy(const std::filesystem::path& file) {
 void write_npy(const std::filesystem::path& file, const NpyArray& array) {
   const auto known = std::find_if(std::begin(kDescrs), std::end(kDescrs),
                                   [&](const Descr& entry) { return entry.dtype == array.dtype; });
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
-                                   known->text, fmt::join(array.shape, ", "),
-                                   array.shape.size() == 1 ? "," : "");
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", known->text,
+                  fmt::join(array.shape, ", "), array.shape.size() == 1 ? "," : "");
   constexpr std::size_t kPrefix = kMagicSize + 4;
   header.append(kAlignment - (kPrefix + header.size() + 1) % kAlignment, ' ');
   header += '\n';

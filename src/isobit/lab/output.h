@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How commands speak: JSON Lines for scripts, aligned tables for people, a progress bar on a terminal.
+// How commands speak: JSON Lines for scripts, aligned tables for people, a progress bar on a
+// terminal.
 #pragma once
 
 #include <chrono>

@@ -15,7 +15,8 @@ namespace {
 
 using Hashes = std::map<std::string, std::string, std::less<>>;  // of outputs, by name
 
-// A call on some rows of the family, of which the first few and the last few may not belong to the input.
+// A call on some rows of the family, of which the first few and the last few may not belong to the
+// input.
 struct Batch {
   std::int64_t first_row, rows;
   std::int64_t skipped, kept;
@@ -29,13 +30,15 @@ struct Route {
   std::vector<Batch> batches;
 };
 
-void add_rows(Bits& bits, const Array& array, Extent extent, std::int64_t first, std::int64_t count) {
+void add_rows(Bits& bits, const Array& array, Extent extent, std::int64_t first,
+              std::int64_t count) {
   if (extent == Extent::row_statistic) return bits.add(array, 0, first, count);
   for (std::int64_t row = first; row < first + count; ++row)
     bits.add(array, row, 0, array.form().cols);
 }
 
-// Of each output. Sums over the rows of a batch are no sums over the input's rows, so they are left out.
+// Of each output. Sums over the rows of a batch are no sums over the input's rows, so they are left
+// out.
 Hashes hashes_of(const Route& route) {
   const bool whole = route.batches.size() == 1 && route.batches[0].rows == route.c.rows;
   std::map<std::string_view, Bits> bits;
@@ -71,8 +74,11 @@ std::vector<Batch> pieces(std::int64_t rows, std::int64_t size) {
 // The routes of one variant beside its plain ones: other plans, batches and places in memory.
 void add_variations(std::vector<Route>& routes, const Case& c, const Way& way) {
   const std::vector<Batch> whole = pieces(c.rows, c.rows);
-  const auto name = [&](std::string_view what) { return fmt::format("{} {}", way.info.name, what); };
-  for (const Way& other : other_plans(way)) routes.push_back({name(plan_text(other)), c, other, whole});
+  const auto name = [&](std::string_view what) {
+    return fmt::format("{} {}", way.info.name, what);
+  };
+  for (const Way& other : other_plans(way))
+    routes.push_back({name(plan_text(other)), c, other, whole});
   routes.push_back({name("rows one at a time"), c, way, pieces(c.rows, 1)});
   routes.push_back({name("rows in pieces of 5"), c, way, pieces(c.rows, 5)});
   routes.push_back({name("rows among others"), c, way, {{-19, c.rows + 24, 19, c.rows}}});
@@ -87,11 +93,16 @@ void add_variations(std::vector<Route>& routes, const Case& c, const Way& way) {
 std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
   const std::set<int> threads = {1, 2, 3, Machine::here().threads};
   if (flags.threads.empty()) flags.threads.assign(threads.begin(), threads.end());
-  const bool all_isas = flags.isa.empty();
-  if (all_isas) flags.isa = isas_here();
+  if (flags.isa.empty()) flags.isa = {"scalar", "avx2", "avx512"};
+  std::erase_if(flags.isa, [&](const std::string& name) {
+    const bool lacking = isa_named(name) > Machine::here().isa;
+    if (lacking) decline(name, "this processor lacks it");
+    return lacking;
+  });
   const Workload workload(c);
   c.operation->check(workload.args());
-  Ways ways = ways_of(workload, flags, Unnamed::all);
+  Ways ways;
+  if (!flags.isa.empty()) ways = ways_of(workload, flags, Unnamed::all);
   std::stable_sort(ways.able.begin(), ways.able.end(),
                    [](const Way& a, const Way& b) { return a.variant < b.variant; });
 
@@ -103,8 +114,6 @@ std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
     if (widest) add_variations(routes, c, way);
   }
   for (const auto& [way, reason] : ways.declined) decline(label(way), reason);
-  for (Isa isa : {Isa::avx2, Isa::avx512})
-    if (all_isas && isa > Machine::here().isa) decline(name_of(isa), "this processor lacks it");
   for (std::string_view way : {"emulated CUDA", "GPU"}) decline(way, "no variant is built yet");
   for (std::string_view way : {"PyTorch eager", "PyTorch compiled"})
     decline(way, "the PyTorch binding is not built yet");
@@ -119,7 +128,8 @@ bool compare_routes(const Case& c, const Flags& flags, JsonLines& lines) {
   Table table(heads);
   std::vector<std::pair<std::string, std::string>> declined;
   const std::vector<Route> routes = routes_of(
-      c, flags, [&](std::string_view way, std::string_view why) { declined.emplace_back(way, why); });
+      c, flags,
+      [&](std::string_view way, std::string_view why) { declined.emplace_back(way, why); });
 
   Progress progress(routes.size());
   Hashes expected;
@@ -150,16 +160,13 @@ bool compare_routes(const Case& c, const Flags& flags, JsonLines& lines) {
     line["way"] = way;
     line["declined"] = reason;
     lines.add(line);
-    std::vector<std::string> cells(heads.size());
-    cells[0] = way;
-    cells[1] = reason;
-    table.add(std::move(cells));
   }
   progress.clear();
   if (flags.json) return same;
   fmt::print("{} {}  {} x {}  {}  {}\n", c.operation->op, c.operation->pass, c.rows, c.cols,
              types_text({c.dtype, c.weight_dtype}), c.input);
   table.print();
+  for (const auto& [way, reason] : declined) fmt::print("{}: declined, {}\n", way, reason);
   fmt::print("\n");
   return same;
 }

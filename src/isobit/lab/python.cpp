@@ -40,7 +40,8 @@ int python(const std::vector<std::string>& arguments, Output output) {
       posix_spawn_file_actions_addopen(&actions, stream, "/dev/null", O_WRONLY, 0);
 
   pid_t child = 0;
-  if (posix_spawnp(&child, program.c_str(), &actions, nullptr, argv.data(), environ) != 0) return 127;
+  if (posix_spawnp(&child, program.c_str(), &actions, nullptr, argv.data(), environ) != 0)
+    return 127;
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -9,7 +9,8 @@ namespace isobit::lab {
 
 enum class Output { shown, hidden };
 
-// The exit status of Python with these arguments and the project's modules on its path; 127 where there is none.
+// The exit status of Python with these arguments and the project's modules on its path; 127 where
+// there is none.
 int python(const std::vector<std::string>& arguments, Output output);
 
 // Which Python that is.

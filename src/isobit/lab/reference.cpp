@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// References in double, or in quad beside f64, over chunks of rows that are spread over the threads.
+// References in double, or in quad beside f64, over chunks of rows that are spread over the
+// threads.
 #include "isobit/lab/reference.h"
 
 #include <algorithm>
@@ -12,8 +13,9 @@ namespace {
 
 constexpr std::int64_t kChunk = 1 << 18;  // elements of a matrix: a few such arrays fit in L3
 
-// An operation's arguments for up to `capacity` rows of a workload, in Real. Inputs are the workload's arrays of
-// the same names; outputs that neither the operation needs nor the workload has are absent.
+// An operation's arguments for up to `capacity` rows of a workload, in Real. Inputs are the
+// workload's arrays of the same names; outputs that neither the operation needs nor the workload
+// has are absent.
 template <class Real>
 class Rows {
  public:
@@ -113,13 +115,14 @@ class Rows {
   std::vector<Buffer> buffers_;
 };
 
-// Calls visit(rows, task, first, count) for every chunk after its rows are computed. Which task owns which chunk
-// depends on the number of processors alone, so that C is the same from run to run.
+// Calls visit(rows, task, first, count) for every chunk after its rows are computed. Which task
+// owns which chunk depends on the number of processors alone, so that C is the same from run to
+// run.
 template <class Real, class Visit>
 Rows<Real> compute_all(const Operation& operation, const Workload& workload, Visit visit) {
   const std::int64_t rows = workload.the_case().rows;
-  const std::int64_t per_chunk = std::max<std::int64_t>(
-      1, kChunk / std::max<std::int64_t>(1, workload.the_case().cols));
+  const std::int64_t per_chunk =
+      std::max<std::int64_t>(1, kChunk / std::max<std::int64_t>(1, workload.the_case().cols));
   const std::int64_t chunks = (rows + per_chunk - 1) / per_chunk;
   const std::int64_t tasks = std::clamp<std::int64_t>(chunks, 1, Machine::here().threads);
 
@@ -142,7 +145,8 @@ std::vector<Comparison> compare_in(const Workload& workload) {
   const std::vector<const Argument*> outputs = workload.outputs();
   std::vector<Comparison> none;
   for (const Argument* output : outputs) none.push_back({output, {}});
-  std::vector<std::vector<Comparison>> found(static_cast<std::size_t>(Machine::here().threads), none);
+  std::vector<std::vector<Comparison>> found(static_cast<std::size_t>(Machine::here().threads),
+                                             none);
 
   const std::int64_t cols = workload.the_case().cols;
   const auto judge_rows = [&](const Rows<Real>& rows, std::int64_t task, std::int64_t first,
@@ -176,7 +180,8 @@ std::vector<Comparison> compare_in(const Workload& workload) {
 const Operation* producer(const Operation& consumer, std::string_view statistic) {
   for (const Operation* operation : catalog()) {
     const Argument* argument = operation->find(statistic);
-    if (operation->op == consumer.op && argument && argument->role == Role::output) return operation;
+    if (operation->op == consumer.op && argument && argument->role == Role::output)
+      return operation;
   }
   return nullptr;
 }
@@ -191,14 +196,15 @@ std::vector<Comparison> compare(const Workload& workload) {
 void draw_statistics(const Workload& workload) {
   for (const Argument& argument : workload.operation().arguments) {
     const Array* array = workload.find(argument.name);
-    if (argument.role != Role::input || argument.extent != Extent::row_statistic || !array) continue;
+    if (argument.role != Role::input || argument.extent != Extent::row_statistic || !array)
+      continue;
     const Operation& source = *producer(workload.operation(), argument.name);
     const Argument& output = *source.find(argument.name);
-    compute_all<double>(source, workload,
-                        [&](const Rows<double>& rows, std::int64_t, std::int64_t first,
-                            std::int64_t count) {
-                          array->store(0, first, rows.exact(output).first(count));
-                        });
+    compute_all<double>(
+        source, workload,
+        [&](const Rows<double>& rows, std::int64_t, std::int64_t first, std::int64_t count) {
+          array->store(0, first, rows.exact(output).first(count));
+        });
   }
 }
 

@@ -106,9 +106,12 @@ void print(std::string_view name, const Array& array) {
   const auto row_text = [&](std::int64_t row) {
     std::vector<double> values(static_cast<std::size_t>(form.cols));
     array.load(row, 0, std::span<double>(values));
-    return "[" + abbreviated(form.cols, " ", "... ", [&](std::int64_t col) {
-             return fmt::format("{:12.6g}", values[static_cast<std::size_t>(col)]);
-           }) + "]";
+    return "[" +
+           abbreviated(form.cols, " ", "... ",
+                       [&](std::int64_t col) {
+                         return fmt::format("{:12.6g}", values[static_cast<std::size_t>(col)]);
+                       }) +
+           "]";
   };
   fmt::print("{} ({}, {}) {}\n {}\n", name, form.rows, form.cols, name_of(form.dtype),
              abbreviated(form.rows, "\n ", "...\n ", row_text));
@@ -140,7 +143,8 @@ Way one_way(const Workload& workload, const Flags& flags) {
   const Ways ways = ways_of(workload, flags, Unnamed::best);
   if (ways.able.empty())
     throw Unsupported(fmt::format("{} {}: no selected variant can run this call{}",
-                                  workload.operation().op, workload.operation().pass, ways.reasons()));
+                                  workload.operation().op, workload.operation().pass,
+                                  ways.reasons()));
   for (const Way& way : ways.able)
     if (way.variant == workload.operation().default_variant(
                            workload.args(), execution_for(way.isa, way.threads).machine))

@@ -66,11 +66,10 @@ std::vector<double> values_of(const Operation& operation, const Option& option, 
       given != flags.options.end() && !given->second.empty()) {
     std::vector<double> values;
     for (const std::string& text : given->second)
-      values.push_back(option.choices.empty()
-                           ? number(option.name, text)
-                           : static_cast<double>(index_of(
-                                 fmt::format("{} {}", operation.op, option.name), text,
-                                 option.choices)));
+      values.push_back(option.choices.empty() ? number(option.name, text)
+                                              : static_cast<double>(index_of(
+                                                    fmt::format("{} {}", operation.op, option.name),
+                                                    text, option.choices)));
     return values;
   }
   if (grid != nullptr && option.name == "eps" && !grid->eps.empty()) return grid->eps;
@@ -115,7 +114,8 @@ bool names_a_case(const Operation& operation, const Flags& flags) {
 
 CaseGrid grid_of(const Operation& operation, const Flags& flags, bool use_grid,
                  std::string_view name) {
-  CaseGrid grid{.rows = {64}, .cols = {768}, .types = {{DType::f32, DType::f32}}, .inputs = {"randn"}};
+  CaseGrid grid{
+      .rows = {64}, .cols = {768}, .types = {{DType::f32, DType::f32}}, .inputs = {"randn"}};
   if (use_grid) grid = operation.cases(name);
   if (!flags.rows.empty() || !flags.cols.empty()) {
     grid.rows = or_else(flags.rows, or_else(grid.rows, {64}));
@@ -130,8 +130,22 @@ CaseGrid grid_of(const Operation& operation, const Flags& flags, bool use_grid,
   return grid;
 }
 
-void require_extent(std::string_view flag, std::int64_t value) {
-  if (value < 0) throw UsageError(fmt::format("--{} is {}; 0 or more is needed", flag, value));
+// Arrays whose size can be computed; whether there is as much memory is the allocator's to say.
+void require_extents(std::int64_t rows, std::int64_t cols, std::int64_t offset,
+                     std::int64_t row_stride) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
+  const auto require = [](bool condition, std::string_view flag, std::int64_t value,
+                          std::string_view rule) {
+    if (!condition) throw UsageError(fmt::format("--{} is {}; {}", flag, value, rule));
+  };
+  require(rows >= 0 && rows <= kMost, "rows", rows, "0 to 2^50 are allowed");
+  require(cols >= 0 && cols <= kMost, "cols", cols, "0 to 2^50 are allowed");
+  require(offset >= 0 && offset <= kMost, "offset", offset, "0 to 2^50 are allowed");
+  require(row_stride == 0 || row_stride >= cols, "row-stride", row_stride,
+          fmt::format("rows have {} columns", cols));
+  const std::int64_t stride = std::max(row_stride, cols);
+  require(stride == 0 || rows <= kMost / stride, "rows", rows,
+          fmt::format("2^50 elements are the most, and a row takes {}", stride));
 }
 
 }  // namespace
@@ -161,8 +175,8 @@ std::vector<const Operation*> operations_of(const Flags& flags) {
         (flags.pass.empty() || contains(flags.pass, operation->pass)))
       selected.push_back(operation);
   if (selected.empty())
-    throw UsageError(fmt::format("{} has no pass {}", fmt::join(flags.ops, ", "),
-                                 fmt::join(flags.pass, ", ")));
+    throw UsageError(
+        fmt::format("{} has no pass {}", fmt::join(flags.ops, ", "), fmt::join(flags.pass, ", ")));
   return selected;
 }
 
@@ -180,12 +194,7 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
           for (std::uint64_t seed : or_else(flags.seed, {0}))
             for (std::int64_t offset : or_else(flags.offset, {0}))
               for (std::int64_t row_stride : or_else(flags.row_stride, {0})) {
-                require_extent("rows", rows);
-                require_extent("cols", cols);
-                require_extent("offset", offset);
-                if (row_stride != 0 && row_stride < cols)
-                  throw UsageError(
-                      fmt::format("--row-stride is {}; rows have {} columns", row_stride, cols));
+                require_extents(rows, cols, offset, row_stride);
                 const bool large = cols > 0 && rows > kLargeCase / cols;
                 if (large && flags.input.empty() && !contains(kLargeFamilies, input)) continue;
                 cases.push_back({&operation, rows, cols, types.x, types.weight, options,

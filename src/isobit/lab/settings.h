@@ -36,7 +36,8 @@ bool one_operator(const Flags& flags);
 // The operations that the names and passes select; all where none is named.
 std::vector<const Operation*> operations_of(const Flags& flags);
 
-// Every combination of the flags. Where no flag says what to compute, the operation's grid of that name.
+// Every combination of the flags. Where no flag says what to compute, the operation's grid of that
+// name.
 std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::string_view grid);
 
 // Reads a number out of a flag.

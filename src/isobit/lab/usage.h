@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the lab says when it is called wrongly: which name is unknown, which are known, and which was meant.
+// What the lab says when it is called wrongly: which name is unknown, which are known, and which
+// was meant.
 #pragma once
 
 #include <cstddef>

@@ -31,9 +31,10 @@ std::string Verdict::complaints() const {
     const std::string place = argument->extent == Extent::matrix
                                   ? fmt::format("{}, {}", worst.row, worst.col)
                                   : std::to_string(worst.col);
-    text += fmt::format("  {}[{}]: expected {:.9g}, actual {:.9g}, {:.3g} ulps apart; C is {:.3g}, at most {} is right\n",
-                        argument->name, place, worst.expected, worst.actual, worst.ulp, worst.c,
-                        kTolerance);
+    text += fmt::format(
+        "  {}[{}]: expected {:.9g}, actual {:.9g}, {:.3g} ulps apart; C is {:.3g}, at most {} is "
+        "right\n",
+        argument->name, place, worst.expected, worst.actual, worst.ulp, worst.c, kTolerance);
   }
   if (!damage.empty()) text += fmt::format("  {}\n", damage);
   return text;

@@ -25,8 +25,8 @@ struct Verdict {
   std::string complaints() const;
 };
 
-// Judges runs over one workload. The reference is computed once for each set of bits that is met, so the many ways
-// that agree cost one reference.
+// Judges runs over one workload. The reference is computed once for each set of bits that is met,
+// so the many ways that agree cost one reference.
 class Judge {
  public:
   explicit Judge(const Workload& workload) : workload_(workload) {}

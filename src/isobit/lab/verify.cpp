@@ -108,7 +108,8 @@ int verify(const Flags& flags) {
     progress.clear();
     if (!flags.json) summary.print();
   }
-  if (runs == 0) throw Unsupported("nothing was verified: no variant can run these cases" + declined);
+  if (runs == 0)
+    throw Unsupported("nothing was verified: no variant can run these cases" + declined);
   if (failures > kTold) fmt::print(stderr, "and {} more that failed\n", failures - kTold);
   if (!flags.json) fmt::print("{} passed, {} failed\n", runs - failures, failures);
   return failures == 0 ? kPassed : kFailed;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the variants, instruction sets, thread counts and plans that the flags select and a workload allows.
+// Finds the variants, instruction sets, thread counts and plans that the flags select and a
+// workload allows.
 #include "isobit/lab/ways.h"
 
 #include <fmt/format.h>
@@ -59,8 +60,8 @@ std::vector<int> selected(const Operation& operation, const std::vector<VariantI
   std::vector<int> result;
   for (int i = 0; i < static_cast<int>(infos.size()); ++i) {
     const auto matches = [&](const std::string& selector) { return infos[i].matches(selector); };
-    const bool named = flags.variant.empty() ||
-                       std::any_of(flags.variant.begin(), flags.variant.end(), matches);
+    const bool named =
+        flags.variant.empty() || std::any_of(flags.variant.begin(), flags.variant.end(), matches);
     if (named && (devices.empty() || contains(devices, infos[i].device))) result.push_back(i);
   }
   return result;
@@ -82,7 +83,8 @@ void check_names(const Operation& operation, const Flags& flags) {
     for (const Knob& knob : info.knobs) knobs.insert(knob.name);
   }
   for (const std::string& selector : flags.variant)
-    if (std::none_of(infos.begin(), infos.end(), [&](auto& info) { return info.matches(selector); }))
+    if (std::none_of(infos.begin(), infos.end(),
+                     [&](auto& info) { return info.matches(selector); }))
       index_of(fmt::format("{} variant", operation.op), selector, list(variants));
   for (const std::string& pair : flags.plan)
     index_of(fmt::format("{} knob", operation.op), pair.substr(0, pair.find('=')), list(knobs));

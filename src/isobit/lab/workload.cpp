@@ -13,12 +13,9 @@ namespace isobit::lab {
 std::optional<Form> any_argument(const Case& c, const Argument& argument) {
   const DType dtype = c.dtype_of(argument);
   switch (argument.extent) {
-    case Extent::matrix:
-      return Form{dtype, c.rows, c.cols};
-    case Extent::row_vector:
-      return Form{dtype, 1, c.cols};
-    case Extent::row_statistic:
-      break;
+    case Extent::matrix:        return Form{dtype, c.rows, c.cols};
+    case Extent::row_vector:    return Form{dtype, 1, c.cols};
+    case Extent::row_statistic: break;
   }
   return Form{dtype, 1, c.rows};
 }

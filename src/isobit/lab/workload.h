@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A case in memory: every argument's array, inputs drawn from the family, outputs poisoned, everything guarded.
+// A case in memory: every argument's array, inputs drawn from the family, outputs poisoned,
+// everything guarded.
 #pragma once
 
 #include <functional>
@@ -40,7 +41,8 @@ class Workload {
   void seal();
   // Makes every output unwritten again.
   void poison() const;
-  // What was damaged: an input since seal(), or memory beside an array since ever; empty where nothing.
+  // What was damaged: an input since seal(), or memory beside an array since ever; empty where
+  // nothing.
   std::string damage() const;
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = max(0, |y - r| - [16-bit output, or r subnormal] ulp(r) / 2) / (u * scale), as docs/numerics.md defines it.
+// C = max(0, |y - r| - [16-bit output, or r subnormal] ulp(r) / 2) / (u * scale), as
+// docs/numerics.md defines it.
 #include "isobit/lab/yardstick.h"
 
 #include <bit>
@@ -52,7 +53,8 @@ Distance distance(T actual, Real exact, Real scale) {
     if (error == 0) return {};
 
     const double r = std::fabs(static_cast<double>(exact));
-    const int exponent = std::max(r == 0 ? kLimits.min_exponent : std::ilogb(r), kLimits.min_exponent);
+    const int exponent =
+        std::max(r == 0 ? kLimits.min_exponent : std::ilogb(r), kLimits.min_exponent);
     const double ulp = std::ldexp(1.0, exponent - kLimits.digits + 1);
     const bool rounding_is_apart = sizeof(T) == 2 || r < Limits::power(kLimits.min_exponent);
     const Real excess = error - (rounding_is_apart ? ulp / 2 : 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The yardstick C: how far a result lies from the true one, in units of rounding of the terms that made it.
+// The yardstick C: how far a result lies from the true one, in units of rounding of the terms that
+// made it.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,8 @@
 namespace isobit::lab {
 
 inline constexpr double kTolerance = 8;  // the largest C that passes
-inline constexpr double kWrong = 1e300;  // the C of what no rounding explains; finite, so that JSON can hold it
+inline constexpr double kWrong =
+    1e300;  // the C of what no rounding explains; finite, so that JSON can hold it
 
 // One element's distance from the truth.
 struct Distance {

@@ -69,19 +69,29 @@ ISOBIT_INLINE float fold_lanes(typename S::V* lanes) {
   return S::fold(lanes[0]);
 }
 
-// One block of which kRows rows are there; the last of them holds `last` elements.
-template <class S, bool kDot, int kRows, class Get>
-ISOBIT_INLINE Sums block(std::int64_t start, std::int64_t last, const Get& get) {
+// A whole block.
+template <class S, bool kDot, class Get>
+ISOBIT_INLINE Sums block(std::int64_t start, const Get& get) {
   constexpr int kVectors = order::kLanes / S::kWidth;
   typename S::V sums[kVectors], dots[kVectors];
 #pragma GCC unroll 8
   for (int j = 0; j < kVectors; ++j) {
-    const std::int64_t i = start + j * S::kWidth;
+    const Terms<S> folded = fold_rows<S, kDot, order::kRows>(start + j * S::kWidth, get);
+    sums[j] = folded.a;
+    dots[j] = folded.b;
+  }
+  return {fold_lanes<S, kVectors>(sums), kDot ? fold_lanes<S, kVectors>(dots) : 0.0f};
+}
+
+// A block of which only kRows rows are there; the last of them holds `last` elements.
+template <class S, bool kDot, int kRows, class Get>
+ISOBIT_INLINE Sums block(std::int64_t start, std::int64_t last, const Get& get) {
+  constexpr int kVectors = order::kLanes / S::kWidth;
+  typename S::V sums[kVectors], dots[kVectors];
+#pragma GCC unroll 1
+  for (int j = 0; j < kVectors; ++j) {
     const Terms<S> folded =
-        kRows == order::kRows + 1  // a whole block, without masks
-            ? fold_rows<S, kDot, order::kRows>(i, get)
-            : fold_rows<S, kDot, kRows <= order::kRows ? kRows : 1>(i, get,
-                                                                  S::first(last - j * S::kWidth));
+        fold_rows<S, kDot, kRows>(start + j * S::kWidth, get, S::first(last - j * S::kWidth));
     sums[j] = folded.a;
     dots[j] = folded.b;
   }
@@ -122,7 +132,7 @@ ISOBIT_INLINE Sums row_sums(std::int64_t count, const Get& get) {
     if constexpr (kDot) dots.push(block.dot);
   };
   for (; i + order::kBlock <= count; i += order::kBlock)
-    push(block<S, kDot, order::kRows + 1>(i, order::kLanes, get));
+    push(block<S, kDot>(i, get));
   if (i < count) push(partial_block<S, kDot>(i, count - i, get));
   return {sums.total(), kDot ? dots.total() : 0.0f};
 }

@@ -15,29 +15,22 @@ namespace {
 constexpr std::int64_t kSerialElements = 64 << 10;
 
 constexpr int kBooleans[] = {0, 1};
-constexpr int kRowsTogether[] = {1, 4};
 constexpr Knob kKnobs[] = {
-    {"stream", kBooleans, "stores that bypass the caches"},
-    {"prefetch", kBooleans, "fetch the next rows during the sweep"},
-    {"rows", kRowsTogether, "rows that share one load and store of the column sums"},
-};
-
-BackwardPlan decode(const Plan& plan) { return {plan[0] != 0, plan[1] != 0, plan[2]}; }
+    {"stream", kBooleans, "stores that bypass the caches, and the next rows fetched ahead"}};
 
 Plan choose(const BackwardProblem& problem, const Machine& machine) {
   const std::int64_t bytes = 3 * problem.rows * problem.cols * size_of(problem.dtype);
-  const bool leaves_cache = bytes > machine.l3_bytes;
-  return {leaves_cache, leaves_cache, 4};
+  return {bytes > machine.l3_bytes};
 }
 
 BackwardKernels kernels(Isa isa, const BackwardProblem& problem, const Plan& plan) {
-  const BackwardPlan decoded = decode(plan);
+  const bool streaming = plan[0] != 0;
 #if defined(__x86_64__)
   if (isa == Isa::avx512)
-    return avx512::backward_kernels(problem.dtype, problem.weight_dtype, decoded);
-  if (isa == Isa::avx2) return avx2::backward_kernels(problem.dtype, problem.weight_dtype, decoded);
+    return avx512::backward_kernels(problem.dtype, problem.weight_dtype, streaming);
+  if (isa == Isa::avx2) return avx2::backward_kernels(problem.dtype, problem.weight_dtype, streaming);
 #endif
-  return scalar::backward_kernels(problem.dtype, problem.weight_dtype, decoded);
+  return scalar::backward_kernels(problem.dtype, problem.weight_dtype, streaming);
 }
 
 std::int64_t task_count(const BackwardProblem& problem, const Machine& machine, std::int64_t units) {

@@ -14,24 +14,20 @@ constexpr std::int64_t kSerialElements = 64 << 10;
 
 constexpr int kBooleans[] = {0, 1};
 constexpr Knob kKnobs[] = {
-    {"stream", kBooleans, "stores that bypass the caches"},
-    {"prefetch", kBooleans, "fetch the next row while this one's deviations are summed"},
-};
-
-ForwardPlan decode(const Plan& plan) { return {plan[0] != 0, plan[1] != 0}; }
+    {"stream", kBooleans, "stores that bypass the caches, and the next rows fetched ahead"}};
 
 Plan choose(const ForwardProblem& problem, const Machine& machine) {
   const std::int64_t bytes = 2 * problem.rows * problem.cols * size_of(problem.dtype);
-  const bool leaves_cache = bytes > machine.l3_bytes;
-  return {leaves_cache, leaves_cache};
+  return {bytes > machine.l3_bytes};
 }
 
-ForwardKernel kernel(Isa isa, const ForwardProblem& problem, const ForwardPlan& plan) {
+ForwardKernel kernel(Isa isa, const ForwardProblem& problem, const Plan& plan) {
+  const bool streaming = plan[0] != 0;
 #if defined(__x86_64__)
-  if (isa == Isa::avx512) return avx512::forward_kernel(problem.dtype, problem.weight_dtype, plan);
-  if (isa == Isa::avx2) return avx2::forward_kernel(problem.dtype, problem.weight_dtype, plan);
+  if (isa == Isa::avx512) return avx512::forward_kernel(problem.dtype, problem.weight_dtype, streaming);
+  if (isa == Isa::avx2) return avx2::forward_kernel(problem.dtype, problem.weight_dtype, streaming);
 #endif
-  return scalar::forward_kernel(problem.dtype, problem.weight_dtype, plan);
+  return scalar::forward_kernel(problem.dtype, problem.weight_dtype, streaming);
 }
 
 void run_rows(ForwardKernel kernel, const ForwardProblem& problem, const Execution& execution) {
@@ -52,7 +48,7 @@ constexpr ForwardVariant kVariants[] = {
     {"simd", Device::cpu, kKnobs, never_declines, always_suits, choose, no_workspace,
      [](const ForwardArgs&, const ForwardProblem& problem, const Plan& plan,
         const Execution& execution) {
-       run_rows(kernel(execution.machine.isa, problem, decode(plan)), problem, execution);
+       run_rows(kernel(execution.machine.isa, problem, plan), problem, execution);
      }},
     {"scalar", Device::cpu, {}, never_declines, always_suits,
      [](const ForwardProblem&, const Machine&) { return Plan{}; }, no_workspace,

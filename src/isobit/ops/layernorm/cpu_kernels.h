@@ -42,28 +42,19 @@ struct BackwardKernels {
   void (*finish)(DType weight_dtype, void* to, const float* sums, std::int64_t count);
 };
 
-struct ForwardPlan {
-  bool streaming;  // stores that bypass the caches
-  bool prefetch;   // the next row is fetched while this one's deviations are summed
-};
-
-struct BackwardPlan {
-  bool streaming;
-  bool prefetch;      // the next rows are fetched during the sweep
-  int rows_together;  // 1 or 4
-};
-
+// `streaming` kernels are for data that leaves the caches: their stores bypass them, and the next rows are fetched
+// while the present ones are worked on.
 namespace scalar {
-ForwardKernel forward_kernel(DType x, DType weight, const ForwardPlan& plan);
-BackwardKernels backward_kernels(DType x, DType weight, const BackwardPlan& plan);
+ForwardKernel forward_kernel(DType x, DType weight, bool streaming);
+BackwardKernels backward_kernels(DType x, DType weight, bool streaming);
 }  // namespace scalar
 namespace avx2 {
-ForwardKernel forward_kernel(DType x, DType weight, const ForwardPlan& plan);
-BackwardKernels backward_kernels(DType x, DType weight, const BackwardPlan& plan);
+ForwardKernel forward_kernel(DType x, DType weight, bool streaming);
+BackwardKernels backward_kernels(DType x, DType weight, bool streaming);
 }  // namespace avx2
 namespace avx512 {
-ForwardKernel forward_kernel(DType x, DType weight, const ForwardPlan& plan);
-BackwardKernels backward_kernels(DType x, DType weight, const BackwardPlan& plan);
+ForwardKernel forward_kernel(DType x, DType weight, bool streaming);
+BackwardKernels backward_kernels(DType x, DType weight, bool streaming);
 }  // namespace avx512
 
 }  // namespace isobit::layernorm

@@ -73,12 +73,15 @@ void terms(const BackwardProblem& problem, std::int64_t begin, std::int64_t end,
 }
 
 // What a sweep does with its rows.
-template <bool kGradX, bool kSums, Stores kStores, bool kPrefetch, Nan kNan = Nan::absent>
+template <bool kGradX, bool kSums, Stores kStores = Stores::cached, Nan kNan = Nan::absent>
 struct Sweep {
-  static constexpr bool grad_x = kGradX, sums = kSums, prefetch = kPrefetch;
+  static constexpr bool grad_x = kGradX, sums = kSums;
   static constexpr Stores stores = kStores;
   static constexpr Nan nan = kNan;
 };
+
+// So many rows share one load and store of the column sums (6.6 against 9.5 GB/s for 1 and 4 at 5120 columns).
+constexpr int kTogether = 4;
 
 struct ColumnSums {
   float *weight, *bias;
@@ -104,8 +107,8 @@ ISOBIT_INLINE void sweep_rows(const Arrays<T, W>& arrays, std::int64_t row, cons
                 S::all(terms[k].mean_gx)};
   };
   const auto sweep = [&](const auto&... sides) ISOBIT_INLINE_LAMBDA {
-    for_each_vector<S>(tile.first_col, tile.last_col, [&](std::int64_t i, auto... part)
-                                                          ISOBIT_INLINE_LAMBDA {
+    for_each_vector<S, T>(tile.first_col, tile.last_col, [&](std::int64_t i, auto... part)
+                                                             ISOBIT_INLINE_LAMBDA {
       V weight_sum = S::zero(), bias_sum = S::zero();
       const std::int64_t column = i - tile.first_col;
       if constexpr (How::sums)
@@ -117,7 +120,7 @@ ISOBIT_INLINE void sweep_rows(const Arrays<T, W>& arrays, std::int64_t row, cons
       const auto step = [&](const Side& side) ISOBIT_INLINE_LAMBDA {
         const V grad_y = S::load(side.grad_y + i, part...);
         const V xhat = side.normalise(S::load(side.x + i, part...));
-        if constexpr (How::prefetch && sizeof...(part) == 0) {
+        if constexpr (How::stores == Stores::streaming && sizeof...(part) == 0) {
           prefetch(side.x + kRows * arrays.x_stride + i);
           prefetch(side.grad_y + kRows * arrays.grad_y_stride + i);
         }
@@ -138,7 +141,7 @@ ISOBIT_INLINE void sweep_rows(const Arrays<T, W>& arrays, std::int64_t row, cons
       }
     });
   };
-  if constexpr (kRows == 4)
+  if constexpr (kRows == kTogether)
     sweep(side(0), side(1), side(2), side(3));
   else
     sweep(side(0));
@@ -148,7 +151,7 @@ ISOBIT_INLINE void sweep_rows(const Arrays<T, W>& arrays, std::int64_t row, cons
 template <class How, class T, class W>
 [[gnu::noinline]] void sweep_any_row(const Arrays<T, W>& arrays, std::int64_t row, const Tile& tile,
                                      const RowTerms* terms, const ColumnSums& sums) {
-  using Any = Sweep<How::grad_x, How::sums, Stores::cached, false, Nan::possible>;
+  using Any = Sweep<How::grad_x, How::sums, Stores::cached, Nan::possible>;
   sweep_rows<Any, NormaliseAny, 1>(arrays, row, tile, terms, sums);
 }
 
@@ -159,33 +162,33 @@ ISOBIT_INLINE bool usual(const RowTerms& terms) {
          std::isfinite(terms.mean_g) && std::isfinite(terms.mean_gx);
 }
 
-template <class How, int kRows, class T, class W>
+template <class How, class T, class W>
 void sweep(const BackwardProblem& problem, const Tile& tile, const RowTerms* terms, ColumnSums sums) {
-  using Cached = Sweep<How::grad_x, How::sums, Stores::cached, How::prefetch>;
+  using Cached = Sweep<How::grad_x, How::sums>;
   const Arrays<T, W> arrays(problem);
   for (std::int64_t row = tile.first_row; row < tile.last_row;) {
-    bool together = row + kRows <= tile.last_row, streamable = How::stores == Stores::streaming;
-    for (int k = 0; together && k < kRows; ++k) {
+    bool together = row + kTogether <= tile.last_row, streamable = How::stores == Stores::streaming;
+    for (int k = 0; together && k < kTogether; ++k) {
       together = usual(terms[k]);
       streamable &= simd::streamable(arrays.grad_x + (row + k) * arrays.grad_x_stride + tile.first_col);
     }
     if (together && streamable)
-      sweep_rows<How, Normalise, kRows>(arrays, row, tile, terms, sums);
+      sweep_rows<How, Normalise, kTogether>(arrays, row, tile, terms, sums);
     else if (together)
-      sweep_rows<Cached, Normalise, kRows>(arrays, row, tile, terms, sums);
+      sweep_rows<Cached, Normalise, kTogether>(arrays, row, tile, terms, sums);
     else if (usual(*terms))
       sweep_rows<Cached, Normalise, 1>(arrays, row, tile, terms, sums);
     else
-      sweep_any_row<How>(arrays, row, tile, terms, sums);
+      sweep_any_row<Cached>(arrays, row, tile, terms, sums);
     sums.fresh = false;
-    row += together ? kRows : 1;
-    terms += together ? kRows : 1;
+    row += together ? kTogether : 1;
+    terms += together ? kTogether : 1;
   }
   if constexpr (How::grad_x && How::stores == Stores::streaming) simd::fence();
 }
 
 void add(float* into, const float* from, std::int64_t count) {
-  for_each_vector<S>(0, count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+  for_each_vector<S, float>(0, count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
     const V sum = S::add(S::load(into + i, part...), S::load(from + i, part...));
     S::store<Stores::cached, Nan::absent>(into + i, sum, part...);  // NaN is made canonical by finish
   });
@@ -193,7 +196,7 @@ void add(float* into, const float* from, std::int64_t count) {
 
 void finish(DType weight_dtype, void* to, const float* sums, std::int64_t count) {
   const auto write = [&](auto* typed) ISOBIT_INLINE_LAMBDA {
-    for_each_vector<S>(0, count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    for_each_vector<S, float>(0, count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
       S::store(typed + i, S::add(S::zero(), S::load(sums + i, part...)), part...);
     });
   };
@@ -203,43 +206,30 @@ void finish(DType weight_dtype, void* to, const float* sums, std::int64_t count)
     write(static_cast<bf16*>(to));
 }
 
-template <class T, class W, Stores kStores, bool kPrefetch, int kRows>
+template <class T, class W, Stores kStores>
 BackwardKernels kernels() {
-  return {
-      terms<T, W>,
-      [](const BackwardProblem& problem, const Tile& tile, const RowTerms* terms) {
-        sweep<Sweep<true, false, kStores, kPrefetch>, kRows, T, W>(problem, tile, terms, {});
-      },
-      [](const BackwardProblem& problem, const Tile& tile, const RowTerms* terms, float* weight,
-         float* bias, bool fresh) {
-        sweep<Sweep<false, true, Stores::cached, kPrefetch>, kRows, T, W>(problem, tile, terms,
-                                                                          {weight, bias, fresh});
-      },
-      [](const BackwardProblem& problem, const Tile& tile, const RowTerms* terms, float* weight,
-         float* bias, bool fresh) {
-        sweep<Sweep<true, true, kStores, kPrefetch>, kRows, T, W>(problem, tile, terms,
-                                                                  {weight, bias, fresh});
-      },
-      add, finish};
-}
-
-template <class T, class W, Stores kStores, bool kPrefetch>
-BackwardKernels kernels(int rows_together) {
-  return rows_together == 4 ? kernels<T, W, kStores, kPrefetch, 4>()
-                            : kernels<T, W, kStores, kPrefetch, 1>();
+  return {terms<T, W>,
+          [](const BackwardProblem& problem, const Tile& tile, const RowTerms* terms) {
+            sweep<Sweep<true, false, kStores>, T, W>(problem, tile, terms, {});
+          },
+          [](const BackwardProblem& problem, const Tile& tile, const RowTerms* terms, float* weight,
+             float* bias, bool fresh) {
+            sweep<Sweep<false, true>, T, W>(problem, tile, terms, {weight, bias, fresh});
+          },
+          [](const BackwardProblem& problem, const Tile& tile, const RowTerms* terms, float* weight,
+             float* bias, bool fresh) {
+            sweep<Sweep<true, true, kStores>, T, W>(problem, tile, terms, {weight, bias, fresh});
+          },
+          add, finish};
 }
 
 }  // namespace
 
-BackwardKernels backward_kernels(DType x, DType weight, const BackwardPlan& plan) {
+BackwardKernels backward_kernels(DType x, DType weight, bool streaming) {
   return visit_types(x, weight, [&](auto x_type, auto weight_type) ISOBIT_INLINE_LAMBDA {
     using T = typename decltype(x_type)::type;
     using W = typename decltype(weight_type)::type;
-    if (plan.streaming)
-      return plan.prefetch ? kernels<T, W, Stores::streaming, true>(plan.rows_together)
-                           : kernels<T, W, Stores::streaming, false>(plan.rows_together);
-    return plan.prefetch ? kernels<T, W, Stores::cached, true>(plan.rows_together)
-                         : kernels<T, W, Stores::cached, false>(plan.rows_together);
+    return streaming ? kernels<T, W, Stores::streaming>() : kernels<T, W, Stores::cached>();
   });
 }
 

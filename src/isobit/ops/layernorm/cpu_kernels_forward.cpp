@@ -16,7 +16,7 @@ using simd::Stores;
 template <Stores kStores, Nan kNan, class T, class W, class Normaliser>
 ISOBIT_INLINE void write_row(const T* x, T* y, std::int64_t cols, const Weight<W>& weight,
                              const Weight<W>& bias, const Normaliser& normalise) {
-  for_each_vector<S>(0, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+  for_each_vector<S, T>(0, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
     const S::V xhat = normalise(S::load(x + i, part...));
     const S::V value =
         S::fma(xhat, S::load(weight.at(i), part...), S::load(bias.at(i), part...));
@@ -34,7 +34,7 @@ template <class T, class W>
 template <class W>
 bool all_finite(const Weight<W>& weight, std::int64_t cols) {
   S::V zeros = S::zero();  // a product with anything but a number is NaN
-  for_each_vector<S>(0, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+  for_each_vector<S, W>(0, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
     zeros = S::fma(S::load(weight.at(i), part...), S::zero(), zeros);
   });
   return S::fold(zeros) == 0;
@@ -42,7 +42,7 @@ bool all_finite(const Weight<W>& weight, std::int64_t cols) {
 
 // Three rows are under way: one gets its mean, the one before is written, the one between gets its other statistics.
 // None of the three waits for the last folds, divisions and roots of the one just before it.
-template <class T, class W, Stores kStores, bool kPrefetch>
+template <class T, class W, Stores kStores>
 void forward(const ForwardProblem& problem, std::int64_t begin, std::int64_t end) {
   const Neutral<W> neutral;
   const Weight<W> weight(problem.weight, neutral.ones), bias(problem.bias, neutral.minus_zeros);
@@ -52,7 +52,7 @@ void forward(const ForwardProblem& problem, std::int64_t begin, std::int64_t end
     return reinterpret_cast<const T*>(problem.x.data) + row * problem.x.stride;
   };
   const auto row_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
-    return Row<S, T, kPrefetch>(x_of(row), problem.cols, x_of(std::min(row + 2, end - 1)));
+    return Row<S, T, kStores == Stores::streaming>(x_of(row), problem.cols, x_of(std::min(row + 2, end - 1)));
   };
   const auto mean = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
     return row < end ? mean_of(row_of(row), problem.cols) : 0.0f;
@@ -83,13 +83,11 @@ void forward(const ForwardProblem& problem, std::int64_t begin, std::int64_t end
 
 }  // namespace
 
-ForwardKernel forward_kernel(DType x, DType weight, const ForwardPlan& plan) {
+ForwardKernel forward_kernel(DType x, DType weight, bool streaming) {
   return visit_types(x, weight, [&](auto x_type, auto weight_type) ISOBIT_INLINE_LAMBDA -> ForwardKernel {
     using T = typename decltype(x_type)::type;
     using W = typename decltype(weight_type)::type;
-    if (plan.streaming)
-      return plan.prefetch ? forward<T, W, Stores::streaming, true> : forward<T, W, Stores::streaming, false>;
-    return plan.prefetch ? forward<T, W, Stores::cached, true> : forward<T, W, Stores::cached, false>;
+    return streaming ? forward<T, W, Stores::streaming> : forward<T, W, Stores::cached>;
   });
 }
 

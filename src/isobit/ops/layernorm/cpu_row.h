@@ -39,14 +39,14 @@ ISOBIT_INLINE void prefetch(const void* address) { __builtin_prefetch(address, 0
 
 // A row as formula.h's statistics() wants it, with the usual sums in vectors.
 template <class S, class T, bool kPrefetch>
-class Row : public SpecifiedRow<T> {
+class Row : public SpecifiedRow<S, T> {
  public:
   using V = typename S::V;
-  using SpecifiedRow<T>::sum, SpecifiedRow<T>::deviations;
+  using SpecifiedRow<S, T>::sum, SpecifiedRow<S, T>::deviations;
 
   // `next` is the row to be fetched while this one is summed; without kPrefetch it is not looked at.
   ISOBIT_INLINE Row(const T* x, std::int64_t cols, const T* next)
-      : SpecifiedRow<T>(x, cols), x_(x), next_(next), cols_(cols) {}
+      : SpecifiedRow<S, T>(x, cols), x_(x), next_(next), cols_(cols) {}
 
   ISOBIT_INLINE float sum() const {
     return simd::row_sum<S>(cols_, [x = x_](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
@@ -71,13 +71,15 @@ class Row : public SpecifiedRow<T> {
   std::int64_t cols_;
 };
 
-// Calls body(i, part...) for every vector of a row, four lines of 64 bytes of floats a turn.
-template <class S, class Body>
+// Calls body(i, part...) for every vector of [begin, end), whole cache lines of T a turn: streaming stores want a
+// line's vectors one after the other.
+template <class S, class T, class Body>
 ISOBIT_INLINE void for_each_vector(std::int64_t begin, std::int64_t end, const Body& body) {
+  constexpr int kLine = 64 / sizeof(T);
   std::int64_t i = begin;
-  for (; i + order::kLanes <= end; i += order::kLanes) {
+  for (; i + kLine <= end; i += kLine) {
 #pragma GCC unroll 8
-    for (int j = 0; j < order::kLanes; j += S::kWidth) body(i + j);
+    for (int j = 0; j < kLine; j += S::kWidth) body(i + j);
   }
   for (; i + S::kWidth <= end; i += S::kWidth) body(i);
   if (i < end) body(i, S::first(end - i));

@@ -34,7 +34,7 @@ void scalar_forward_rows(const ForwardProblem& problem, std::int64_t begin, std:
       const T* x = row_of<T>(problem.x, row);
       T* y = row_of_output<T>(problem.y, row);
       const Statistics statistics =
-          layernorm::statistics(SpecifiedRow<T>(x, problem.cols), problem.cols, problem.eps);
+          layernorm::statistics(SpecifiedRow<S, T>(x, problem.cols), problem.cols, problem.eps);
       const NormaliseAny<S> normalise(statistics);
       for (std::int64_t i = 0; i < problem.cols; ++i)
         y[i] = from_float<T>(std::fma(normalise(to_float(x[i])), element<W>(problem.weight, i, 1.0f),
@@ -54,7 +54,7 @@ void scalar_statistics(const BackwardProblem& problem, std::int64_t begin, std::
       statistics[row] =
           problem.mean != nullptr
               ? given_statistics(problem.mean[row], problem.rstd[row])
-              : layernorm::statistics(SpecifiedRow<T>(x, problem.cols), problem.cols, problem.eps);
+              : layernorm::statistics(SpecifiedRow<S, T>(x, problem.cols), problem.cols, problem.eps);
     }
   });
 }

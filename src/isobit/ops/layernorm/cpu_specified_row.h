@@ -18,7 +18,8 @@ ISOBIT_INLINE auto visit_types(DType x, DType weight, Visitor&& visitor) {
   return visitor(Type<bf16>{}, Type<bf16>{});
 }
 
-template <class T>
+// S names the instruction set that this is compiled for: the linker must keep the copies apart.
+template <class S, class T>
 class SpecifiedRow {
  public:
   SpecifiedRow(const T* x, std::int64_t cols) : x_(x), cols_(cols) {}

@@ -89,7 +89,8 @@ ForwardProblem check(const ForwardArgs& args) {
   checker.no_overlap(
       {{"y", args.y, y}, {"mean", args.mean, per_row(mean)}, {"rstd", args.rstd, per_row(rstd)}},
       {{"x", args.x, x}, {"weight", args.weight, weight}, {"bias", args.bias, bias}}, {"x"});
-  return {.rows = x.rows,
+  // Rows without columns leave nothing to do but their statistics.
+  return {.rows = x.cols > 0 || mean != nullptr || rstd != nullptr ? x.rows : 0,
           .cols = x.cols,
           .dtype = args.x.dtype,
           .weight_dtype = weights_dtype(
@@ -137,7 +138,8 @@ BackwardProblem check(const BackwardArgs& args) {
                       {"mean", args.mean, per_row(mean)},
                       {"rstd", args.rstd, per_row(rstd)}},
                      {"x", "grad_y"});
-  return {.rows = x.rows,
+  const bool wanted = grad_x || grad_weight || grad_bias;
+  return {.rows = wanted && x.cols > 0 ? x.rows : 0,
           .cols = x.cols,
           .dtype = args.x.dtype,
           .weight_dtype = weights_dtype(checker, args.x.dtype,
