@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the canonical order costs: the sums of order v1 beside the same sums in two other orders, in one run.
+// What the canonical order costs: the sums of order v1 beside the same sums in two other orders, in
+// one run.
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -19,7 +20,8 @@ simd::Terms<S> deviation(const float* x, V centre) {
 
 // Order v1: blocks of 512, rows folded by halves.
 simd::Sums order_v1(const float* x, std::int64_t count, V centre) {
-  return simd::row_sum_and_dot<S>(count, [&](std::int64_t i, auto...) { return deviation(x + i, centre); });
+  return simd::row_sum_and_dot<S>(
+      count, [&](std::int64_t i, auto...) { return deviation(x + i, centre); });
 }
 
 // The same blocks and pairs, a block's rows added one after the other.

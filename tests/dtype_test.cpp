@@ -35,11 +35,13 @@ void check_every_value(int mantissa_bits, int bias, std::uint16_t nan) {
     }
     ASSERT_EQ(static_cast<double>(widened), expected) << bits;
     ASSERT_EQ(from_float<T>(widened).bits, bits);
-    // Half way to the next value away from zero: ties go to the even one, all else to the nearer one.
+    // Half way to the next value away from zero: ties go to the even one, all else to the nearer
+    // one.
     if (std::isinf(expected)) continue;
     const double next = value_of(bits + 1, mantissa_bits, bias);
-    const double step = std::isinf(next) ? std::fabs(expected - value_of(bits - 1, mantissa_bits, bias))
-                                         : std::fabs(next - expected);
+    const double step = std::isinf(next)
+                            ? std::fabs(expected - value_of(bits - 1, mantissa_bits, bias))
+                            : std::fabs(next - expected);
     const auto half = static_cast<float>(std::fabs(expected) + step / 2);
     const float sign = bits & 0x8000u ? -1.0f : 1.0f;
     const std::uint32_t even = bits % 2 == 0 ? bits : bits + 1;
@@ -49,7 +51,9 @@ void check_every_value(int mantissa_bits, int bias, std::uint16_t nan) {
   }
 }
 
-TEST(DType, EveryBf16RoundTripsAndRoundsToNearestEven) { check_every_value<bf16>(7, 127, kNanBf16); }
+TEST(DType, EveryBf16RoundTripsAndRoundsToNearestEven) {
+  check_every_value<bf16>(7, 127, kNanBf16);
+}
 TEST(DType, EveryF16RoundTripsAndRoundsToNearestEven) { check_every_value<f16>(10, 15, kNanF16); }
 
 TEST(DType, NanBecomesCanonical) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bits of order v1, written down: every way on every machine, with every compiler, must still give them.
+// The bits of order v1, written down: every way on every machine, with every compiler, must still
+// give them.
 #include <gtest/gtest.h>
 
 #include <ostream>
@@ -21,7 +22,8 @@ double exact_value(std::uint64_t array, std::uint64_t row, std::uint64_t col) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   z ^= z >> 31;
-  return static_cast<double>(static_cast<std::int64_t>(z % 4095) - 2047) / 512 + (row % 5 == 3 ? 1000 : 0);
+  return static_cast<double>(static_cast<std::int64_t>(z % 4095) - 2047) / 512 +
+         (row % 5 == 3 ? 1000 : 0);
 }
 
 void fill(const Workload& workload) {
@@ -109,8 +111,9 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
 
 INSTANTIATE_TEST_SUITE_P(OrderV1, GoldenBits, testing::ValuesIn(kGolden), [](const auto& info) {
   const Golden& golden = info.param;
-  return std::string(golden.op) + "_" + golden.pass + "_" + golden.dtype + "_" + golden.weight_dtype + "_" +
-         std::to_string(golden.rows) + "x" + std::to_string(golden.cols);
+  return std::string(golden.op) + "_" + golden.pass + "_" + golden.dtype + "_" +
+         golden.weight_dtype + "_" + std::to_string(golden.rows) + "x" +
+         std::to_string(golden.cols);
 });
 
 }  // namespace

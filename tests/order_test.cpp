@@ -47,8 +47,10 @@ TEST(Order, SumIsHalvingInBlocksAndPairsOfBlocks) {
   for (int count : {0, 1, 63, 64, 65, 511, 512, 513, 1024, 1536, 1537, 5000}) {
     std::vector<float> x(count), blocks;
     for (int i = 0; i < count; ++i) x[i] = std::sin(0.1f * static_cast<float>(i)) * 1e3f;
-    for (int start = 0; start < count; start += order::kBlock) blocks.push_back(block_sum(x, start));
-    EXPECT_EQ(bits(order::sum<float>(count, [&](std::int64_t i) { return x[i]; })), bits(pairwise(blocks)))
+    for (int start = 0; start < count; start += order::kBlock)
+      blocks.push_back(block_sum(x, start));
+    EXPECT_EQ(bits(order::sum<float>(count, [&](std::int64_t i) { return x[i]; })),
+              bits(pairwise(blocks)))
         << count;
   }
 }

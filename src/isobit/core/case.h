@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operator tells about its cases: which grids to verify, and what a call must move and compute.
+// What an operator tells about its cases: which grids to verify, and what a call must move and
+// compute.
 #pragma once
 
 #include <array>
@@ -18,8 +19,8 @@ struct TypePair {
   DType x, weight;
 };
 
-// Every combination of its lists is a case. Where rows x cols is no product, both lists are empty and `shapes`
-// holds the pairs.
+// Every combination of its lists is a case. Where rows x cols is no product, both lists are empty
+// and `shapes` holds the pairs.
 struct CaseGrid {
   std::vector<std::int64_t> rows = {}, cols = {};
   std::vector<TypePair> types = {};

@@ -13,8 +13,8 @@
 namespace isobit {
 namespace {
 
-// More than any machine can address, and so few that sizes and workspaces computed from rows and columns cannot
-// wrap: a stride of 0 makes rows that no storage bounds.
+// More than any machine can address, and so few that sizes and workspaces computed from rows and
+// columns cannot wrap: a stride of 0 makes rows that no storage bounds.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 
 // Becomes text only in a message: a call that keeps the rules allocates nothing.
@@ -33,8 +33,8 @@ bool empty(const TensorView& view) {
                      [](std::int64_t extent) { return extent == 0; });
 }
 
-// The bytes that rows of a matrix cover, from the first to one past the last; the view lies inside its storage,
-// so neither sum can wrap.
+// The bytes that rows of a matrix cover, from the first to one past the last; the view lies inside
+// its storage, so neither sum can wrap.
 struct Range {
   std::uintptr_t begin, end;
 };
@@ -45,13 +45,13 @@ Range range_of(const Matrix& matrix, std::int64_t size) {
   return {begin, begin + ((matrix.rows - 1) * matrix.stride + matrix.cols) * size};
 }
 
-// Columns of one buffer side by side: equal row pitch, and the rows of one fall into the gaps of the other.
+// Columns of one buffer side by side: equal row pitch, and the rows of one fall into the gaps of
+// the other.
 bool interleaved(const Matrix& a, std::int64_t a_size, const Matrix& b, std::int64_t b_size) {
   const std::int64_t pitch = a.stride * a_size;
   if (pitch != b.stride * b_size || pitch <= 0) return false;
-  const auto distance =
-      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(b.data) -
-                                reinterpret_cast<std::uintptr_t>(a.data));
+  const auto distance = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(b.data) -
+                                                  reinterpret_cast<std::uintptr_t>(a.data));
   const std::int64_t offset = (distance % pitch + pitch) % pitch;
   return offset >= a.cols * a_size && offset + b.cols * b_size <= pitch;
 }
@@ -75,13 +75,14 @@ void Checker::dtype(std::string_view name, const TensorView& view,
   if (std::find(allowed.begin(), allowed.end(), view.dtype) != allowed.end()) return;
   std::string list;
   for (DType one : allowed) list += (list.empty() ? "" : ", ") + std::string(name_of(one));
-  throw InvalidArgument(text(op_, ": ", name, " has dtype ", name_of(view.dtype), "; allowed are ", list));
+  throw InvalidArgument(
+      text(op_, ": ", name, " has dtype ", name_of(view.dtype), "; allowed are ", list));
 }
 
 void Checker::same_dtype(std::string_view name, const TensorView& view, std::string_view other_name,
                          DType other) const {
-  require(view.dtype == other, op_, ": ", name, " has dtype ", name_of(view.dtype), "; ", other_name,
-          " has ", name_of(other));
+  require(view.dtype == other, op_, ": ", name, " has dtype ", name_of(view.dtype), "; ",
+          other_name, " has ", name_of(other));
 }
 
 void Checker::inside_storage(std::string_view name, const TensorView& view) const {
@@ -97,8 +98,8 @@ void Checker::inside_storage(std::string_view name, const TensorView& view) cons
   std::int64_t last = 0;  // the largest offset, in elements
   bool fits = true;
   for (int i = 0; i < view.rank; ++i) {
-    require(view.strides[i] >= 0 || view.shape[i] == 1, op_, ": ", name, " has the negative stride ",
-            view.strides[i], " in dimension ", i);
+    require(view.strides[i] >= 0 || view.shape[i] == 1, op_, ": ", name,
+            " has the negative stride ", view.strides[i], " in dimension ", i);
     if (view.shape[i] == 1) continue;
     std::int64_t reach = 0;
     fits &= !__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &reach);
@@ -113,16 +114,20 @@ void Checker::inside_storage(std::string_view name, const TensorView& view) cons
   require(view.data != nullptr, op_, ": ", name, " is null");
   const auto address = reinterpret_cast<std::uintptr_t>(view.data);
   require(address % static_cast<std::uintptr_t>(size) == 0, op_, ": ", name, " starts ",
-          address % static_cast<std::uintptr_t>(size), " bytes past a multiple of its element size ", size);
-  require(address <= std::numeric_limits<std::uintptr_t>::max() - static_cast<std::uintptr_t>(view.bytes),
-          op_, ": ", name, " has a storage of ", view.bytes, " bytes that wraps around the address space");
+          address % static_cast<std::uintptr_t>(size),
+          " bytes past a multiple of its element size ", size);
+  require(address <=
+              std::numeric_limits<std::uintptr_t>::max() - static_cast<std::uintptr_t>(view.bytes),
+          op_, ": ", name, " has a storage of ", view.bytes,
+          " bytes that wraps around the address space");
 }
 
-std::int64_t Checker::count_of(std::string_view name, const TensorView& view, int dimensions) const {
+std::int64_t Checker::count_of(std::string_view name, const TensorView& view,
+                               int dimensions) const {
   std::int64_t count = 1;
   for (int i = 0; i < dimensions; ++i)
-    require(!__builtin_mul_overflow(count, view.shape[i], &count) && count <= kMostElements, op_, ": ",
-            name, " of shape ", Shape{view}, " has more than 2^48 elements");
+    require(!__builtin_mul_overflow(count, view.shape[i], &count) && count <= kMostElements, op_,
+            ": ", name, " of shape ", Shape{view}, " has more than 2^48 elements");
   return count;
 }
 
@@ -150,21 +155,22 @@ Matrix Checker::matrix(std::string_view name, const TensorView& view, Access acc
       std::int64_t span = 0;
       const bool wide = __builtin_mul_overflow(view.shape[inner], view.strides[inner], &span);
       require(!wide && view.strides[i] == span, op_, ": ", name, " of shape ", Shape{view},
-              " has stride ", view.strides[i], " in dimension ", i, "; evenly spaced rows need ", span);
+              " has stride ", view.strides[i], " in dimension ", i, "; evenly spaced rows need ",
+              span);
     }
     inner = i;
   }
   if (access == Access::write && result.rows > 1)
-    require(result.stride >= result.cols, op_, ": ", name, " is written, yet its rows of ", result.cols,
-            " elements overlap at row stride ", result.stride);
+    require(result.stride >= result.cols, op_, ": ", name, " is written, yet its rows of ",
+            result.cols, " elements overlap at row stride ", result.stride);
   return result;
 }
 
 Matrix Checker::matrix_like(std::string_view name, const TensorView& view, Access access,
                             std::string_view other_name, const TensorView& other) const {
   const Matrix result = matrix(name, view, access);
-  require(view.rank == other.rank && std::equal(view.shape.begin(), view.shape.begin() + view.rank,
-                                                other.shape.begin()),
+  require(view.rank == other.rank &&
+              std::equal(view.shape.begin(), view.shape.begin() + view.rank, other.shape.begin()),
           op_, ": ", name, " has shape ", Shape{view}, "; ", other_name, " has ", Shape{other});
   return result;
 }
@@ -174,7 +180,8 @@ Matrix Checker::vector(std::string_view name, const TensorView& view, std::int64
   if (!view.given()) return {};
   inside_storage(name, view);
   const std::int64_t elements = count_of(name, view, view.rank);
-  require(elements == count, op_, ": ", name, " has ", elements, " elements; x has ", count, " ", unit);
+  require(elements == count, op_, ": ", name, " has ", elements, " elements; x has ", count, " ",
+          unit);
   std::int64_t expected = 1;
   for (int i = view.rank - 1; i >= 0 && !empty(view); --i) {
     if (view.shape[i] == 1) continue;
@@ -196,8 +203,8 @@ void Checker::no_overlap(std::initializer_list<Named> outputs, std::initializer_
       if (other->view.given() && overlap(*output, *other)) refuse(*output, *other);
     for (const Named& input : inputs) {
       if (!input.view.given() || !overlap(*output, input)) continue;
-      const bool allowed = output == outputs.begin() &&
-                           std::find(in_place.begin(), in_place.end(), input.name) != in_place.end();
+      const bool allowed = output == outputs.begin() && std::find(in_place.begin(), in_place.end(),
+                                                                  input.name) != in_place.end();
       if (!(allowed && same(*output, input))) refuse(*output, input);
     }
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules every argument must keep, checked on each call in every build. Nothing below these checks tests again.
+// The rules every argument must keep, checked on each call in every build. Nothing below these
+// checks tests again.
 #pragma once
 
 #include <initializer_list>
@@ -26,12 +27,13 @@ class Checker {
  public:
   explicit Checker(std::string_view op) : op_(op) {}
 
-  void dtype(std::string_view name, const TensorView& view, std::initializer_list<DType> allowed) const;
+  void dtype(std::string_view name, const TensorView& view,
+             std::initializer_list<DType> allowed) const;
   void same_dtype(std::string_view name, const TensorView& view, std::string_view other_name,
                   DType other) const;
 
-  // A view whose last dimension is adjacent and whose leading ones are evenly spaced, as rows. Rows that are
-  // written may not overlap.
+  // A view whose last dimension is adjacent and whose leading ones are evenly spaced, as rows. Rows
+  // that are written may not overlap.
   Matrix matrix(std::string_view name, const TensorView& view, Access access) const;
   // The same, with the shape of another argument.
   Matrix matrix_like(std::string_view name, const TensorView& view, Access access,
@@ -45,8 +47,8 @@ class Checker {
     const TensorView& view;
     Matrix matrix;
   };
-  // No output may share memory with an input or another output. Only where `in_place` names the input may the
-  // output be exactly that input: same start, dtype and strides.
+  // No output may share memory with an input or another output. Only where `in_place` names the
+  // input may the output be exactly that input: same start, dtype and strides.
   void no_overlap(std::initializer_list<Named> outputs, std::initializer_list<Named> inputs,
                   std::initializer_list<std::string_view> in_place) const;
 

@@ -80,15 +80,11 @@ ISOBIT_INLINE f16 from_float<f16>(float value) {
 constexpr std::int64_t size_of(DType dtype) {
   switch (dtype) {
     case DType::f16:
-    case DType::bf16:
-      return 2;
+    case DType::bf16: return 2;
     case DType::f32:
-    case DType::i32:
-      return 4;
-    case DType::f64:
-      return 8;
-    case DType::f128:
-      return 16;
+    case DType::i32:  return 4;
+    case DType::f64:  return 8;
+    case DType::f128: return 16;
   }
   return 0;
 }
@@ -114,18 +110,12 @@ struct Type {
 template <class Visitor>
 ISOBIT_INLINE auto visit(DType dtype, Visitor&& visitor) {
   switch (dtype) {
-    case DType::f32:
-      return visitor(Type<float>{});
-    case DType::f16:
-      return visitor(Type<f16>{});
-    case DType::bf16:
-      return visitor(Type<bf16>{});
-    case DType::f64:
-      return visitor(Type<double>{});
-    case DType::i32:
-      return visitor(Type<std::int32_t>{});
-    case DType::f128:
-      break;
+    case DType::f32:  return visitor(Type<float>{});
+    case DType::f16:  return visitor(Type<f16>{});
+    case DType::bf16: return visitor(Type<bf16>{});
+    case DType::f64:  return visitor(Type<double>{});
+    case DType::i32:  return visitor(Type<std::int32_t>{});
+    case DType::f128: break;
   }
   return visitor(Type<__float128>{});
 }

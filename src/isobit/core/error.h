@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The errors that a caller can meet; each is thrown once, at the boundary, before anything is written.
+// The errors that a caller can meet; each is thrown once, at the boundary, before anything is
+// written.
 #pragma once
 
 #include <sstream>

@@ -10,8 +10,8 @@
 
 namespace isobit {
 
-// Runs body(context, task) for every task in [0, tasks), in any order, and returns when all are done.
-// Bodies never throw.
+// Runs body(context, task) for every task in [0, tasks), in any order, and returns when all are
+// done. Bodies never throw.
 struct ParallelFor {
   using Body = void (*)(void* context, std::int64_t task);
   void (*run)(void* self, std::int64_t tasks, Body body, void* context) = nullptr;

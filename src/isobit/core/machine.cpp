@@ -17,9 +17,8 @@ Isa detect_isa() {
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                     __builtin_cpu_supports("f16c");
-  const bool avx512 =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (avx2 && avx512) return Isa::avx512;
   if (avx2) return Isa::avx2;
 #endif
@@ -32,18 +31,31 @@ int usable_processors() {
   return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-std::int64_t cache_size(int name, std::int64_t fallback) {
-  const long size = sysconf(name);
-  return size > 0 ? size : fallback;
+// The data cache of a level as this processor sees it. (sysconf counts the third caches of a whole
+// socket.)
+std::int64_t cache_size(int level, std::int64_t fallback) {
+  for (int index = 0; index < 8; ++index) {
+    const std::string folder =
+        "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+    std::ifstream level_file(folder + "level"), type_file(folder + "type"),
+        size_file(folder + "size");
+    int file_level = 0;
+    std::string type;
+    std::int64_t kilobytes = 0;
+    if (level_file >> file_level && type_file >> type && size_file >> kilobytes &&
+        file_level == level && type != "Instruction" && kilobytes > 0)
+      return kilobytes << 10;
+  }
+  return fallback;
 }
 
 Machine detect() {
   Machine machine;
   machine.isa = detect_isa();
   machine.threads = usable_processors();
-  machine.l1_bytes = cache_size(_SC_LEVEL1_DCACHE_SIZE, machine.l1_bytes);
-  machine.l2_bytes = cache_size(_SC_LEVEL2_CACHE_SIZE, machine.l2_bytes);
-  machine.l3_bytes = cache_size(_SC_LEVEL3_CACHE_SIZE, machine.l3_bytes);
+  machine.l1_bytes = cache_size(1, machine.l1_bytes);
+  machine.l2_bytes = cache_size(2, machine.l2_bytes);
+  machine.l3_bytes = cache_size(3, machine.l3_bytes);
   return machine;
 }
 

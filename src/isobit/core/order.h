@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of summation, version 1: the one place that says which addition comes first. Every back end adds
-// in this order, so every back end gives the same bits. docs/numerics.md draws it.
+// The order of summation, version 1: the one place that says which addition comes first. Every back
+// end adds in this order, so every back end gives the same bits. docs/numerics.md draws it.
 //
-// A sum over a row: blocks of 512 elements. Element i of a block stands in row i/64 and lane i%64; what a last,
-// shorter block lacks counts as +0.0. A block is folded by halving, first its 8 rows, then its 64 lanes; the
-// blocks' sums are added by adjacent pairs, level by level, an odd one carried up; the total gets +0.0 once.
-// A sum of products is the same but for the first fold, which is fma(a[r+4], b[r+4], a[r]*b[r]).
+// A sum over a row: blocks of 512 elements. Element i of a block stands in row i/64 and lane i%64;
+// what a last, shorter block lacks counts as +0.0. A block is folded by halving, first its 8 rows,
+// then its 64 lanes; the blocks' sums are added by adjacent pairs, level by level, an odd one
+// carried up; the total gets +0.0 once. A sum of products is the same but for the first fold, which
+// is fma(a[r+4], b[r+4], a[r]*b[r]).
 //
-// A sum over rows (weight gradients): runs of 16 rows one after the other from +0.0, then adjacent pairs of runs.
+// A sum over rows (weight gradients): runs of 16 rows one after the other from +0.0, then adjacent
+// pairs of runs.
 #pragma once
 
 #include <cmath>
@@ -23,7 +25,8 @@ inline constexpr int kLanes = 64;
 inline constexpr int kRows = kBlock / kLanes;
 inline constexpr int kRun = 16;
 
-// Adds what is pushed by adjacent pairs. It holds one pending sum a level, as a binary counter holds its ones.
+// Adds what is pushed by adjacent pairs. It holds one pending sum a level, as a binary counter
+// holds its ones.
 template <class T>
 class PairTree {
  public:

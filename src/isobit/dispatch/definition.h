@@ -74,7 +74,8 @@ int default_variant(const Definition<Args, Problem>& definition, const Problem& 
 
 // What the operators' public functions call.
 template <class Args, class Problem>
-void run(const Definition<Args, Problem>& definition, const Args& args, const Execution& execution) {
+void run(const Definition<Args, Problem>& definition, const Args& args,
+         const Execution& execution) {
   const Problem problem = definition.check(args);
   const auto& variant =
       definition.variants[detail::default_variant(definition, problem, execution.machine)];

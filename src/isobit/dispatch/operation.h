@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass of an operator, without its types: what the lab, the generic tests and the C ABI work with.
+// One pass of an operator, without its types: what the lab, the generic tests and the C ABI work
+// with.
 #pragma once
 
 #include <memory>
@@ -54,8 +55,10 @@ template <auto Member>
 constexpr Argument argument(std::string_view name, Role role, Extent extent, Elements elements,
                             Presence presence, bool (*applies)(const void* args) = nullptr) {
   using Args = decltype(detail::class_of(Member));
-  return {name, role, extent, elements, presence,
-          [](void* args) -> TensorView& { return static_cast<Args*>(args)->*Member; }, applies};
+  return {name,     role,
+          extent,   elements,
+          presence, [](void* args) -> TensorView& { return static_cast<Args*>(args)->*Member; },
+          applies};
 }
 
 template <auto Member>
@@ -63,11 +66,12 @@ constexpr Option option(std::string_view name, double fallback,
                         std::span<const std::string_view> choices = {}) {
   using Args = decltype(detail::class_of(Member));
   using Value = decltype(detail::member_of(Member));
-  return {name, fallback, choices,
-          [](const void* args) { return static_cast<double>(static_cast<const Args*>(args)->*Member); },
-          [](void* args, double value) {
-            static_cast<Args*>(args)->*Member = static_cast<Value>(value);
-          }};
+  return {
+      name, fallback, choices,
+      [](const void* args) { return static_cast<double>(static_cast<const Args*>(args)->*Member); },
+      [](void* args, double value) {
+        static_cast<Args*>(args)->*Member = static_cast<Value>(value);
+      }};
 }
 
 // The argument struct of an operator, owned without knowing its type.
@@ -119,8 +123,9 @@ class Operation {
   virtual int default_variant(const Arguments&, const Machine&) const = 0;
   virtual void run(int variant, const Plan&, const Arguments&, const Execution&) const = 0;
 
-  // The reference works on arguments in double (quad for f64): it writes the row outputs of `exact` and adds to
-  // its column outputs, and does the same in `scale` with the scale of each element's error.
+  // The reference works on arguments in double (quad for f64): it writes the row outputs of `exact`
+  // and adds to its column outputs, and does the same in `scale` with the scale of each element's
+  // error.
   virtual void reference(const Arguments& exact, const Arguments& scale) const = 0;
   // Every intermediate of the reference, for a call whose arguments are in double.
   virtual void intermediates(const Arguments& exact, const EmitArray& emit) const = 0;

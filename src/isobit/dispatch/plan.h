@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan: the values of a variant's knobs. Plans change speed and memory, never a bit of the result.
+// A plan: the values of a variant's knobs. Plans change speed and memory, never a bit of the
+// result.
 #pragma once
 
 #include <array>

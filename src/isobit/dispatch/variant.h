@@ -19,7 +19,8 @@ struct Variant {
   std::span<const Knob> knobs;
   // Why it cannot run this problem on this machine; empty where it can.
   std::string (*declines)(const Problem&, const Machine&);
-  // Whether it is the best choice; the first of the table that suits and does not decline is the default.
+  // Whether it is the best choice; the first of the table that suits and does not decline is the
+  // default.
   bool (*suits)(const Problem&, const Machine&);
   Plan (*choose)(const Problem&, const Machine&);
   std::size_t (*workspace)(const Problem&, const Plan&, const Machine&);

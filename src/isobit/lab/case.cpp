@@ -41,8 +41,8 @@ Json value_of(const Option& option, double value) {
   return option.choices[static_cast<std::size_t>(value)];
 }
 
-void set_options(const Case& c, const Arguments& args) {
-  for (const Option& option : c.operation->options)
+void set_options(const Operation& operation, const Case& c, const Arguments& args) {
+  for (const Option& option : operation.options)
     if (const auto found = c.options.find(option.name); found != c.options.end())
       option.set(args.get(), found->second);
 }

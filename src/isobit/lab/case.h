@@ -41,8 +41,8 @@ struct Way {
   Plan plan{};
 };
 
-// Sets the options of `args` from the case.
-void set_options(const Case& c, const Arguments& args);
+// Sets the options of an operation's arguments, which may be another pass's than the case's, by name.
+void set_options(const Operation& operation, const Case& c, const Arguments& args);
 
 // An option's value as JSON: numbers as numbers, choices by name.
 Json value_of(const Option& option, double value);

@@ -24,8 +24,8 @@ class Rows {
         cols_(workload.the_case().cols),
         exact_(operation.make_arguments()),
         scale_(operation.make_arguments()) {
-    set_options(workload.the_case(), exact_);
-    set_options(workload.the_case(), scale_);
+    set_options(operation, workload.the_case(), exact_);
+    set_options(operation, workload.the_case(), scale_);
     for (const Argument& argument : operation.arguments) {
       const Array* array = workload.find(argument.name);
       const bool input = argument.role == Role::input;

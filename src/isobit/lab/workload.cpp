@@ -30,7 +30,7 @@ Workload::Workload(const Case& c, const FormOf& form_of)
       args_(c.operation->make_arguments()),
       arrays_(c.operation->arguments.size()),
       sealed_(c.operation->arguments.size()) {
-  set_options(case_, args_);
+  set_options(operation(), case_, args_);
   for (std::size_t i = 0; i < arrays_.size(); ++i) {
     const Argument& argument = operation().arguments[i];
     const std::optional<Form> form = form_of(case_, argument);

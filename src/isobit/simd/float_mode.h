@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pinned arithmetic environment: round to nearest even, denormals kept, whatever the caller had set.
+// The pinned arithmetic environment: round to nearest even, denormals kept, whatever the caller had
+// set.
 #pragma once
 
 #if defined(__x86_64__)

@@ -10,7 +10,9 @@
 namespace isobit::simd {
 
 // Whether streaming stores of whole lines may start here.
-ISOBIT_INLINE bool streamable(const void* to) { return reinterpret_cast<std::uintptr_t>(to) % 64 == 0; }
+ISOBIT_INLINE bool streamable(const void* to) {
+  return reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
+}
 
 namespace detail {
 

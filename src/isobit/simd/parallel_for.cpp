@@ -67,7 +67,8 @@ class Pool {
   void help() {
     std::uint64_t seen = 0;
     for (;;) {
-      for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin)
+      for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen;
+           ++spin)
         pause();
       if (generation_.load(std::memory_order_acquire) == seen) {
         std::unique_lock lock(mutex_);
@@ -98,8 +99,8 @@ class Pool {
   std::vector<std::thread> threads_;
 };
 
-// The pool of this process. A forked child has none of its parent's threads, so it leaves the parent's pool
-// untouched and makes its own.
+// The pool of this process. A forked child has none of its parent's threads, so it leaves the
+// parent's pool untouched and makes its own.
 Pool& pool() {
   static std::mutex mutex;
   static std::unique_ptr<Pool> current;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over a row in the canonical order of core/order.h, with vectors of any width that divides 64.
+// Sums over a row in the canonical order of core/order.h, with vectors of any width that
+// divides 64.
 #pragma once
 
 #include "isobit/core/order.h"
@@ -19,8 +20,9 @@ struct Sums {
 
 namespace detail {
 
-// Folds the first kCount rows of a block for the vector of lanes that starts at i. The last of them may be a part.
-// Rows that a block lacks would add +0.0, which changes nothing but the sign of a zero; the total repairs that.
+// Folds the first kCount rows of a block for the vector of lanes that starts at i. The last of them
+// may be a part. Rows that a block lacks would add +0.0, which changes nothing but the sign of a
+// zero; the total repairs that.
 template <class S, bool kDot, int kCount, class Get, class... Part>
 ISOBIT_INLINE Terms<S> fold_rows(std::int64_t i, const Get& get, Part... part) {
   using V = typename S::V;
@@ -104,22 +106,14 @@ template <class S, bool kDot, class Get>
   const std::int64_t rows = (count + order::kLanes - 1) / order::kLanes;
   const std::int64_t last = count - (rows - 1) * order::kLanes;
   switch (rows) {
-    case 1:
-      return block<S, kDot, 1>(start, last, get);
-    case 2:
-      return block<S, kDot, 2>(start, last, get);
-    case 3:
-      return block<S, kDot, 3>(start, last, get);
-    case 4:
-      return block<S, kDot, 4>(start, last, get);
-    case 5:
-      return block<S, kDot, 5>(start, last, get);
-    case 6:
-      return block<S, kDot, 6>(start, last, get);
-    case 7:
-      return block<S, kDot, 7>(start, last, get);
-    default:
-      return block<S, kDot, 8>(start, last, get);
+    case 1:  return block<S, kDot, 1>(start, last, get);
+    case 2:  return block<S, kDot, 2>(start, last, get);
+    case 3:  return block<S, kDot, 3>(start, last, get);
+    case 4:  return block<S, kDot, 4>(start, last, get);
+    case 5:  return block<S, kDot, 5>(start, last, get);
+    case 6:  return block<S, kDot, 6>(start, last, get);
+    case 7:  return block<S, kDot, 7>(start, last, get);
+    default: return block<S, kDot, 8>(start, last, get);
   }
 }
 
@@ -131,15 +125,15 @@ ISOBIT_INLINE Sums row_sums(std::int64_t count, const Get& get) {
     sums.push(block.sum);
     if constexpr (kDot) dots.push(block.dot);
   };
-  for (; i + order::kBlock <= count; i += order::kBlock)
-    push(block<S, kDot>(i, get));
+  for (; i + order::kBlock <= count; i += order::kBlock) push(block<S, kDot>(i, get));
   if (i < count) push(partial_block<S, kDot>(i, count - i, get));
   return {sums.total(), kDot ? dots.total() : 0.0f};
 }
 
 }  // namespace detail
 
-// The sum of get(i) over i in [0, count). get(i) gives the vector at i, get(i, part) its first lanes and zeros.
+// The sum of get(i) over i in [0, count). get(i) gives the vector at i, get(i, part) its first
+// lanes and zeros.
 template <class S, class Get>
 ISOBIT_INLINE float row_sum(std::int64_t count, const Get& get) {
   const auto terms = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {

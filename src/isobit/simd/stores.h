@@ -4,10 +4,12 @@
 
 namespace isobit::simd {
 
-// Streaming stores bypass the caches; they need whole lines, one after the other, and never store a part.
+// Streaming stores bypass the caches; they need whole lines, one after the other, and never store a
+// part.
 enum class Stores { cached, streaming };
 
-// Whether a value may be NaN and must then be made canonical, which costs half as much as a row of LayerNorm itself.
+// Whether a value may be NaN and must then be made canonical, which costs half as much as a row of
+// LayerNorm itself.
 enum class Nan { possible, absent };
 
 }  // namespace isobit::simd

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectors of the instruction set that a file is being compiled for. CMake compiles each cpu_kernels*.cpp once
-// for every instruction set and names it in ISOBIT_ISA.
+// The vectors of the instruction set that a file is being compiled for. CMake compiles each
+// cpu_kernels*.cpp once for every instruction set and names it in ISOBIT_ISA.
 #pragma once
 
 #ifndef ISOBIT_ISA

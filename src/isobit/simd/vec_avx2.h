@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of 256 bits (AVX2, FMA and F16C). Each operation is one IEEE operation, as in vec_scalar.h.
+// Vectors of 256 bits (AVX2, FMA and F16C). Each operation is one IEEE operation, as in
+// vec_scalar.h.
 #pragma once
 
 #include <immintrin.h>
@@ -44,7 +45,9 @@ struct F32 {
   }
 
   ISOBIT_INLINE static V load(const float* p) { return _mm256_loadu_ps(p); }
-  ISOBIT_INLINE static V load(const float* p, Part part) { return _mm256_maskload_ps(p, part.mask); }
+  ISOBIT_INLINE static V load(const float* p, Part part) {
+    return _mm256_maskload_ps(p, part.mask);
+  }
   ISOBIT_INLINE static V load(const bf16* p) { return widen(_mm_loadu_si128(words(p)), p); }
   ISOBIT_INLINE static V load(const f16* p) { return widen(_mm_loadu_si128(words(p)), p); }
   template <class T>
@@ -101,7 +104,8 @@ struct F32 {
   ISOBIT_INLINE static __m128i convert(V v, const bf16*) {
     const __m256i bits = _mm256_castps_si256(v);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    const __m256i rounded =
+        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
     __m256i high = _mm256_srli_epi32(rounded, 16);
     if constexpr (kNan == Nan::possible)
       high = _mm256_blendv_epi8(high, _mm256_set1_epi32(kNanBf16), _mm256_castps_si256(is_nan(v)));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of 512 bits. Each operation is one IEEE operation, so the bits equal those of vec_scalar.h.
+// Vectors of 512 bits. Each operation is one IEEE operation, so the bits equal those of
+// vec_scalar.h.
 #pragma once
 
 #include <immintrin.h>
@@ -43,7 +44,9 @@ struct F32 {
   ISOBIT_INLINE static V load(const bf16* p, Part part) {
     return widen(_mm256_maskz_loadu_epi16(part, p));
   }
-  ISOBIT_INLINE static V load(const f16* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(words(p))); }
+  ISOBIT_INLINE static V load(const f16* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(words(p)));
+  }
   ISOBIT_INLINE static V load(const f16* p, Part part) {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(part, p));
   }
@@ -92,7 +95,8 @@ struct F32 {
   ISOBIT_INLINE static __m256i convert(V v, const bf16*) {
     const __m512i bits = _mm512_castps_si512(v);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __m512i rounded =
+        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
     __m512i high = _mm512_srli_epi32(rounded, 16);
     if constexpr (kNan == Nan::possible)
       high = _mm512_mask_mov_epi32(high, is_nan(v), _mm512_set1_epi32(kNanBf16));

@@ -10,8 +10,8 @@
 
 namespace isobit::simd::scalar {
 
-// What every back end's F32 offers. A part names the first lanes of a vector: a load leaves zeros beyond it, a
-// store leaves memory beyond it alone.
+// What every back end's F32 offers. A part names the first lanes of a vector: a load leaves zeros
+// beyond it, a store leaves memory beyond it alone.
 struct F32 {
   using V = float;
   using Part = bool;

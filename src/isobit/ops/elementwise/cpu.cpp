@@ -38,7 +38,8 @@ T one() {
 
 template <class T, Kind kKind>
 void scalar_loop(const T* x, const T* residual, T* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = sum(x[i], kKind == Kind::add ? residual[i] : one<T>());
+  for (std::int64_t i = 0; i < count; ++i)
+    y[i] = sum(x[i], kKind == Kind::add ? residual[i] : one<T>());
 }
 
 // Four independent elements a turn, all read before the first is written.
@@ -47,7 +48,8 @@ void unrolled_loop(const T* x, const T* residual, T* y, std::int64_t count) {
   std::int64_t i = 0;
   for (; i + 4 <= count; i += 4) {
     T sums[4];
-    for (int k = 0; k < 4; ++k) sums[k] = sum(x[i + k], kKind == Kind::add ? residual[i + k] : one<T>());
+    for (int k = 0; k < 4; ++k)
+      sums[k] = sum(x[i + k], kKind == Kind::add ? residual[i + k] : one<T>());
     for (int k = 0; k < 4; ++k) y[i + k] = sums[k];
   }
   scalar_loop<T, kKind>(x + i, residual + i, y + i, count - i);
@@ -65,8 +67,10 @@ Kernel plain_kernel(Kind kind, DType dtype) {
       const auto bind = [](auto kind_constant) -> Kernel {
         return [](const void* x, const void* residual, void* y, std::int64_t count, bool) {
           constexpr Kind kKind = decltype(kind_constant)::value;
-          constexpr auto kBody = kLoop == Loop::scalar ? scalar_loop<T, kKind> : unrolled_loop<T, kKind>;
-          kBody(static_cast<const T*>(x), static_cast<const T*>(residual), static_cast<T*>(y), count);
+          constexpr auto kBody =
+              kLoop == Loop::scalar ? scalar_loop<T, kKind> : unrolled_loop<T, kKind>;
+          kBody(static_cast<const T*>(x), static_cast<const T*>(residual), static_cast<T*>(y),
+                count);
         };
       };
       return kind == Kind::add ? bind(std::integral_constant<Kind, Kind::add>{})
@@ -113,11 +117,8 @@ std::size_t no_workspace(const Problem&, const Plan&, const Machine&) { return 0
 constexpr int kBooleans[] = {0, 1};
 constexpr Knob kSimdKnobs[] = {{"stream", kBooleans, "stores that bypass the caches"}};
 
-// Streaming stores win as soon as the data leaves the last cache, and halve the speed before.
 Plan choose_simd(const Problem& problem, const Machine& machine) {
-  const std::int64_t arrays = problem.kind == Kind::add ? 3 : 2;
-  const std::int64_t bytes = arrays * problem.y.rows * problem.y.cols * size_of(problem.dtype);
-  return {bytes > machine.l3_bytes};
+  return {machine.leaves_caches(problem.y.rows * problem.y.cols * size_of(problem.dtype))};
 }
 
 constexpr CpuVariant kVariants[] = {
@@ -125,13 +126,27 @@ constexpr CpuVariant kVariants[] = {
      [](const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
        run_kernel(simd_kernel(problem, execution.machine.isa), plan[0] != 0, problem, execution);
      }},
-    {"unrolled4", Device::cpu, {}, never_declines, always_suits, no_plan, no_workspace,
+    {"unrolled4",
+     Device::cpu,
+     {},
+     never_declines,
+     always_suits,
+     no_plan,
+     no_workspace,
      [](const Args&, const Problem& problem, const Plan&, const Execution& execution) {
-       run_kernel(plain_kernel<Loop::unrolled>(problem.kind, problem.dtype), false, problem, execution);
+       run_kernel(plain_kernel<Loop::unrolled>(problem.kind, problem.dtype), false, problem,
+                  execution);
      }},
-    {"scalar", Device::cpu, {}, never_declines, always_suits, no_plan, no_workspace,
+    {"scalar",
+     Device::cpu,
+     {},
+     never_declines,
+     always_suits,
+     no_plan,
+     no_workspace,
      [](const Args&, const Problem& problem, const Plan&, const Execution& execution) {
-       run_kernel(plain_kernel<Loop::scalar>(problem.kind, problem.dtype), false, problem, execution);
+       run_kernel(plain_kernel<Loop::scalar>(problem.kind, problem.dtype), false, problem,
+                  execution);
      }},
 };
 

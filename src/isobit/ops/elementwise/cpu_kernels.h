@@ -9,8 +9,10 @@
 
 namespace isobit::elementwise {
 
-// y = x + residual (add) or x + 1 (increment) over `count` adjacent elements; residual is x where it is not used.
-using Kernel = void (*)(const void* x, const void* residual, void* y, std::int64_t count, bool streaming);
+// y = x + residual (add) or x + 1 (increment) over `count` adjacent elements; residual is x where
+// it is not used.
+using Kernel = void (*)(const void* x, const void* residual, void* y, std::int64_t count,
+                        bool streaming);
 
 namespace scalar {
 Kernel kernel(Kind kind, DType dtype);

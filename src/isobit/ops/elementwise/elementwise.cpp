@@ -53,14 +53,16 @@ Problem check(const Args& args) {
 
 const Definition<Args, Problem>& definition() {
   static const Definition<Args, Problem> kDefinition = {
-      "elementwise", "fwd", kArguments, kOptions, check, cpu_variants(), cost, cases, reference,
-      intermediates};
+      "elementwise",  "fwd", kArguments, kOptions,  check,
+      cpu_variants(), cost,  cases,      reference, intermediates};
   return kDefinition;
 }
 
 }  // namespace
 
-void run(const Args& args, const Execution& execution) { isobit::run(definition(), args, execution); }
+void run(const Args& args, const Execution& execution) {
+  isobit::run(definition(), args, execution);
+}
 
 const Operation& operation() {
   static const TypedOperation<Args, Problem> kOperation(definition());

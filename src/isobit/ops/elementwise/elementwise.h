@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise addition and increment: the smallest operator, and the one that a new operator is copied from.
+// Elementwise addition and increment: the smallest operator, and the one that a new operator is
+// copied from.
 #pragma once
 
 #include "isobit/core/execution.h"

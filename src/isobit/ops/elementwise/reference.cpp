@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addition in double, or in quad where the elements are doubles: exact but for the caller's own rounding.
+// Addition in double, or in quad where the elements are doubles: exact but for the caller's own
+// rounding.
 #include "isobit/ops/elementwise/reference.h"
 
 #include <cmath>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward variants on the CPU: which there are, when each suits, and how rows and columns are dealt to threads.
+// The backward variants on the CPU: which there are, when each suits, and how rows and columns are
+// dealt to threads.
 #include <algorithm>
 #include <bit>
 
@@ -19,8 +20,7 @@ constexpr Knob kKnobs[] = {
     {"stream", kBooleans, "stores that bypass the caches, and the next rows fetched ahead"}};
 
 Plan choose(const BackwardProblem& problem, const Machine& machine) {
-  const std::int64_t bytes = 3 * problem.rows * problem.cols * size_of(problem.dtype);
-  return {bytes > machine.l3_bytes};
+  return {machine.leaves_caches(problem.rows * problem.cols * size_of(problem.dtype))};
 }
 
 BackwardKernels kernels(Isa isa, const BackwardProblem& problem, const Plan& plan) {
@@ -28,12 +28,14 @@ BackwardKernels kernels(Isa isa, const BackwardProblem& problem, const Plan& pla
 #if defined(__x86_64__)
   if (isa == Isa::avx512)
     return avx512::backward_kernels(problem.dtype, problem.weight_dtype, streaming);
-  if (isa == Isa::avx2) return avx2::backward_kernels(problem.dtype, problem.weight_dtype, streaming);
+  if (isa == Isa::avx2)
+    return avx2::backward_kernels(problem.dtype, problem.weight_dtype, streaming);
 #endif
   return scalar::backward_kernels(problem.dtype, problem.weight_dtype, streaming);
 }
 
-std::int64_t task_count(const BackwardProblem& problem, const Machine& machine, std::int64_t units) {
+std::int64_t task_count(const BackwardProblem& problem, const Machine& machine,
+                        std::int64_t units) {
   if (problem.rows * problem.cols < kSerialElements) return 1;
   return std::clamp<std::int64_t>(machine.threads, 1, std::max<std::int64_t>(1, units));
 }
@@ -63,7 +65,8 @@ struct SumsArray {
   }
 };
 
-// The pair tree of order.h over such sums: what is pushed is folded as soon as its partner is there.
+// The pair tree of order.h over such sums: what is pushed is folded as soon as its partner is
+// there.
 class ColumnTree {
  public:
   ColumnTree(const BackwardKernels& kernels, const SumsArray& sums, float* memory)
@@ -102,8 +105,9 @@ class ColumnTree {
 };
 
 // Writes the weight gradients of columns [begin, end) from their sums; no sums at all are +0.
-void finish(const BackwardProblem& problem, const BackwardKernels& kernels, const float* weight_sums,
-            const float* bias_sums, std::int64_t begin, std::int64_t end) {
+void finish(const BackwardProblem& problem, const BackwardKernels& kernels,
+            const float* weight_sums, const float* bias_sums, std::int64_t begin,
+            std::int64_t end) {
   const std::int64_t size = size_of(problem.weight_dtype);
   const auto write = [&](void* to, const float* sums) {
     if (to == nullptr) return;
@@ -117,7 +121,8 @@ void finish(const BackwardProblem& problem, const BackwardKernels& kernels, cons
   write(problem.grad_bias, bias_sums);
 }
 
-// One sweep over the rows computes everything. Each task owns aligned groups of runs; a group's sums are a subtree.
+// One sweep over the rows computes everything. Each task owns aligned groups of runs; a group's
+// sums are a subtree.
 struct OnePass {
   std::int64_t runs, group, groups, tasks;
   SumsArray sums;
@@ -129,22 +134,27 @@ struct OnePass {
         tasks(task_count(problem, machine, groups)),
         sums(problem.cols) {}
 
-  // The largest power of two that divides the runs evenly among the threads, or deals out four groups a thread.
+  // The largest power of two that divides the runs evenly among the threads, or deals out four
+  // groups a thread.
   static std::int64_t group_size(std::int64_t runs, std::int64_t threads) {
     const std::int64_t share = std::max<std::int64_t>(1, runs / std::max<std::int64_t>(1, threads));
-    if (std::has_single_bit(static_cast<std::uint64_t>(share)) && share * threads == runs) return share;
-    return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, share / 4))));
+    if (std::has_single_bit(static_cast<std::uint64_t>(share)) && share * threads == runs)
+      return share;
+    return static_cast<std::int64_t>(
+        std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, share / 4))));
   }
 
   std::int64_t task_floats() const { return ColumnTree::arrays(group) * sums.floats(); }
 
-  static std::size_t workspace(const BackwardProblem& problem, const Plan&, const Machine& machine) {
+  static std::size_t workspace(const BackwardProblem& problem, const Plan&,
+                               const Machine& machine) {
     if (!problem.wants_sums()) return 0;
     const OnePass pass(problem, machine);
     return sizeof(float) * (pass.groups * pass.sums.floats() + pass.tasks * pass.task_floats());
   }
 
-  void run(const BackwardProblem& problem, const BackwardKernels& kernels, const Execution& execution) const {
+  void run(const BackwardProblem& problem, const BackwardKernels& kernels,
+           const Execution& execution) const {
     auto* roots = reinterpret_cast<float*>(execution.workspace);
     float* trees = roots + groups * sums.floats();
     execution.parallel_for(tasks, [&](std::int64_t task) {
@@ -165,7 +175,8 @@ struct OnePass {
                  float* to, ColumnTree& tree) const {
     constexpr std::int64_t kTogether = 4;
     RowTerms terms[kTogether];
-    const std::int64_t first = run * order::kRun, last = std::min(problem.rows, first + order::kRun);
+    const std::int64_t first = run * order::kRun,
+                       last = std::min(problem.rows, first + order::kRun);
     for (std::int64_t row = first; row < last; row += kTogether) {
       const Tile tile{row, std::min(last, row + kTogether), 0, problem.cols};
       kernels.terms(problem, tile.first_row, tile.last_row, terms);
@@ -179,22 +190,25 @@ struct OnePass {
     if (to != nullptr) tree.push();
   }
 
-  // Adjacent pairs of groups, level by level, an odd one carried up; columns are dealt to the threads.
+  // Adjacent pairs of groups, level by level, an odd one carried up; columns are dealt to the
+  // threads.
   void fold_roots(const BackwardProblem& problem, const BackwardKernels& kernels, float* roots,
                   const Execution& execution) const {
-    in_parts(execution, tasks, problem.cols, order::kLanes, [&](std::int64_t begin, std::int64_t end) {
-      const auto at = [&](std::int64_t g) { return roots + g * sums.floats() + begin; };
-      for (std::int64_t step = 1; step < groups; step *= 2)
-        for (std::int64_t g = 0; g + step < groups; g += 2 * step)
-          for (std::int64_t half : {std::int64_t{0}, sums.pitch})
-            kernels.add(at(g) + half, at(g + step) + half, end - begin);
-      const float* total = groups > 0 ? at(0) : nullptr;
-      finish(problem, kernels, total, groups > 0 ? total + sums.pitch : nullptr, begin, end);
-    });
+    in_parts(
+        execution, tasks, problem.cols, order::kLanes, [&](std::int64_t begin, std::int64_t end) {
+          const auto at = [&](std::int64_t g) { return roots + g * sums.floats() + begin; };
+          for (std::int64_t step = 1; step < groups; step *= 2)
+            for (std::int64_t g = 0; g + step < groups; g += 2 * step)
+              for (std::int64_t half : {std::int64_t{0}, sums.pitch})
+                kernels.add(at(g) + half, at(g + step) + half, end - begin);
+          const float* total = groups > 0 ? at(0) : nullptr;
+          finish(problem, kernels, total, groups > 0 ? total + sums.pitch : nullptr, begin, end);
+        });
   }
 };
 
-// First the terms of every row, then the column sums by columns and grad_x by rows: what few long rows need.
+// First the terms of every row, then the column sums by columns and grad_x by rows: what few long
+// rows need.
 struct TwoPass {
   static std::int64_t column_tasks(const BackwardProblem& problem, const Machine& machine) {
     return task_count(problem, machine, (problem.cols + order::kBlock - 1) / order::kBlock);
@@ -203,11 +217,13 @@ struct TwoPass {
     return (problem.rows + order::kRun - 1) / order::kRun;
   }
 
-  static std::size_t workspace(const BackwardProblem& problem, const Plan&, const Machine& machine) {
+  static std::size_t workspace(const BackwardProblem& problem, const Plan&,
+                               const Machine& machine) {
     const std::size_t terms = sizeof(RowTerms) * static_cast<std::size_t>(problem.rows);
     if (!problem.wants_sums()) return terms;
-    return terms + 64 + sizeof(float) * column_tasks(problem, machine) * ColumnTree::arrays(runs(problem)) *
-                            SumsArray(slice(problem, machine)).floats();
+    return terms + 64 +
+           sizeof(float) * column_tasks(problem, machine) * ColumnTree::arrays(runs(problem)) *
+               SumsArray(slice(problem, machine)).floats();
   }
 
   // The widest part of the columns that a task gets.
@@ -276,7 +292,8 @@ void run_scalar(const BackwardProblem& problem, const Execution& execution) {
 std::string never_declines(const BackwardProblem&, const Machine&) { return {}; }
 bool always_suits(const BackwardProblem&, const Machine&) { return true; }
 
-// Two passes read x and grad_y twice, so they pay only where one pass has too few runs for the threads.
+// Two passes read x and grad_y twice, so they pay only where one pass has too few runs for the
+// threads.
 bool enough_runs(const BackwardProblem& problem, const Machine& machine) {
   return !problem.wants_sums() || problem.rows >= order::kRun * machine.threads ||
          problem.rows * problem.cols < kSerialElements;
@@ -294,14 +311,17 @@ constexpr BackwardVariant kVariants[] = {
         const Execution& execution) {
        TwoPass::run(problem, kernels(execution.machine.isa, problem, plan), execution);
      }},
-    {"scalar", Device::cpu, {}, never_declines, always_suits,
+    {"scalar",
+     Device::cpu,
+     {},
+     never_declines,
+     always_suits,
      [](const BackwardProblem&, const Machine&) { return Plan{}; },
      [](const BackwardProblem& problem, const Plan&, const Machine&) {
        return sizeof(Statistics) * static_cast<std::size_t>(problem.rows);
      },
-     [](const BackwardArgs&, const BackwardProblem& problem, const Plan&, const Execution& execution) {
-       run_scalar(problem, execution);
-     }},
+     [](const BackwardArgs&, const BackwardProblem& problem, const Plan&,
+        const Execution& execution) { run_scalar(problem, execution); }},
 };
 
 }  // namespace

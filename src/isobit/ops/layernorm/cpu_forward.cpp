@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward variants on the CPU: which there are, when each suits, and how rows are dealt to threads.
+// The forward variants on the CPU: which there are, when each suits, and how rows are dealt to
+// threads.
 #include <algorithm>
 
 #include "isobit/ops/layernorm/cpu_kernels.h"
@@ -17,14 +18,14 @@ constexpr Knob kKnobs[] = {
     {"stream", kBooleans, "stores that bypass the caches, and the next rows fetched ahead"}};
 
 Plan choose(const ForwardProblem& problem, const Machine& machine) {
-  const std::int64_t bytes = 2 * problem.rows * problem.cols * size_of(problem.dtype);
-  return {bytes > machine.l3_bytes};
+  return {machine.leaves_caches(problem.rows * problem.cols * size_of(problem.dtype))};
 }
 
 ForwardKernel kernel(Isa isa, const ForwardProblem& problem, const Plan& plan) {
   const bool streaming = plan[0] != 0;
 #if defined(__x86_64__)
-  if (isa == Isa::avx512) return avx512::forward_kernel(problem.dtype, problem.weight_dtype, streaming);
+  if (isa == Isa::avx512)
+    return avx512::forward_kernel(problem.dtype, problem.weight_dtype, streaming);
   if (isa == Isa::avx2) return avx2::forward_kernel(problem.dtype, problem.weight_dtype, streaming);
 #endif
   return scalar::forward_kernel(problem.dtype, problem.weight_dtype, streaming);
@@ -50,11 +51,15 @@ constexpr ForwardVariant kVariants[] = {
         const Execution& execution) {
        run_rows(kernel(execution.machine.isa, problem, plan), problem, execution);
      }},
-    {"scalar", Device::cpu, {}, never_declines, always_suits,
-     [](const ForwardProblem&, const Machine&) { return Plan{}; }, no_workspace,
-     [](const ForwardArgs&, const ForwardProblem& problem, const Plan&, const Execution& execution) {
-       run_rows(scalar_forward_rows, problem, execution);
-     }},
+    {"scalar",
+     Device::cpu,
+     {},
+     never_declines,
+     always_suits,
+     [](const ForwardProblem&, const Machine&) { return Plan{}; },
+     no_workspace,
+     [](const ForwardArgs&, const ForwardProblem& problem, const Plan&,
+        const Execution& execution) { run_rows(scalar_forward_rows, problem, execution); }},
 };
 
 }  // namespace

@@ -49,7 +49,7 @@ ISOBIT_INLINE void gradient_means(const T* x, const T* grad_y, const Weight<W>& 
 
 template <class T, class W>
 [[gnu::noinline]] void any_gradient_means(const T* x, const T* grad_y, const Weight<W>& weight,
-                                              std::int64_t cols, RowTerms& terms) {
+                                          std::int64_t cols, RowTerms& terms) {
   gradient_means(x, grad_y, weight, cols, NormaliseAny<S>(terms.statistics), terms);
 }
 
@@ -59,14 +59,15 @@ void terms(const BackwardProblem& problem, std::int64_t begin, std::int64_t end,
   for (std::int64_t row = begin; row < end; ++row, ++terms) {
     const T* x = arrays.x + row * arrays.x_stride;
     const T* grad_y = arrays.grad_y + row * arrays.grad_y_stride;
-    terms->statistics =
-        problem.mean != nullptr
-            ? given_statistics(problem.mean[row], problem.rstd[row])
-            : layernorm::statistics(Row<S, T, false>(x, problem.cols, x), problem.cols, problem.eps);
+    terms->statistics = problem.mean != nullptr
+                            ? given_statistics(problem.mean[row], problem.rstd[row])
+                            : layernorm::statistics(Row<S, T, false>(x, problem.cols, x),
+                                                    problem.cols, problem.eps);
     terms->mean_g = terms->mean_gx = 0;
     if (!problem.wants_grad_x) continue;
     if (terms->statistics.plain)
-      gradient_means(x, grad_y, arrays.weight, problem.cols, Normalise<S>(terms->statistics), *terms);
+      gradient_means(x, grad_y, arrays.weight, problem.cols, Normalise<S>(terms->statistics),
+                     *terms);
     else
       any_gradient_means(x, grad_y, arrays.weight, problem.cols, *terms);
   }
@@ -80,7 +81,8 @@ struct Sweep {
   static constexpr Nan nan = kNan;
 };
 
-// So many rows share one load and store of the column sums (6.6 against 9.5 GB/s for 1 and 4 at 5120 columns).
+// So many rows share one load and store of the column sums (6.6 against 9.5 GB/s for 1 and 4 at
+// 5120 columns).
 constexpr int kTogether = 4;
 
 struct ColumnSums {
@@ -107,39 +109,39 @@ ISOBIT_INLINE void sweep_rows(const Arrays<T, W>& arrays, std::int64_t row, cons
                 S::all(terms[k].mean_gx)};
   };
   const auto sweep = [&](const auto&... sides) ISOBIT_INLINE_LAMBDA {
-    for_each_vector<S, T>(tile.first_col, tile.last_col, [&](std::int64_t i, auto... part)
-                                                             ISOBIT_INLINE_LAMBDA {
-      V weight_sum = S::zero(), bias_sum = S::zero();
-      const std::int64_t column = i - tile.first_col;
-      if constexpr (How::sums)
-        if (!sums.fresh) {
-          weight_sum = S::load(sums.weight + column, part...);
-          bias_sum = S::load(sums.bias + column, part...);
-        }
-      const V weight = S::load(arrays.weight.at(i), part...);
-      const auto step = [&](const Side& side) ISOBIT_INLINE_LAMBDA {
-        const V grad_y = S::load(side.grad_y + i, part...);
-        const V xhat = side.normalise(S::load(side.x + i, part...));
-        if constexpr (How::stores == Stores::streaming && sizeof...(part) == 0) {
-          prefetch(side.x + kRows * arrays.x_stride + i);
-          prefetch(side.grad_y + kRows * arrays.grad_y_stride + i);
-        }
-        if constexpr (How::grad_x) {
-          const V value =
-              side.normalise.gradient(S::mul(grad_y, weight), xhat, side.mean_g, side.mean_gx);
-          S::store<How::stores, How::nan>(side.grad_x + i, value, part...);
-        }
-        if constexpr (How::sums) {
-          weight_sum = S::fma(grad_y, xhat, weight_sum);
-          bias_sum = S::add(bias_sum, grad_y);
-        }
-      };
-      (step(sides), ...);
-      if constexpr (How::sums) {
-        S::store<Stores::cached, Nan::absent>(sums.weight + column, weight_sum, part...);
-        S::store<Stores::cached, Nan::absent>(sums.bias + column, bias_sum, part...);
-      }
-    });
+    for_each_vector<S, T>(
+        tile.first_col, tile.last_col, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+          V weight_sum = S::zero(), bias_sum = S::zero();
+          const std::int64_t column = i - tile.first_col;
+          if constexpr (How::sums)
+            if (!sums.fresh) {
+              weight_sum = S::load(sums.weight + column, part...);
+              bias_sum = S::load(sums.bias + column, part...);
+            }
+          const V weight = S::load(arrays.weight.at(i), part...);
+          const auto step = [&](const Side& side) ISOBIT_INLINE_LAMBDA {
+            const V grad_y = S::load(side.grad_y + i, part...);
+            const V xhat = side.normalise(S::load(side.x + i, part...));
+            if constexpr (How::stores == Stores::streaming && sizeof...(part) == 0) {
+              prefetch(side.x + kRows * arrays.x_stride + i);
+              prefetch(side.grad_y + kRows * arrays.grad_y_stride + i);
+            }
+            if constexpr (How::grad_x) {
+              const V value =
+                  side.normalise.gradient(S::mul(grad_y, weight), xhat, side.mean_g, side.mean_gx);
+              S::store<How::stores, How::nan>(side.grad_x + i, value, part...);
+            }
+            if constexpr (How::sums) {
+              weight_sum = S::fma(grad_y, xhat, weight_sum);
+              bias_sum = S::add(bias_sum, grad_y);
+            }
+          };
+          (step(sides), ...);
+          if constexpr (How::sums) {
+            S::store<Stores::cached, Nan::absent>(sums.weight + column, weight_sum, part...);
+            S::store<Stores::cached, Nan::absent>(sums.bias + column, bias_sum, part...);
+          }
+        });
   };
   if constexpr (kRows == kTogether)
     sweep(side(0), side(1), side(2), side(3));
@@ -147,7 +149,8 @@ ISOBIT_INLINE void sweep_rows(const Arrays<T, W>& arrays, std::int64_t row, cons
     sweep(side(0));
 }
 
-// The rows that are not usual: scaled, constant or not finite ones, or with a gradient that is not finite.
+// The rows that are not usual: scaled, constant or not finite ones, or with a gradient that is not
+// finite.
 template <class How, class T, class W>
 [[gnu::noinline]] void sweep_any_row(const Arrays<T, W>& arrays, std::int64_t row, const Tile& tile,
                                      const RowTerms* terms, const ColumnSums& sums) {
@@ -163,14 +166,16 @@ ISOBIT_INLINE bool usual(const RowTerms& terms) {
 }
 
 template <class How, class T, class W>
-void sweep(const BackwardProblem& problem, const Tile& tile, const RowTerms* terms, ColumnSums sums) {
+void sweep(const BackwardProblem& problem, const Tile& tile, const RowTerms* terms,
+           ColumnSums sums) {
   using Cached = Sweep<How::grad_x, How::sums>;
   const Arrays<T, W> arrays(problem);
   for (std::int64_t row = tile.first_row; row < tile.last_row;) {
     bool together = row + kTogether <= tile.last_row, streamable = How::stores == Stores::streaming;
     for (int k = 0; together && k < kTogether; ++k) {
       together = usual(terms[k]);
-      streamable &= simd::streamable(arrays.grad_x + (row + k) * arrays.grad_x_stride + tile.first_col);
+      streamable &=
+          simd::streamable(arrays.grad_x + (row + k) * arrays.grad_x_stride + tile.first_col);
     }
     if (together && streamable)
       sweep_rows<How, Normalise, kTogether>(arrays, row, tile, terms, sums);
@@ -190,7 +195,8 @@ void sweep(const BackwardProblem& problem, const Tile& tile, const RowTerms* ter
 void add(float* into, const float* from, std::int64_t count) {
   for_each_vector<S, float>(0, count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
     const V sum = S::add(S::load(into + i, part...), S::load(from + i, part...));
-    S::store<Stores::cached, Nan::absent>(into + i, sum, part...);  // NaN is made canonical by finish
+    S::store<Stores::cached, Nan::absent>(into + i, sum,
+                                          part...);  // NaN is made canonical by finish
   });
 }
 
@@ -220,7 +226,8 @@ BackwardKernels kernels() {
              float* bias, bool fresh) {
             sweep<Sweep<true, true, kStores>, T, W>(problem, tile, terms, {weight, bias, fresh});
           },
-          add, finish};
+          add,
+          finish};
 }
 
 }  // namespace

@@ -18,13 +18,13 @@ ISOBIT_INLINE void write_row(const T* x, T* y, std::int64_t cols, const Weight<W
                              const Weight<W>& bias, const Normaliser& normalise) {
   for_each_vector<S, T>(0, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
     const S::V xhat = normalise(S::load(x + i, part...));
-    const S::V value =
-        S::fma(xhat, S::load(weight.at(i), part...), S::load(bias.at(i), part...));
+    const S::V value = S::fma(xhat, S::load(weight.at(i), part...), S::load(bias.at(i), part...));
     S::store<kStores, kNan>(y + i, value, part...);
   });
 }
 
-// The rows that are not usual: scaled, constant or not finite ones, and all where a weight is not finite.
+// The rows that are not usual: scaled, constant or not finite ones, and all where a weight is not
+// finite.
 template <class T, class W>
 [[gnu::noinline]] void write_any_row(const T* x, T* y, std::int64_t cols, const Weight<W>& weight,
                                      const Weight<W>& bias, const Statistics& statistics) {
@@ -40,8 +40,9 @@ bool all_finite(const Weight<W>& weight, std::int64_t cols) {
   return S::fold(zeros) == 0;
 }
 
-// Three rows are under way: one gets its mean, the one before is written, the one between gets its other statistics.
-// None of the three waits for the last folds, divisions and roots of the one just before it.
+// Three rows are under way: one gets its mean, the one before is written, the one between gets its
+// other statistics. None of the three waits for the last folds, divisions and roots of the one just
+// before it.
 template <class T, class W, Stores kStores>
 void forward(const ForwardProblem& problem, std::int64_t begin, std::int64_t end) {
   const Neutral<W> neutral;
@@ -52,7 +53,9 @@ void forward(const ForwardProblem& problem, std::int64_t begin, std::int64_t end
     return reinterpret_cast<const T*>(problem.x.data) + row * problem.x.stride;
   };
   const auto row_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
-    return Row<S, T, kStores == Stores::streaming>(x_of(row), problem.cols, x_of(std::min(row + 2, end - 1)));
+    return Row < S, T,
+           kStores ==
+               Stores::streaming > (x_of(row), problem.cols, x_of(std::min(row + 2, end - 1)));
   };
   const auto mean = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
     return row < end ? mean_of(row_of(row), problem.cols) : 0.0f;
@@ -65,7 +68,8 @@ void forward(const ForwardProblem& problem, std::int64_t begin, std::int64_t end
     else if (kStores == Stores::streaming && simd::streamable(y))
       write_row<kStores, Nan::absent>(x, y, problem.cols, weight, bias, Normalise<S>(statistics));
     else
-      write_row<Stores::cached, Nan::absent>(x, y, problem.cols, weight, bias, Normalise<S>(statistics));
+      write_row<Stores::cached, Nan::absent>(x, y, problem.cols, weight, bias,
+                                             Normalise<S>(statistics));
     if (problem.mean != nullptr) problem.mean[row] = from_float<float>(statistics.saved_mean);
     if (problem.rstd != nullptr) problem.rstd[row] = from_float<float>(statistics.saved_rstd);
   };
@@ -84,11 +88,12 @@ void forward(const ForwardProblem& problem, std::int64_t begin, std::int64_t end
 }  // namespace
 
 ForwardKernel forward_kernel(DType x, DType weight, bool streaming) {
-  return visit_types(x, weight, [&](auto x_type, auto weight_type) ISOBIT_INLINE_LAMBDA -> ForwardKernel {
-    using T = typename decltype(x_type)::type;
-    using W = typename decltype(weight_type)::type;
-    return streaming ? forward<T, W, Stores::streaming> : forward<T, W, Stores::cached>;
-  });
+  return visit_types(
+      x, weight, [&](auto x_type, auto weight_type) ISOBIT_INLINE_LAMBDA -> ForwardKernel {
+        using T = typename decltype(x_type)::type;
+        using W = typename decltype(weight_type)::type;
+        return streaming ? forward<T, W, Stores::streaming> : forward<T, W, Stores::cached>;
+      });
 }
 
 }  // namespace isobit::layernorm::ISOBIT_ISA

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the CPU walks a row of LayerNorm: shared by the kernels of both passes, compiled for each instruction set.
+// How the CPU walks a row of LayerNorm: shared by the kernels of both passes, compiled for each
+// instruction set.
 #pragma once
 
 #include "isobit/ops/layernorm/cpu_specified_row.h"
@@ -44,23 +45,24 @@ class Row : public SpecifiedRow<S, T> {
   using V = typename S::V;
   using SpecifiedRow<S, T>::sum, SpecifiedRow<S, T>::deviations;
 
-  // `next` is the row to be fetched while this one is summed; without kPrefetch it is not looked at.
+  // `next` is the row to be fetched while this one is summed; without kPrefetch it is not looked
+  // at.
   ISOBIT_INLINE Row(const T* x, std::int64_t cols, const T* next)
       : SpecifiedRow<S, T>(x, cols), x_(x), next_(next), cols_(cols) {}
 
   ISOBIT_INLINE float sum() const {
-    return simd::row_sum<S>(cols_, [x = x_](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-      return S::load(x + i, part...);
-    });
+    return simd::row_sum<S>(cols_, [x = x_](std::int64_t i, auto... part)
+                                       ISOBIT_INLINE_LAMBDA { return S::load(x + i, part...); });
   }
 
   ISOBIT_INLINE Moments deviations(float mean) const {
     const V centre = S::all(mean);
-    const auto get = [x = x_, next = next_, centre](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-      if constexpr (kPrefetch && sizeof...(part) == 0) prefetch(next + i);
-      const V d = S::only(S::sub(S::load(x + i, part...), centre), part...);
-      return simd::Terms<S>{d, d};
-    };
+    const auto get = [x = x_, next = next_, centre](std::int64_t i, auto... part)
+                         ISOBIT_INLINE_LAMBDA {
+                           if constexpr (kPrefetch && sizeof...(part) == 0) prefetch(next + i);
+                           const V d = S::only(S::sub(S::load(x + i, part...), centre), part...);
+                           return simd::Terms<S>{d, d};
+                         };
     const simd::Sums sums = simd::row_sum_and_dot<S>(cols_, get);
     return {sums.sum, sums.dot};
   }
@@ -71,8 +73,8 @@ class Row : public SpecifiedRow<S, T> {
   std::int64_t cols_;
 };
 
-// Calls body(i, part...) for every vector of [begin, end), whole cache lines of T a turn: streaming stores want a
-// line's vectors one after the other.
+// Calls body(i, part...) for every vector of [begin, end), whole cache lines of T a turn: streaming
+// stores want a line's vectors one after the other.
 template <class S, class T, class Body>
 ISOBIT_INLINE void for_each_vector(std::int64_t begin, std::int64_t end, const Body& body) {
   constexpr int kLine = 64 / sizeof(T);

@@ -37,8 +37,9 @@ void scalar_forward_rows(const ForwardProblem& problem, std::int64_t begin, std:
           layernorm::statistics(SpecifiedRow<S, T>(x, problem.cols), problem.cols, problem.eps);
       const NormaliseAny<S> normalise(statistics);
       for (std::int64_t i = 0; i < problem.cols; ++i)
-        y[i] = from_float<T>(std::fma(normalise(to_float(x[i])), element<W>(problem.weight, i, 1.0f),
-                                      element<W>(problem.bias, i, -0.0f)));
+        y[i] =
+            from_float<T>(std::fma(normalise(to_float(x[i])), element<W>(problem.weight, i, 1.0f),
+                                   element<W>(problem.bias, i, -0.0f)));
       if (problem.mean != nullptr) problem.mean[row] = from_float<float>(statistics.saved_mean);
       if (problem.rstd != nullptr) problem.rstd[row] = from_float<float>(statistics.saved_rstd);
     }
@@ -51,10 +52,10 @@ void scalar_statistics(const BackwardProblem& problem, std::int64_t begin, std::
     using T = typename decltype(x_type)::type;
     for (std::int64_t row = begin; row < end; ++row) {
       const T* x = row_of<T>(problem.x, row);
-      statistics[row] =
-          problem.mean != nullptr
-              ? given_statistics(problem.mean[row], problem.rstd[row])
-              : layernorm::statistics(SpecifiedRow<S, T>(x, problem.cols), problem.cols, problem.eps);
+      statistics[row] = problem.mean != nullptr
+                            ? given_statistics(problem.mean[row], problem.rstd[row])
+                            : layernorm::statistics(SpecifiedRow<S, T>(x, problem.cols),
+                                                    problem.cols, problem.eps);
     }
   });
 }
@@ -88,13 +89,15 @@ void scalar_weight_gradients(const BackwardProblem& problem, const Statistics* s
     using T = typename decltype(x_type)::type;
     using W = typename decltype(weight_type)::type;
     for (std::int64_t i = first_col; i < last_col; ++i) {
-      const auto grad_y = [&](std::int64_t row) { return to_float(row_of<T>(problem.grad_y, row)[i]); };
+      const auto grad_y = [&](std::int64_t row) {
+        return to_float(row_of<T>(problem.grad_y, row)[i]);
+      };
       const auto xhat = [&](std::int64_t row) {
         return NormaliseAny<S>(statistics[row])(to_float(row_of<T>(problem.x, row)[i]));
       };
       if (problem.grad_weight != nullptr)
-        static_cast<W*>(problem.grad_weight)[i] = from_float<W>(
-            order::sum_rows<float>(problem.rows, [&](float sum, std::int64_t row) {
+        static_cast<W*>(problem.grad_weight)[i] =
+            from_float<W>(order::sum_rows<float>(problem.rows, [&](float sum, std::int64_t row) {
               return std::fma(grad_y(row), xhat(row), sum);
             }));
       if (problem.grad_bias != nullptr)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scalar variants: the formulas in the canonical order and nothing else, to be read and to be compared with.
+// The scalar variants: the formulas in the canonical order and nothing else, to be read and to be
+// compared with.
 #pragma once
 
 #include "isobit/ops/layernorm/formula.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row of LayerNorm summed by core/order.h to the letter: all of the scalar variant, and the rare long way of the others.
+// A row of LayerNorm summed by core/order.h to the letter: all of the scalar variant, and the rare
+// long way of the others.
 #pragma once
 
 #include <limits>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of LayerNorm, which every back end shares: written once for scalars and vectors of any width.
-// README.md derives it, docs/numerics.md says why each rounding is where it is.
+// The arithmetic of LayerNorm, which every back end shares: written once for scalars and vectors of
+// any width. README.md derives it, docs/numerics.md says why each rounding is where it is.
 #pragma once
 
 #include <cmath>
@@ -11,15 +11,16 @@
 
 namespace isobit::layernorm {
 
-// The statistics of one row. The row is scaled by 2^exponent, and its mean is kept in three parts: a single float
-// near 1e6 is off by up to 1/32, whatever the spread of the row.
+// The statistics of one row. The row is scaled by 2^exponent, and its mean is kept in three parts:
+// a single float near 1e6 is off by up to 1/32, whatever the spread of the row.
 struct Statistics {
   float mean = 0, shift = 0, residue = 0;  // of x * 2^exponent
   float rstd = 0;                          // of x * 2^exponent
   float saved_mean = 0, saved_rstd = 0;    // of x, as callers get them
   int exponent = 0;
   bool equal = false;  // all elements are equal: x̂ is +0
-  bool plain = true;   // residue and exponent are 0 and the row is not equal: Normalise gives the same bits
+  bool plain =
+      true;  // residue and exponent are 0 and the row is not equal: Normalise gives the same bits
 };
 
 // x̂ of a row: (x - mean) / sigma. V is what S computes with; S offers the operations of simd's F32.
@@ -49,7 +50,8 @@ class NormaliseAny {
       : plain_(row),
         residue_(S::all(row.residue)),
         rstd_(S::all(row.rstd)),
-        into_{S::all(power(row, row.exponent / 2)), S::all(power(row, row.exponent - row.exponent / 2))},
+        into_{S::all(power(row, row.exponent / 2)),
+              S::all(power(row, row.exponent - row.exponent / 2))},
         back_{S::all(std::ldexp(1.0f, row.exponent / 2)),
               S::all(std::ldexp(1.0f, row.exponent - row.exponent / 2))} {}
 
@@ -143,9 +145,9 @@ template <class Row>
 
 }  // namespace detail
 
-// The first round over a row: its mean, as far as one float can tell. A Row gives, in the canonical order: sum() and
-// deviations(mean) of x, sum(statistics) and deviations(statistics) of the row that NormaliseAny would scale and
-// centre, and its extremes() (NaN where an element is).
+// The first round over a row: its mean, as far as one float can tell. A Row gives, in the canonical
+// order: sum() and deviations(mean) of x, sum(statistics) and deviations(statistics) of the row
+// that NormaliseAny would scale and centre, and its extremes() (NaN where an element is).
 template <class Row>
 ISOBIT_INLINE float mean_of(const Row& row, std::int64_t cols) {
   return row.sum() / static_cast<float>(cols);

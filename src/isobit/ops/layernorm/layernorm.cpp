@@ -41,13 +41,15 @@ constexpr Argument kBackwardArguments[] = {
     argument<&BackwardArgs::mean>("mean", kInput, kPerRow, kStatistic, kOptional),
     argument<&BackwardArgs::rstd>("rstd", kInput, kPerRow, kStatistic, kOptional),
     argument<&BackwardArgs::grad_x>("grad_x", kOutput, kMatrix, kLikeX, kOptional),
-    argument<&BackwardArgs::grad_weight>("grad_weight", kOutput, kPerColumn, kLikeWeight, kOptional),
+    argument<&BackwardArgs::grad_weight>("grad_weight", kOutput, kPerColumn, kLikeWeight,
+                                         kOptional),
     argument<&BackwardArgs::grad_bias>("grad_bias", kOutput, kPerColumn, kLikeWeight, kOptional),
 };
 constexpr Option kBackwardOptions[] = {option<&BackwardArgs::eps>("eps", 1e-5)};
 
 // The dtype that all given weights share; x's where none is given.
-DType weights_dtype(const Checker& checker, DType x, std::initializer_list<Checker::Named> weights) {
+DType weights_dtype(const Checker& checker, DType x,
+                    std::initializer_list<Checker::Named> weights) {
   const Checker::Named* first = nullptr;
   for (const Checker::Named& weight : weights) {
     if (!weight.view.given()) continue;
@@ -160,15 +162,19 @@ BackwardProblem check(const BackwardArgs& args) {
 
 const Definition<ForwardArgs, ForwardProblem>& forward_definition() {
   static const Definition<ForwardArgs, ForwardProblem> kDefinition = {
-      "layernorm",  "fwd",         kForwardArguments, kForwardOptions,      check, cpu_forward_variants(),
-      forward_cost, forward_cases, forward_reference, forward_intermediates};
+      "layernorm",          "fwd",         kForwardArguments,
+      kForwardOptions,      check,         cpu_forward_variants(),
+      forward_cost,         forward_cases, forward_reference,
+      forward_intermediates};
   return kDefinition;
 }
 
 const Definition<BackwardArgs, BackwardProblem>& backward_definition() {
   static const Definition<BackwardArgs, BackwardProblem> kDefinition = {
-      "layernorm",   "bwd",          kBackwardArguments, kBackwardOptions,      check, cpu_backward_variants(),
-      backward_cost, backward_cases, backward_reference, backward_intermediates};
+      "layernorm",           "bwd",          kBackwardArguments,
+      kBackwardOptions,      check,          cpu_backward_variants(),
+      backward_cost,         backward_cases, backward_reference,
+      backward_intermediates};
   return kDefinition;
 }
 

@@ -20,8 +20,8 @@ struct ForwardArgs {
   double eps = 1e-5;
 };
 
-// Every output is optional. Without mean and rstd the statistics are computed from x again, which is more exact
-// than any stored float. grad_x may be grad_y or x itself.
+// Every output is optional. Without mean and rstd the statistics are computed from x again, which
+// is more exact than any stored float. grad_x may be grad_y or x itself.
 struct BackwardArgs {
   TensorView x, grad_y;               // (..., cols)
   TensorView weight;                  // (cols), optional
