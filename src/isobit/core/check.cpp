@@ -210,8 +210,11 @@ void Checker::no_overlap(std::initializer_list<Named> outputs, std::initializer_
   }
 }
 
-void Checker::finite(std::string_view name, double value) const {
+float Checker::finite_float(std::string_view name, double value) const {
   require(std::isfinite(value), op_, ": ", name, " is ", value, "; a finite number is needed");
+  require(std::abs(value) <= std::numeric_limits<float>::max(), op_, ": ", name, " is ", value,
+          "; a number within float's range is needed");
+  return static_cast<float>(value);
 }
 
 }  // namespace isobit

@@ -52,7 +52,8 @@ class Checker {
   void no_overlap(std::initializer_list<Named> outputs, std::initializer_list<Named> inputs,
                   std::initializer_list<std::string_view> in_place) const;
 
-  void finite(std::string_view name, double value) const;
+  // A finite number that a float can hold, rounded to it.
+  float finite_float(std::string_view name, double value) const;
 
  private:
   void inside_storage(std::string_view name, const TensorView& view) const;

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -173,17 +171,6 @@ class Bench {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// oneDNN's cache of primitives crashes now and then in its destructor, after main has returned.
-// Nothing of ours is left to do by then.
-void leave_before_destructors() {
-  on_exit(
-      [](int status, void*) {
-        std::fflush(nullptr);
-        std::_Exit(status);
-      },
-      nullptr);
-}
-
 }  // namespace
 
 int bench(const Flags& flags) {
@@ -200,7 +187,6 @@ int bench(const Flags& flags) {
     bench.time(c, count);
   }
   progress.clear();
-  leave_before_destructors();
   return bench.finish();
 }
 

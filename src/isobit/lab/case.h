@@ -41,7 +41,8 @@ struct Way {
   Plan plan{};
 };
 
-// Sets the options of an operation's arguments, which may be another pass's than the case's, by name.
+// Sets the options of an operation's arguments, which may be another pass's than the case's, by
+// name.
 void set_options(const Operation& operation, const Case& c, const Arguments& args);
 
 // An option's value as JSON: numbers as numbers, choices by name.

@@ -19,8 +19,8 @@ double now() {
 
 double processor_time() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-// OpenMP's threads go on spinning after a call, for 5 to 8 ms with GCC's library, and would be timed with whoever
-// comes next.
+// OpenMP's threads go on spinning after a call, for 5 to 8 ms with GCC's library, and would be
+// timed with whoever comes next.
 void wait_until_quiet() {
   constexpr double kStep = 3e-4, kAtMost = 3e-2;
   const std::chrono::duration<double> step(kStep);

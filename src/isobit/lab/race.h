@@ -17,8 +17,9 @@ struct RaceLength {
   int rounds = 7;
 };
 
-// Runs A B C, then C B A, and so on; each turn waits until the threads of the last one sleep. A runner goes once untimed before its turn, so that its own
-// data is where it would be had nobody else run.
+// Runs A B C, then C B A, and so on; each turn waits until the threads of the last one sleep. A
+// runner goes once untimed before its turn, so that its own data is where it would be had nobody
+// else run.
 std::vector<Times> race(const std::vector<std::function<void()>>& runners, RaceLength length);
 
 }  // namespace isobit::lab

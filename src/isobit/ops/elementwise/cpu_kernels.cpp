@@ -11,7 +11,7 @@ namespace {
 
 template <class T>
 struct VectorOf {
-  using type = simd::F32;  // 16-bit types are added in float: exact before the one rounding
+  using type = simd::F32;  // 16-bit types are added in float, whose rounding is too fine to matter
 };
 template <>
 struct VectorOf<double> {

@@ -292,7 +292,7 @@ void run_scalar(const BackwardProblem& problem, const Execution& execution) {
 std::string never_declines(const BackwardProblem&, const Machine&) { return {}; }
 bool always_suits(const BackwardProblem&, const Machine&) { return true; }
 
-// Two passes read x and grad_y twice, so they pay only where one pass has too few runs for the
+// Two passes read x and grad_y once more, so they pay only where one pass has too few runs for the
 // threads.
 bool enough_runs(const BackwardProblem& problem, const Machine& machine) {
   return !problem.wants_sums() || problem.rows >= order::kRun * machine.threads ||

@@ -19,8 +19,7 @@ struct Statistics {
   float saved_mean = 0, saved_rstd = 0;    // of x, as callers get them
   int exponent = 0;
   bool equal = false;  // all elements are equal: x̂ is +0
-  bool plain =
-      true;  // residue and exponent are 0 and the row is not equal: Normalise gives the same bits
+  bool plain = true;   // neither scaled, equal, nor with a residue: Normalise gives the same bits
 };
 
 // x̂ of a row: (x - mean) / sigma. V is what S computes with; S offers the operations of simd's F32.
