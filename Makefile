@@ -6,9 +6,10 @@ PYTHON  := .venv/bin/python
 ISOBIT  := build/release/isobit
 
 # What `make accuracy` and `make bench` measure.
-ACCURACY_CASES          := layernorm --grid full
-BENCH_LAYERNORM_CASES   := layernorm --pass fwd,bwd
-BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment
+ACCURACY_CASES          := layernorm --variant simd --grid full
+ACCURACY_LONG_CASES     := layernorm --variant simd --rows 1000003 --cols 7 --dtype f32,bf16 --input const_grad
+BENCH_LAYERNORM_CASES   := layernorm --pass fwd,bwd --threads 1,2
+BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment --threads 1,2
 
 CXX_FILES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu' '*.cuh')
 
@@ -39,9 +40,10 @@ bench: build ## times every operator beside its peers into bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_LAYERNORM_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_ELEMENTWISE_CASES)
 
-accuracy: build ## the full accuracy grid into build/accuracy/
+accuracy: build ## the full accuracy grid, about an hour, and its table
 	@$(ISOBIT) verify $(ACCURACY_CASES) --out build/accuracy
-	@$(PYTHON) -m isobit.report build/accuracy
+	@$(ISOBIT) verify $(ACCURACY_LONG_CASES) --out build/accuracy/long
+	@$(PYTHON) tools/tables.py accuracy build/accuracy/verify.jsonl build/accuracy/long/verify.jsonl
 
 gpu gpu-dry: ## PHASE=...: not yet, there are no CUDA kernels
 	@echo "make $@: there are no CUDA kernels yet; this verb arrives with the CUDA operators" >&2

@@ -11,8 +11,9 @@ SOURCES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
 
 # A file takes the first row whose pattern it matches; OP is then its own operator, FACE any
 # operator's face (ops/NAME/NAME.h), FORMULA any operator's arithmetic, and SHARED what its own
-# backends and its dispatch share. Those who let users call operators lend them simd's threads. A folder may always include itself, except in ops/, where each
-# role has a row.
+# backends and its dispatch share. A folder may always include itself, except in ops/, where each
+# role has a row. Those through whom users call lend operators simd's threads.
+USERS = "core/* dispatch/* simd/parallel_for.h simt/device* ops/catalog.h FACE"
 RULES = (
     ("core/*", ""),
     ("simd/*", "core/*"),
@@ -29,9 +30,9 @@ RULES = (
     ("SHARED", "core/* dispatch/* FACE SHARED"),
     ("ops/OP/OP.cpp", "core/* dispatch/* FACE SHARED ops/OP/cases.h ops/OP/reference.h"),
     ("ops/OP/OP.h", "core/* FACE"),
-    ("lab/*", "core/* dispatch/* simd/parallel_for.h simt/device* ops/catalog.h FACE bench/peers/peer.h"),
-    ("capi/*", "core/* dispatch/* simd/parallel_for.h simt/device* ops/catalog.h FACE"),
-    ("torch/*", "core/* dispatch/* simt/device* ops/catalog.h FACE"),
+    ("lab/*", f"{USERS} bench/peers/peer.h"),
+    ("capi/*", USERS),
+    ("torch/*", USERS),
 )
 SYSTEM = (
     r"[a-z_0-9]+|(sys|linux|asm)/\w+\.h|\w*intrin\.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what object files offer to the linker: kernels no shared code, the library its C ABI only."""
+"""Checks what objects offer to the linker: kernels nothing shared, the library its C ABI."""
 
 import re
 import subprocess

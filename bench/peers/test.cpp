@@ -99,7 +99,10 @@ class Array {
   void* data() { return bytes_.data(); }
 
  private:
-  template <class T> T& at(std::size_t i) { return reinterpret_cast<T*>(bytes_.data())[i]; }
+  template <class T>
+  T& at(std::size_t i) {
+    return reinterpret_cast<T*>(bytes_.data())[i];
+  }
 
   DType dtype_;
   std::vector<std::byte> bytes_;

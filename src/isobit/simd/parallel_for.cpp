@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fixed set of waiting threads: one call at a time uses them, a second one runs its tasks itself.
+// Waiting threads that one call at a time may use; a call beside it runs its tasks itself.
 #include "isobit/simd/parallel_for.h"
 
 #include <unistd.h>
@@ -7,10 +7,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
-#include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 namespace isobit::simd {
 namespace {
@@ -18,66 +16,61 @@ namespace {
 // A call that comes soon after another finds its helpers still awake.
 constexpr int kSpins = 2000;
 
+// Helpers take tasks by counting a ticket down. A ticket carries its call's number, so a helper
+// that wakes up late takes nothing from the next call, and a call waits for tasks that were taken,
+// never for helpers.
 class Pool {
  public:
-  explicit Pool(int helpers) {
-    for (int i = 0; i < helpers; ++i) threads_.emplace_back([this] { help(); });
-  }
-
-  ~Pool() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-      generation_.fetch_add(1);
-    }
-    wake_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+  explicit Pool(int helpers) : helpers_(helpers) {
+    for (int i = 0; i < helpers; ++i) std::thread([this] { help(); }).detach();
   }
 
   void run(std::int64_t tasks, ParallelFor::Body body, void* context) {
-    const std::unique_lock busy(busy_, std::try_to_lock);
-    if (!busy.owns_lock() || threads_.empty()) {
+    if (helpers_ == 0 || tasks > kMaxTasks || busy_.exchange(true, std::memory_order_acquire)) {
       for (std::int64_t task = 0; task < tasks; ++task) body(context, task);
       return;
     }
+    body_ = body;
+    context_ = context;
+    unfinished_.store(tasks, std::memory_order_relaxed);
+    const Ticket call = call_of(ticket_.load(std::memory_order_relaxed)) + kOneCall;
     {
-      const std::lock_guard lock(mutex_);
-      body_ = body;
-      context_ = context;
-      tasks_ = tasks;
-      next_.store(0, std::memory_order_relaxed);
-      active_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
-      generation_.fetch_add(1, std::memory_order_release);
+      const std::lock_guard lock(mutex_);  // nobody falls asleep between looking and waiting
+      ticket_.store(call + static_cast<Ticket>(tasks), std::memory_order_release);
     }
     wake_.notify_all();
-    work();
-    for (int spin = 0; active_.load(std::memory_order_acquire) > 0; ++spin)
-      if (spin > kSpins) std::this_thread::yield();
+    work(call);
+    for (int spin = 0; unfinished_.load(std::memory_order_acquire) > 0; ++spin)
+      spin < kSpins ? pause() : std::this_thread::yield();
+    busy_.store(false, std::memory_order_release);
   }
 
  private:
-  void work() {
-    for (;;) {
-      const std::int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
-      if (task >= tasks_) return;
-      body_(context_, task);
+  using Ticket = std::uint64_t;  // the number of the call, and below it how many tasks are left
+  static constexpr Ticket kOneCall = Ticket{1} << 32;
+  static constexpr std::int64_t kMaxTasks = kOneCall - 1;
+  static Ticket call_of(Ticket ticket) { return ticket & ~(kOneCall - 1); }
+
+  void work(Ticket call) {
+    Ticket ticket = ticket_.load(std::memory_order_acquire);
+    while (call_of(ticket) == call && ticket != call) {
+      if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel)) continue;
+      body_(context_, static_cast<std::int64_t>(ticket - call) - 1);
+      unfinished_.fetch_sub(1, std::memory_order_release);
+      ticket = ticket_.load(std::memory_order_acquire);
     }
   }
 
   void help() {
-    std::uint64_t seen = 0;
-    for (;;) {
-      for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen;
-           ++spin)
-        pause();
-      if (generation_.load(std::memory_order_acquire) == seen) {
+    for (Ticket seen = 0;;) {
+      const auto called = [&] { return call_of(ticket_.load(std::memory_order_acquire)) != seen; };
+      for (int spin = 0; spin < kSpins && !called(); ++spin) pause();
+      if (!called()) {
         std::unique_lock lock(mutex_);
-        wake_.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
+        wake_.wait(lock, called);
       }
-      seen = generation_.load(std::memory_order_acquire);
-      if (stopping_) return;
-      work();
-      active_.fetch_sub(1, std::memory_order_release);
+      seen = call_of(ticket_.load(std::memory_order_acquire));
+      work(seen);
     }
   }
 
@@ -87,28 +80,26 @@ class Pool {
 #endif
   }
 
-  std::mutex busy_, mutex_;
+  const int helpers_;
+  std::atomic<bool> busy_{false};  // a call is under way
+  std::mutex mutex_;
   std::condition_variable wake_;
-  std::atomic<std::uint64_t> generation_{0};
-  std::atomic<std::int64_t> next_{0};
-  std::atomic<int> active_{0};
-  std::int64_t tasks_ = 0;
+  std::atomic<Ticket> ticket_{0};
+  std::atomic<std::int64_t> unfinished_{0};
   ParallelFor::Body body_ = nullptr;
   void* context_ = nullptr;
-  std::atomic<bool> stopping_{false};
-  std::vector<std::thread> threads_;
 };
 
-// The pool of this process. A forked child has none of its parent's threads, so it leaves the
-// parent's pool untouched and makes its own.
+// The pool of this process. It is never destroyed: helpers end with the process, and a forked
+// child, which has none of its parent's threads, must neither use nor join them. The child makes
+// its own.
 Pool& pool() {
   static std::mutex mutex;
-  static std::unique_ptr<Pool> current;
+  static Pool* current = nullptr;
   static pid_t owner = 0;
   const std::lock_guard lock(mutex);
   if (owner != getpid()) {
-    static_cast<void>(current.release());
-    current = std::make_unique<Pool>(Machine::here().threads - 1);
+    current = new Pool(Machine::here().threads - 1);
     owner = getpid();
   }
   return *current;
