@@ -6,15 +6,10 @@
 
 #include "isobit/ops/elementwise/cpu_kernels.h"
 #include "isobit/ops/elementwise/problem.h"
-#include "isobit/simd/float_mode.h"
+#include "isobit/simd/tasks.h"
 
 namespace isobit::elementwise {
 namespace {
-
-// Below this a second thread costs more than it brings (a cold helper takes 50 us to wake).
-constexpr std::int64_t kSerialElements = 64 << 10;
-// Slices end on whole cache lines of every type, so that threads never share one.
-constexpr std::int64_t kSliceStep = 64;
 
 template <class T>
 ISOBIT_INLINE T sum(T a, T b) {
@@ -87,32 +82,29 @@ Kernel simd_kernel(const Problem& problem, Isa isa) {
   return scalar::kernel(problem.kind, problem.dtype);
 }
 
+// Many rows are dealt out whole; fewer are cut, at whole cache lines, so that threads never share
+// one.
 void run_kernel(Kernel kernel, bool streaming, const Problem& problem, const Execution& execution) {
+  constexpr std::int64_t kCut = 64;
   const Matrix &x = problem.x, &y = problem.y;
   const Matrix& residual = problem.kind == Kind::add ? problem.residual : x;
   const std::int64_t size = size_of(problem.dtype);
-  const std::int64_t threads =
-      y.rows * y.cols < kSerialElements ? 1 : std::max(1, execution.machine.threads);
-  // Many rows are dealt out whole, a single one is cut into slices.
-  const std::int64_t slices = y.rows >= threads ? 1 : threads;
-  const std::int64_t width = (y.cols / slices + kSliceStep) / kSliceStep * kSliceStep;
-  execution.parallel_for(threads, [&](std::int64_t task) {
-    const simd::FloatMode mode;
-    const std::int64_t first = slices == 1 ? y.rows * task / threads : 0;
-    const std::int64_t last = slices == 1 ? y.rows * (task + 1) / threads : y.rows;
-    const std::int64_t from = slices == 1 ? 0 : std::min(y.cols, task * width);
-    const std::int64_t to = slices == 1 ? y.cols : std::min(y.cols, from + width);
-    for (std::int64_t row = first; row < last && from < to; ++row)
+  const auto run = [&](std::int64_t first_row, std::int64_t last_row, std::int64_t from,
+                       std::int64_t to) {
+    for (std::int64_t row = first_row; row < last_row && from < to; ++row)
       kernel(x.data + (row * x.stride + from) * size,
              residual.data + (row * residual.stride + from) * size,
              y.data + (row * y.stride + from) * size, to - from, streaming);
-  });
+  };
+  const std::int64_t tasks =
+      simd::task_count(execution.machine, y.rows * y.cols, std::max(y.rows, y.cols / kCut));
+  if (y.rows >= tasks)
+    simd::in_parts(execution, tasks, y.rows, 1,
+                   [&](std::int64_t begin, std::int64_t end) { run(begin, end, 0, y.cols); });
+  else
+    simd::in_parts(execution, tasks, y.cols, kCut,
+                   [&](std::int64_t begin, std::int64_t end) { run(0, y.rows, begin, end); });
 }
-
-std::string never_declines(const Problem&, const Machine&) { return {}; }
-bool always_suits(const Problem&, const Machine&) { return true; }
-Plan no_plan(const Problem&, const Machine&) { return {}; }
-std::size_t no_workspace(const Problem&, const Plan&, const Machine&) { return 0; }
 
 constexpr int kBooleans[] = {0, 1};
 constexpr Knob kSimdKnobs[] = {{"stream", kBooleans, "stores that bypass the caches"}};
@@ -122,32 +114,26 @@ Plan choose_simd(const Problem& problem, const Machine& machine) {
 }
 
 constexpr CpuVariant kVariants[] = {
-    {"simd", Device::cpu, kSimdKnobs, never_declines, always_suits, choose_simd, no_workspace,
-     [](const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
-       run_kernel(simd_kernel(problem, execution.machine.isa), plan[0] != 0, problem, execution);
-     }},
-    {"unrolled4",
-     Device::cpu,
-     {},
-     never_declines,
-     always_suits,
-     no_plan,
-     no_workspace,
-     [](const Args&, const Problem& problem, const Plan&, const Execution& execution) {
-       run_kernel(plain_kernel<Loop::unrolled>(problem.kind, problem.dtype), false, problem,
-                  execution);
-     }},
-    {"scalar",
-     Device::cpu,
-     {},
-     never_declines,
-     always_suits,
-     no_plan,
-     no_workspace,
-     [](const Args&, const Problem& problem, const Plan&, const Execution& execution) {
-       run_kernel(plain_kernel<Loop::scalar>(problem.kind, problem.dtype), false, problem,
-                  execution);
-     }},
+    {.name = "simd",
+     .knobs = kSimdKnobs,
+     .choose = choose_simd,
+     .run =
+         [](const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
+           run_kernel(simd_kernel(problem, execution.machine.isa), plan[0] != 0, problem,
+                      execution);
+         }},
+    {.name = "unrolled4",
+     .run =
+         [](const Args&, const Problem& problem, const Plan&, const Execution& execution) {
+           run_kernel(plain_kernel<Loop::unrolled>(problem.kind, problem.dtype), false, problem,
+                      execution);
+         }},
+    {.name = "scalar",
+     .run =
+         [](const Args&, const Problem& problem, const Plan&, const Execution& execution) {
+           run_kernel(plain_kernel<Loop::scalar>(problem.kind, problem.dtype), false, problem,
+                      execution);
+         }},
 };
 
 }  // namespace

@@ -7,13 +7,12 @@
 #include "isobit/core/order.h"
 #include "isobit/ops/layernorm/cpu_kernels.h"
 #include "isobit/ops/layernorm/cpu_scalar.h"
-#include "isobit/simd/float_mode.h"
+#include "isobit/simd/tasks.h"
 
 namespace isobit::layernorm {
 namespace {
 
-// Below this a second thread costs more than it brings (a cold helper takes 50 us to wake).
-constexpr std::int64_t kSerialElements = 64 << 10;
+using simd::in_parts;
 
 constexpr int kBooleans[] = {0, 1};
 constexpr Knob kKnobs[] = {
@@ -36,20 +35,11 @@ BackwardKernels kernels(Isa isa, const BackwardProblem& problem, const Plan& pla
 
 std::int64_t task_count(const BackwardProblem& problem, const Machine& machine,
                         std::int64_t units) {
-  if (problem.rows * problem.cols < kSerialElements) return 1;
-  return std::clamp<std::int64_t>(machine.threads, 1, std::max<std::int64_t>(1, units));
+  return simd::task_count(machine, problem.rows * problem.cols, units);
 }
 
-// Runs body(begin, end) over equal parts of [0, count), a multiple of `step` each.
-template <class Body>
-void in_parts(const Execution& execution, std::int64_t tasks, std::int64_t count, std::int64_t step,
-              const Body& body) {
-  const std::int64_t steps = (count + step - 1) / step;
-  execution.parallel_for(tasks, [&](std::int64_t task) {
-    const simd::FloatMode mode;
-    body(std::min(count, steps * task / tasks * step),
-         std::min(count, steps * (task + 1) / tasks * step));
-  });
+std::int64_t runs_of(const BackwardProblem& problem) {
+  return (problem.rows + order::kRun - 1) / order::kRun;
 }
 
 // The sums of some columns: weight's, then bias's, each padded to whole cache lines.
@@ -128,7 +118,7 @@ struct OnePass {
   SumsArray sums;
 
   OnePass(const BackwardProblem& problem, const Machine& machine)
-      : runs((problem.rows + order::kRun - 1) / order::kRun),
+      : runs(runs_of(problem)),
         group(group_size(runs, machine.threads)),
         groups((runs + group - 1) / group),
         tasks(task_count(problem, machine, groups)),
@@ -210,66 +200,54 @@ struct OnePass {
 // First the terms of every row, then the column sums by columns and grad_x by rows: what few long
 // rows need.
 struct TwoPass {
-  static std::int64_t column_tasks(const BackwardProblem& problem, const Machine& machine) {
-    return task_count(problem, machine, (problem.cols + order::kBlock - 1) / order::kBlock);
-  }
-  static std::int64_t runs(const BackwardProblem& problem) {
-    return (problem.rows + order::kRun - 1) / order::kRun;
-  }
-
-  static std::size_t workspace(const BackwardProblem& problem, const Plan&,
-                               const Machine& machine) {
-    const std::size_t terms = sizeof(RowTerms) * static_cast<std::size_t>(problem.rows);
+  static std::size_t workspace(const BackwardProblem& problem, const Plan&, const Machine&) {
+    const std::size_t terms = padded(sizeof(RowTerms) * static_cast<std::size_t>(problem.rows));
     if (!problem.wants_sums()) return terms;
-    return terms + 64 +
-           sizeof(float) * column_tasks(problem, machine) * ColumnTree::arrays(runs(problem)) *
-               SumsArray(slice(problem, machine)).floats();
-  }
-
-  // The widest part of the columns that a task gets.
-  static std::int64_t slice(const BackwardProblem& problem, const Machine& machine) {
-    const std::int64_t tasks = column_tasks(problem, machine);
-    const std::int64_t blocks = (problem.cols + order::kBlock - 1) / order::kBlock;
-    return (blocks + tasks - 1) / tasks * order::kBlock;
+    return terms +
+           sizeof(float) * ColumnTree::arrays(runs_of(problem)) * SumsArray(problem.cols).floats();
   }
 
   static void run(const BackwardProblem& problem, const BackwardKernels& kernels,
                   const Execution& execution) {
     auto* terms = reinterpret_cast<RowTerms*>(execution.workspace);
-    const std::int64_t row_tasks = task_count(problem, execution.machine, problem.rows);
-    in_parts(execution, row_tasks, problem.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    const auto by_rows = [&](const auto& body) {
+      in_parts(execution, task_count(problem, execution.machine, problem.rows), problem.rows, 1,
+               body);
+    };
+    by_rows([&](std::int64_t begin, std::int64_t end) {
       kernels.terms(problem, begin, end, terms + begin);
     });
     if (problem.wants_sums()) sum_columns(problem, kernels, terms, execution);
     if (problem.wants_grad_x)
-      in_parts(execution, row_tasks, problem.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+      by_rows([&](std::int64_t begin, std::int64_t end) {
         kernels.grad_x(problem, {begin, end, 0, problem.cols}, terms + begin);
       });
   }
 
  private:
+  static std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+  // A tree for each part of the columns, in the part of the workspace that its columns name.
   static void sum_columns(const BackwardProblem& problem, const BackwardKernels& kernels,
                           const RowTerms* terms, const Execution& execution) {
-    const std::int64_t width = slice(problem, execution.machine);
-    const SumsArray sums(width);
-    const std::int64_t task_floats = ColumnTree::arrays(runs(problem)) * sums.floats();
-    const auto after_terms = reinterpret_cast<std::uintptr_t>(terms + problem.rows);
-    auto* memory = reinterpret_cast<float*>((after_terms + 63) / 64 * 64);
-    const std::int64_t tasks = column_tasks(problem, execution.machine);
-    execution.parallel_for(tasks, [&](std::int64_t task) {
-      const simd::FloatMode mode;
-      const std::int64_t begin = std::min(problem.cols, task * width);
-      const std::int64_t end = std::min(problem.cols, begin + width);
-      ColumnTree tree(kernels, sums, memory + task * task_floats);
-      for (std::int64_t first = 0; first < problem.rows; first += order::kRun) {
-        const Tile tile{first, std::min(problem.rows, first + order::kRun), begin, end};
-        float* to = tree.next();
-        kernels.sums(problem, tile, terms + first, to, to + sums.pitch, true);
-        tree.push();
-      }
-      const float* total = tree.total();
-      finish(problem, kernels, total, total != nullptr ? total + sums.pitch : nullptr, begin, end);
-    });
+    const std::int64_t blocks = (problem.cols + order::kBlock - 1) / order::kBlock;
+    const std::int64_t arrays = ColumnTree::arrays(runs_of(problem));
+    auto* memory =
+        reinterpret_cast<float*>(execution.workspace + padded(sizeof(RowTerms) * problem.rows));
+    in_parts(execution, task_count(problem, execution.machine, blocks), problem.cols, order::kBlock,
+             [&](std::int64_t begin, std::int64_t end) {
+               const SumsArray sums(end - begin);
+               ColumnTree tree(kernels, sums, memory + 2 * arrays * begin);
+               for (std::int64_t first = 0; first < problem.rows; first += order::kRun) {
+                 const Tile tile{first, std::min(problem.rows, first + order::kRun), begin, end};
+                 float* to = tree.next();
+                 kernels.sums(problem, tile, terms + first, to, to + sums.pitch, true);
+                 tree.push();
+               }
+               const float* total = tree.total();
+               finish(problem, kernels, total, total != nullptr ? total + sums.pitch : nullptr,
+                      begin, end);
+             });
   }
 };
 
@@ -289,39 +267,40 @@ void run_scalar(const BackwardProblem& problem, const Execution& execution) {
     });
 }
 
-std::string never_declines(const BackwardProblem&, const Machine&) { return {}; }
-bool always_suits(const BackwardProblem&, const Machine&) { return true; }
-
 // Two passes read x and grad_y once more, so they pay only where one pass has too few runs for the
 // threads.
 bool enough_runs(const BackwardProblem& problem, const Machine& machine) {
-  return !problem.wants_sums() || problem.rows >= order::kRun * machine.threads ||
-         problem.rows * problem.cols < kSerialElements;
+  return !problem.wants_sums() || runs_of(problem) >= task_count(problem, machine, problem.cols);
 }
 
 constexpr BackwardVariant kVariants[] = {
-    {"simd.one_pass", Device::cpu, kKnobs, never_declines, enough_runs, choose, OnePass::workspace,
-     [](const BackwardArgs&, const BackwardProblem& problem, const Plan& plan,
-        const Execution& execution) {
-       OnePass(problem, execution.machine)
-           .run(problem, kernels(execution.machine.isa, problem, plan), execution);
-     }},
-    {"simd.two_pass", Device::cpu, kKnobs, never_declines, always_suits, choose, TwoPass::workspace,
-     [](const BackwardArgs&, const BackwardProblem& problem, const Plan& plan,
-        const Execution& execution) {
-       TwoPass::run(problem, kernels(execution.machine.isa, problem, plan), execution);
-     }},
-    {"scalar",
-     Device::cpu,
-     {},
-     never_declines,
-     always_suits,
-     [](const BackwardProblem&, const Machine&) { return Plan{}; },
-     [](const BackwardProblem& problem, const Plan&, const Machine&) {
-       return sizeof(Statistics) * static_cast<std::size_t>(problem.rows);
-     },
-     [](const BackwardArgs&, const BackwardProblem& problem, const Plan&,
-        const Execution& execution) { run_scalar(problem, execution); }},
+    {.name = "simd.one_pass",
+     .knobs = kKnobs,
+     .suits = enough_runs,
+     .choose = choose,
+     .workspace = OnePass::workspace,
+     .run =
+         [](const BackwardArgs&, const BackwardProblem& problem, const Plan& plan,
+            const Execution& execution) {
+           OnePass(problem, execution.machine)
+               .run(problem, kernels(execution.machine.isa, problem, plan), execution);
+         }},
+    {.name = "simd.two_pass",
+     .knobs = kKnobs,
+     .choose = choose,
+     .workspace = TwoPass::workspace,
+     .run =
+         [](const BackwardArgs&, const BackwardProblem& problem, const Plan& plan,
+            const Execution& execution) {
+           TwoPass::run(problem, kernels(execution.machine.isa, problem, plan), execution);
+         }},
+    {.name = "scalar",
+     .workspace =
+         [](const BackwardProblem& problem, const Plan&, const Machine&) {
+           return sizeof(Statistics) * static_cast<std::size_t>(problem.rows);
+         },
+     .run = [](const BackwardArgs&, const BackwardProblem& problem, const Plan&,
+               const Execution& execution) { run_scalar(problem, execution); }},
 };
 
 }  // namespace
