@@ -40,9 +40,6 @@ bool all_finite(const Weight<W>& weight, std::int64_t cols) {
   return S::fold(zeros) == 0;
 }
 
-// Three rows are under way: one gets its mean, the one before is written, the one between gets its
-// other statistics. None of the three waits for the last folds, divisions and roots of the one just
-// before it.
 template <class T, class W, Stores kStores>
 void forward(const ForwardProblem& problem, std::int64_t begin, std::int64_t end) {
   const Neutral<W> neutral;
@@ -53,12 +50,8 @@ void forward(const ForwardProblem& problem, std::int64_t begin, std::int64_t end
     return reinterpret_cast<const T*>(problem.x.data) + row * problem.x.stride;
   };
   const auto row_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
-    return Row < S, T,
-           kStores ==
-               Stores::streaming > (x_of(row), problem.cols, x_of(std::min(row + 2, end - 1)));
-  };
-  const auto mean = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
-    return row < end ? mean_of(row_of(row), problem.cols) : 0.0f;
+    constexpr bool kFetchAhead = kStores == Stores::streaming;
+    return Row<S, T, kFetchAhead>(x_of(row), problem.cols, x_of(std::min(row + 1, end - 1)));
   };
   const auto write = [&](std::int64_t row, const Statistics& statistics) ISOBIT_INLINE_LAMBDA {
     const T* x = x_of(row);
@@ -74,15 +67,27 @@ void forward(const ForwardProblem& problem, std::int64_t begin, std::int64_t end
     if (problem.rstd != nullptr) problem.rstd[row] = from_float<float>(statistics.saved_rstd);
   };
   if (begin == end) return;
-  Statistics current = statistics(row_of(begin), problem.cols, problem.eps);
-  float next_mean = mean(begin + 1);
-  for (std::int64_t row = begin; row < end; ++row) {
-    const float mean_after_next = mean(row + 2);
-    write(row, current);
-    if (row + 1 < end) current = statistics(row_of(row + 1), next_mean, problem.cols, problem.eps);
-    next_mean = mean_after_next;
+  if constexpr (kStores == Stores::streaming) {
+    for (std::int64_t row = begin; row < end; ++row)
+      write(row, statistics(row_of(row), problem.cols, problem.eps));
+    simd::fence();
+  } else {
+    // Three rows are under way: one gets its mean, the one before is written, the one between gets
+    // its other statistics. None of the three waits for the last folds, divisions and roots of the
+    // one just before it: 1.5x at 64 columns, 1.1x at 768; from memory it would lose a tenth.
+    const auto mean = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
+      return row < end ? mean_of(row_of(row), problem.cols) : 0.0f;
+    };
+    Statistics current = statistics(row_of(begin), problem.cols, problem.eps);
+    float next_mean = mean(begin + 1);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float mean_after_next = mean(row + 2);
+      write(row, current);
+      if (row + 1 < end)
+        current = statistics(row_of(row + 1), next_mean, problem.cols, problem.eps);
+      next_mean = mean_after_next;
+    }
   }
-  if constexpr (kStores == Stores::streaming) simd::fence();
 }
 
 }  // namespace
