@@ -71,23 +71,23 @@ ISOBIT_INLINE float fold_lanes(typename S::V* lanes) {
   return S::fold(lanes[0]);
 }
 
-// A whole block.
-template <class S, bool kDot, class Get>
-ISOBIT_INLINE Sums block(std::int64_t start, const Get& get) {
+// A block of which the first kRows rows are there, all of them whole.
+template <class S, bool kDot, int kRows, class Get>
+ISOBIT_INLINE Sums whole_rows(std::int64_t start, const Get& get) {
   constexpr int kVectors = order::kLanes / S::kWidth;
   typename S::V sums[kVectors], dots[kVectors];
 #pragma GCC unroll 8
   for (int j = 0; j < kVectors; ++j) {
-    const Terms<S> folded = fold_rows<S, kDot, order::kRows>(start + j * S::kWidth, get);
+    const Terms<S> folded = fold_rows<S, kDot, kRows>(start + j * S::kWidth, get);
     sums[j] = folded.a;
     dots[j] = folded.b;
   }
   return {fold_lanes<S, kVectors>(sums), kDot ? fold_lanes<S, kVectors>(dots) : 0.0f};
 }
 
-// A block of which only kRows rows are there; the last of them holds `last` elements.
+// The same, where the last row holds only `last` elements.
 template <class S, bool kDot, int kRows, class Get>
-ISOBIT_INLINE Sums block(std::int64_t start, std::int64_t last, const Get& get) {
+ISOBIT_INLINE Sums part_of_last_row(std::int64_t start, std::int64_t last, const Get& get) {
   constexpr int kVectors = order::kLanes / S::kWidth;
   typename S::V sums[kVectors], dots[kVectors];
 #pragma GCC unroll 1
@@ -100,20 +100,25 @@ ISOBIT_INLINE Sums block(std::int64_t start, std::int64_t last, const Get& get) 
   return {fold_lanes<S, kVectors>(sums), kDot ? fold_lanes<S, kVectors>(dots) : 0.0f};
 }
 
-// Out of line: a block with missing elements comes once a row, in eight shapes.
+// A row's last block, with missing elements. Out of line, since it comes in sixteen shapes.
 template <class S, bool kDot, class Get>
-[[gnu::noinline]] Sums partial_block(std::int64_t start, std::int64_t count, const Get& get) {
+[[gnu::noinline]] Sums last_block(std::int64_t start, std::int64_t count, const Get& get) {
   const std::int64_t rows = (count + order::kLanes - 1) / order::kLanes;
   const std::int64_t last = count - (rows - 1) * order::kLanes;
+  const auto shape = [&](auto constant) ISOBIT_INLINE_LAMBDA {
+    constexpr int kRows = decltype(constant)::value;
+    return last == order::kLanes ? whole_rows<S, kDot, kRows>(start, get)
+                                 : part_of_last_row<S, kDot, kRows>(start, last, get);
+  };
   switch (rows) {
-    case 1:  return block<S, kDot, 1>(start, last, get);
-    case 2:  return block<S, kDot, 2>(start, last, get);
-    case 3:  return block<S, kDot, 3>(start, last, get);
-    case 4:  return block<S, kDot, 4>(start, last, get);
-    case 5:  return block<S, kDot, 5>(start, last, get);
-    case 6:  return block<S, kDot, 6>(start, last, get);
-    case 7:  return block<S, kDot, 7>(start, last, get);
-    default: return block<S, kDot, 8>(start, last, get);
+    case 1:  return shape(std::integral_constant<int, 1>{});
+    case 2:  return shape(std::integral_constant<int, 2>{});
+    case 3:  return shape(std::integral_constant<int, 3>{});
+    case 4:  return shape(std::integral_constant<int, 4>{});
+    case 5:  return shape(std::integral_constant<int, 5>{});
+    case 6:  return shape(std::integral_constant<int, 6>{});
+    case 7:  return shape(std::integral_constant<int, 7>{});
+    default: return shape(std::integral_constant<int, 8>{});
   }
 }
 
@@ -125,8 +130,9 @@ ISOBIT_INLINE Sums row_sums(std::int64_t count, const Get& get) {
     sums.push(block.sum);
     if constexpr (kDot) dots.push(block.dot);
   };
-  for (; i + order::kBlock <= count; i += order::kBlock) push(block<S, kDot>(i, get));
-  if (i < count) push(partial_block<S, kDot>(i, count - i, get));
+  for (; i + order::kBlock <= count; i += order::kBlock)
+    push(whole_rows<S, kDot, order::kRows>(i, get));
+  if (i < count) push(last_block<S, kDot>(i, count - i, get));
   return {sums.total(), kDot ? dots.total() : 0.0f};
 }
 
