@@ -40,14 +40,16 @@ bench: build ## times every operator beside its peers into bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_LAYERNORM_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_ELEMENTWISE_CASES)
 
-accuracy: build ## the full accuracy grid, about an hour, and its table
+accuracy: build ## the full accuracy grid, half an hour, and its table
 	@$(ISOBIT) verify $(ACCURACY_CASES) --out build/accuracy
 	@$(ISOBIT) verify $(ACCURACY_LONG_CASES) --out build/accuracy/long
 	@$(PYTHON) tools/tables.py accuracy build/accuracy/verify.jsonl build/accuracy/long/verify.jsonl
 
-gpu gpu-dry: ## PHASE=...: not yet, there are no CUDA kernels
+gpu: ## PHASE=test|sanitize|bench: not yet, there are no CUDA kernels
 	@echo "make $@: there are no CUDA kernels yet; this verb arrives with the CUDA operators" >&2
 	@exit 1
+
+gpu-dry: gpu ## the same without a device: not yet
 
 format: venv ## rewrites C++ and Python in the project's one style
 	@.venv/bin/clang-format -i $(CXX_FILES)
