@@ -8,8 +8,7 @@ namespace isobit::simd {
 // part.
 enum class Stores { cached, streaming };
 
-// Whether a value may be NaN and must then be made canonical, which costs half as much as a row of
-// LayerNorm itself.
+// Whether a value may be NaN and must then be made canonical: a comparison and a blend a vector.
 enum class Nan { possible, absent };
 
 }  // namespace isobit::simd
