@@ -21,7 +21,7 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 // A right call of every entry, for a case to spoil.
 class World {
   std::vector<float> memory_ =
-      std::vector<float>(12 * kSlot / 4);  // first: the tensors point into it
+      std::vector<float>(15 * kSlot / 4);  // first: the tensors point into it
 
  public:
   World() {
@@ -35,11 +35,64 @@ class World {
   isobit_tensor y = matrix(5), grad_x = matrix(6);
   isobit_tensor mean = vector(7, kRows), rstd = vector(8, kRows);
   isobit_tensor grad_weight = vector(9, kCols), grad_bias = vector(10, kCols);
+  isobit_tensor sum = matrix(12), grad_sum = matrix(13), grad_residual = matrix(14);
 
-  isobit_layernorm_forward_args forward = {sizeof forward, &x,    &weight, &bias, &y,
-                                           &mean,          &rstd, 1e-5};
-  isobit_layernorm_backward_args backward = {
-      sizeof backward, &x, &grad_y, &weight, &mean, &rstd, &grad_x, &grad_weight, &grad_bias, 1e-5};
+  isobit_layernorm_forward_args forward = {.struct_size = sizeof forward,
+                                           .x = &x,
+                                           .residual = nullptr,
+                                           .weight = &weight,
+                                           .bias = &bias,
+                                           .y = &y,
+                                           .sum = nullptr,
+                                           .mean = &mean,
+                                           .rstd = &rstd,
+                                           .eps = 1e-5,
+                                           .dropout = 0,
+                                           .dropout_seed = 0,
+                                           .hidden_dims = 1,
+                                           .zero_centred = 0};
+  isobit_layernorm_backward_args backward = {.struct_size = sizeof backward,
+                                             .x = &x,
+                                             .grad_y = &grad_y,
+                                             .weight = &weight,
+                                             .mean = &mean,
+                                             .rstd = &rstd,
+                                             .grad_sum = nullptr,
+                                             .grad_x = &grad_x,
+                                             .grad_residual = nullptr,
+                                             .grad_weight = &grad_weight,
+                                             .grad_bias = &grad_bias,
+                                             .eps = 1e-5,
+                                             .dropout = 0,
+                                             .dropout_seed = 0,
+                                             .hidden_dims = 1,
+                                             .zero_centred = 0};
+  isobit_rmsnorm_forward_args rms_forward = {.struct_size = sizeof rms_forward,
+                                             .x = &x,
+                                             .residual = &residual,
+                                             .weight = &weight,
+                                             .y = &y,
+                                             .sum = &sum,
+                                             .rstd = &rstd,
+                                             .eps = 1e-5,
+                                             .dropout = 0.5,
+                                             .dropout_seed = 7,
+                                             .hidden_dims = 1,
+                                             .zero_centred = 1};
+  isobit_rmsnorm_backward_args rms_backward = {.struct_size = sizeof rms_backward,
+                                               .x = &x,
+                                               .grad_y = &grad_y,
+                                               .weight = &weight,
+                                               .rstd = &rstd,
+                                               .grad_sum = &grad_sum,
+                                               .grad_x = &grad_x,
+                                               .grad_residual = &grad_residual,
+                                               .grad_weight = &grad_weight,
+                                               .eps = 1e-5,
+                                               .dropout = 0.5,
+                                               .dropout_seed = 7,
+                                               .hidden_dims = 1,
+                                               .zero_centred = 1};
   isobit_elementwise_add_args add = {sizeof add, &x, &residual, &y};
   isobit_elementwise_increment_args increment = {sizeof increment, &x, &y};
   isobit_context context = {sizeof context, 0, {}, {}};
@@ -61,6 +114,12 @@ inline isobit_status forward(const World& world) {
 }
 inline isobit_status backward(const World& world) {
   return isobit_layernorm_backward(&world.backward, &world.context);
+}
+inline isobit_status rms_forward(const World& world) {
+  return isobit_rmsnorm_forward(&world.rms_forward, &world.context);
+}
+inline isobit_status rms_backward(const World& world) {
+  return isobit_rmsnorm_backward(&world.rms_backward, &world.context);
 }
 inline isobit_status add(const World& world) {
   return isobit_elementwise_add(&world.add, &world.context);

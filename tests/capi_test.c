@@ -65,7 +65,14 @@ static void layernorm_forward(void) {
   const isobit_tensor x = f32(x_data, 1, 4), y = f32(y_data, 1, 4);
   const isobit_tensor weight = vector(weight_data, 4), bias = vector(bias_data, 4);
   const isobit_tensor mean = vector(&mean_data, 1), rstd = vector(&rstd_data, 1);
-  const isobit_layernorm_forward_args args = {sizeof args, &x, &weight, &bias, &y, &mean, &rstd, 1};
+  const isobit_layernorm_forward_args args = {.struct_size = sizeof args,
+                                              .x = &x,
+                                              .weight = &weight,
+                                              .bias = &bias,
+                                              .y = &y,
+                                              .mean = &mean,
+                                              .rstd = &rstd,
+                                              .eps = 1};
   const double expected[] = {9, 20 - 2.0 / 3, 31, 44};
   EXPECT(isobit_layernorm_forward(&args, NULL) == ISOBIT_OK);
   EXPECT(near(y_data, expected, 4));
@@ -79,8 +86,14 @@ static void layernorm_backward(void) {
   const isobit_tensor weight = vector(weight_data, 4);
   const isobit_tensor grad_weight = vector(grad_weight_data, 4);
   const isobit_tensor grad_bias = vector(grad_bias_data, 4);
-  const isobit_layernorm_backward_args args = {sizeof args, &x,    &grad,        &weight,    NULL,
-                                               NULL,        &grad, &grad_weight, &grad_bias, 1};
+  const isobit_layernorm_backward_args args = {.struct_size = sizeof args,
+                                               .x = &x,
+                                               .grad_y = &grad,
+                                               .weight = &weight,
+                                               .grad_x = &grad,
+                                               .grad_weight = &grad_weight,
+                                               .grad_bias = &grad_bias,
+                                               .eps = 1};
   const double grad_x[] = {1.0 / 3, -2.0 / 9, -1.0 / 9, 0};
   const double sums[] = {-1, 0, 0, 0, 1, 0, 0, 0};
   EXPECT(isobit_layernorm_backward(&args, NULL) == ISOBIT_OK);
@@ -108,7 +121,8 @@ static void errors(void) {
   float y_data[4] = {-7, -7, -7, -7};
   const double untouched[] = {-7, -7, -7, -7};
   const isobit_tensor x = f32(x_data, 1, 4), y = f32(y_data, 1, 4), weight = vector(weight_data, 3);
-  isobit_layernorm_forward_args args = {sizeof args, &x, &weight, NULL, &y, NULL, NULL, 1};
+  isobit_layernorm_forward_args args = {
+      .struct_size = sizeof args, .x = &x, .weight = &weight, .y = &y, .eps = 1};
   EXPECT(isobit_layernorm_forward(&args, NULL) == ISOBIT_INVALID_ARGUMENT);
   EXPECT(!strcmp(isobit_last_error(), "layernorm: weight has 3 elements; x has 4 columns"));
   EXPECT(isobit_layernorm_forward(NULL, NULL) == ISOBIT_INVALID_ARGUMENT);
@@ -156,8 +170,12 @@ static void contexts(void) {
   }
   const isobit_tensor x = f32(x_values, kRows, kCols), grad_y = f32(grad_y_values, kRows, kCols);
   isobit_tensor grad_x = f32(own, kRows, kCols), grad_weight = vector(own_sums, kCols);
-  const isobit_layernorm_backward_args args = {sizeof args, &x,      &grad_y,      NULL, NULL,
-                                               NULL,        &grad_x, &grad_weight, NULL, 1e-5};
+  const isobit_layernorm_backward_args args = {.struct_size = sizeof args,
+                                               .x = &x,
+                                               .grad_y = &grad_y,
+                                               .grad_x = &grad_x,
+                                               .grad_weight = &grad_weight,
+                                               .eps = 1e-5};
   EXPECT(isobit_layernorm_backward(&args, NULL) == ISOBIT_OK);
 
   struct usage usage = {0, 0, 0};

@@ -24,7 +24,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 const std::vector<Call> kBadCalls = {
     // What is missing or of the wrong size before any tensor is read.
     {forward, [](World& w) { w.forward.struct_size = 0; }, "layernorm: args has struct_size 0"},
-    {forward, [](World& w) { w.forward.struct_size += 8; }, "layernorm: args has struct_size 72"},
+    {forward, [](World& w) { w.forward.struct_size += 8; }, "layernorm: args has struct_size"},
     {backward, [](World& w) { w.backward.struct_size = 1; },
      "layernorm backward: args has struct_size 1"},
     {add, [](World& w) { w.add.struct_size = 0; }, "elementwise: args has struct_size 0"},
@@ -61,11 +61,36 @@ const std::vector<Call> kBadCalls = {
     {backward, [](World& w) { w.grad_x.dtype = -1; },
      "layernorm backward: grad_x has dtype code -1"},
     {forward, [](World& w) { w.x.dtype = ISOBIT_I32; },
-     "layernorm: x has dtype i32; allowed are f32, bf16"},
-    {backward, [](World& w) { w.x.dtype = ISOBIT_F16; }, "layernorm backward: x has dtype f16"},
-    {forward, [](World& w) { w.y.dtype = ISOBIT_BF16; }, "layernorm: y has dtype bf16; x has f32"},
-    {backward, [](World& w) { w.grad_y.dtype = ISOBIT_BF16; },
-     "layernorm backward: grad_y has dtype bf16; x has f32"},
+     "layernorm: x has dtype i32; allowed are f32, f16, bf16, f64"},
+    {backward, [](World& w) { w.x.dtype = ISOBIT_F16; },
+     "layernorm backward: grad_x has dtype f32; x has f16"},
+    {forward, [](World& w) { w.y.dtype = ISOBIT_I32; },
+     "layernorm: y has dtype i32; allowed are f32, f16, bf16"},
+    {backward, [](World& w) { w.grad_y.dtype = ISOBIT_F64; },
+     "layernorm backward: grad_y has dtype f64; allowed are f32, f16, bf16"},
+    {rms_forward, [](World& w) { w.residual.dtype = ISOBIT_BF16; },
+     "rmsnorm: residual has dtype bf16; x has f32"},
+    {rms_forward, [](World& w) { w.rstd.dtype = ISOBIT_F64; },
+     "rmsnorm: rstd has dtype f64; allowed are f32"},
+    {rms_backward, [](World& w) { w.grad_sum.dtype = ISOBIT_F64; },
+     "rmsnorm backward: grad_sum has dtype f64; x has f32"},
+
+    // Options.
+    {rms_forward, [](World& w) { w.rms_forward.dropout = 1; },
+     "rmsnorm: dropout is 1; 0 to less than 1 is needed"},
+    {rms_backward, [](World& w) { w.rms_backward.dropout = -0.25; },
+     "rmsnorm backward: dropout is -0.25"},
+    {forward, [](World& w) { w.forward.dropout = std::nan(""); }, "layernorm: dropout is nan"},
+    {forward, [](World& w) { w.forward.hidden_dims = 3; },
+     "layernorm: hidden_dims is 3; x has 2 dimensions"},
+    {forward, [](World& w) { w.forward.hidden_dims = -1; },
+     "layernorm: hidden_dims is -1; x has 2 dimensions"},
+    {rms_backward, [](World& w) { w.rms_backward.hidden_dims = kMost; },
+     "rmsnorm backward: hidden_dims is 9223372036854775807; x has 2 dimensions"},
+    {forward, [](World& w) { w.forward.sum = &w.sum; },
+     "layernorm: sum is given without residual or dropout; it would be a copy of x"},
+    {backward, [](World& w) { w.backward.grad_residual = &w.grad_residual; },
+     "layernorm backward: grad_residual is given without dropout"},
     {forward, [](World& w) { w.weight.dtype = ISOBIT_BF16; },
      "layernorm: weight has dtype bf16; allowed are f32"},
     {forward, [](World& w) { w.x.dtype = w.y.dtype = w.bias.dtype = ISOBIT_BF16; },
@@ -282,8 +307,9 @@ TEST(CallersThreads, MayThrowOnceTheirTasksAreDone) {
   constexpr std::int64_t kMany = 1 << 14;  // enough to be shared out
   std::vector<float> data(kMany * kCols, 1);
   isobit_tensor x = {data.data(), std::ssize(data) * 4, ISOBIT_F32, 2, {kMany, kCols}, {kCols, 1}};
-  isobit_layernorm_forward_args args = {sizeof args, &x,      nullptr, nullptr,
-                                        &x,          nullptr, nullptr, 1e-5};
+  isobit_layernorm_forward_args args{};
+  args.struct_size = sizeof args;
+  args.x = args.y = &x;
   isobit_context context = {sizeof context, 4, {}, {}};
   context.parallel_for.run = [](void*, std::int64_t, isobit_task, void*) {
     throw std::runtime_error("no threads today");

@@ -11,7 +11,7 @@ SOURCES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
 
 # A file takes the first row whose pattern it matches; OP is then its own operator, FACE any
 # operator's face (ops/NAME/NAME.h), FORMULA any operator's arithmetic, and SHARED what its own
-# backends and its dispatch share. A folder may always include itself, except in ops/, where each
+# backends and its dispatch share. NORMS is what all norms share but code for one backend. A folder may always include itself, except in ops/, where each
 # role has a row. Those through whom users call lend operators simd's threads.
 USERS = "core/* dispatch/* simd/parallel_for.h simt/device* ops/catalog.h FACE"
 RULES = (
@@ -20,15 +20,18 @@ RULES = (
     ("simt/*", "core/*"),
     ("dispatch/*", "core/*"),
     ("tile/*", "core/* simt/*"),
+    ("norms/reference*", "core/* norms/reference*"),
+    ("norms/cpu*", "core/* dispatch/* simd/* norms/cpu* NORMS"),
+    ("norms/*", "core/* dispatch/* NORMS"),
     ("ops/catalog.*", "core/* dispatch/* FACE ops/catalog.h"),
     ("ops/OP/test*.cpp", "*"),
-    ("ops/OP/reference*", "core/* FACE ops/OP/reference*.h ops/OP/cases*.h"),
-    ("ops/OP/cases*", "core/* FACE ops/OP/reference*.h ops/OP/cases*.h"),
-    ("ops/OP/formula*", "core/* FACE FORMULA"),
-    ("ops/OP/cpu*", "core/* dispatch/* simd/* FACE FORMULA SHARED ops/OP/cpu*.h"),
+    ("ops/OP/reference*", "core/* norms/reference* FACE ops/OP/reference*.h"),
+    ("ops/OP/cases*", "core/* norms/cases.h FACE ops/OP/cases*.h"),
+    ("ops/OP/formula*", "core/* norms/statistics.h FACE FORMULA"),
+    ("ops/OP/cpu*", "core/* dispatch/* simd/* norms/cpu* FACE FORMULA SHARED ops/OP/cpu*.h"),
     ("ops/OP/cuda*", "core/* dispatch/* simt/* tile/* FACE FORMULA SHARED ops/OP/cuda*.h"),
-    ("SHARED", "core/* dispatch/* FACE SHARED"),
-    ("ops/OP/OP.cpp", "core/* dispatch/* FACE SHARED ops/OP/cases.h ops/OP/reference.h"),
+    ("SHARED", "core/* dispatch/* NORMS FACE SHARED"),
+    ("ops/OP/OP.cpp", "core/* dispatch/* NORMS FACE SHARED ops/OP/cases.h ops/OP/reference.h"),
     ("ops/OP/OP.h", "core/* FACE"),
     ("lab/*", f"{USERS} bench/peers/peer.h"),
     ("capi/*", USERS),
@@ -55,6 +58,7 @@ def matches(path, patterns, op):
         return {
             "FACE": r"ops/(\w+)/\1\.h\Z",
             "FORMULA": r"ops/\w+/formula\w*\.h\Z",
+            "NORMS": r"norms/(cases|check|options|philox|problem|statistics)\.h\Z",
             "SHARED": rf"ops/{op}/(problem|backends)\.h\Z",
         }.get(pattern) or fnmatch.translate(pattern.replace("OP", op))
 

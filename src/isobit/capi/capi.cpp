@@ -12,6 +12,7 @@
 #include "isobit/core/order.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
+#include "isobit/ops/rmsnorm/rmsnorm.h"
 #include "isobit/simd/parallel_for.h"
 
 namespace isobit {
@@ -120,12 +121,18 @@ isobit_status isobit_layernorm_forward(const isobit_layernorm_forward_args* args
   return call("layernorm", args, context,
               [](const auto& given, Reader read, const Execution& execution) {
                 layernorm::forward({.x = read("x", given.x),
+                                    .residual = read("residual", given.residual),
                                     .weight = read("weight", given.weight),
                                     .bias = read("bias", given.bias),
                                     .y = read("y", given.y),
+                                    .sum = read("sum", given.sum),
                                     .mean = read("mean", given.mean),
                                     .rstd = read("rstd", given.rstd),
-                                    .eps = given.eps},
+                                    .eps = given.eps,
+                                    .zero_centred = given.zero_centred != 0,
+                                    .dropout = given.dropout,
+                                    .dropout_seed = given.dropout_seed,
+                                    .hidden_dims = given.hidden_dims == 0 ? 1 : given.hidden_dims},
                                    execution);
               });
 }
@@ -139,11 +146,57 @@ isobit_status isobit_layernorm_backward(const isobit_layernorm_backward_args* ar
                                      .weight = read("weight", given.weight),
                                      .mean = read("mean", given.mean),
                                      .rstd = read("rstd", given.rstd),
+                                     .grad_sum = read("grad_sum", given.grad_sum),
                                      .grad_x = read("grad_x", given.grad_x),
+                                     .grad_residual = read("grad_residual", given.grad_residual),
                                      .grad_weight = read("grad_weight", given.grad_weight),
                                      .grad_bias = read("grad_bias", given.grad_bias),
-                                     .eps = given.eps},
+                                     .eps = given.eps,
+                                     .zero_centred = given.zero_centred != 0,
+                                     .dropout = given.dropout,
+                                     .dropout_seed = given.dropout_seed,
+                                     .hidden_dims = given.hidden_dims == 0 ? 1 : given.hidden_dims},
                                     execution);
+              });
+}
+
+isobit_status isobit_rmsnorm_forward(const isobit_rmsnorm_forward_args* args,
+                                     const isobit_context* context) {
+  return call("rmsnorm", args, context,
+              [](const auto& given, Reader read, const Execution& execution) {
+                rmsnorm::forward({.x = read("x", given.x),
+                                  .residual = read("residual", given.residual),
+                                  .weight = read("weight", given.weight),
+                                  .y = read("y", given.y),
+                                  .sum = read("sum", given.sum),
+                                  .rstd = read("rstd", given.rstd),
+                                  .eps = given.eps,
+                                  .zero_centred = given.zero_centred != 0,
+                                  .dropout = given.dropout,
+                                  .dropout_seed = given.dropout_seed,
+                                  .hidden_dims = given.hidden_dims == 0 ? 1 : given.hidden_dims},
+                                 execution);
+              });
+}
+
+isobit_status isobit_rmsnorm_backward(const isobit_rmsnorm_backward_args* args,
+                                      const isobit_context* context) {
+  return call("rmsnorm backward", args, context,
+              [](const auto& given, Reader read, const Execution& execution) {
+                rmsnorm::backward({.x = read("x", given.x),
+                                   .grad_y = read("grad_y", given.grad_y),
+                                   .weight = read("weight", given.weight),
+                                   .rstd = read("rstd", given.rstd),
+                                   .grad_sum = read("grad_sum", given.grad_sum),
+                                   .grad_x = read("grad_x", given.grad_x),
+                                   .grad_residual = read("grad_residual", given.grad_residual),
+                                   .grad_weight = read("grad_weight", given.grad_weight),
+                                   .eps = given.eps,
+                                   .zero_centred = given.zero_centred != 0,
+                                   .dropout = given.dropout,
+                                   .dropout_seed = given.dropout_seed,
+                                   .hidden_dims = given.hidden_dims == 0 ? 1 : given.hidden_dims},
+                                  execution);
               });
 }
 

@@ -106,17 +106,26 @@ typedef struct isobit_context {
   isobit_allocator allocator;
 } isobit_context;
 
-/* y = (x - mean) / sqrt(variance + eps) * weight + bias, each row (the last dimension) by itself.
- * x is f32 or bf16; weight and bias have x's dtype or are f32, both the same. Null: not there. */
+/* y = (x - mean) / sqrt(variance + eps) * weight + bias, each row (the last dimensions) by itself.
+ * With residual or dropout, s = dropout(x) + residual takes the place of x, rounded to x's dtype.
+ * `hidden` stands for the last hidden_dims dimensions of x, whose elements must then be adjacent.
+ * Null: not there. */
 typedef struct isobit_layernorm_forward_args {
   size_t struct_size;
-  const isobit_tensor* x;      /* (..., cols), its rows evenly spaced */
-  const isobit_tensor* weight; /* (cols), optional */
-  const isobit_tensor* bias;   /* (cols), optional */
-  const isobit_tensor* y;      /* output like x; may be x */
-  const isobit_tensor* mean;   /* output (rows) in f32, optional */
-  const isobit_tensor* rstd;   /* output (rows) in f32, optional: 1 / sqrt(variance + eps) */
-  double eps;                  /* any number in the range of float; 1e-5 is usual */
+  const isobit_tensor* x;        /* (..., hidden) in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* residual; /* like x, optional */
+  const isobit_tensor* weight;   /* (hidden), optional; in x's dtype or f32 */
+  const isobit_tensor* bias;     /* (hidden), optional; in weight's dtype */
+  const isobit_tensor* y;    /* output (..., hidden) in f32, f16 or bf16 (f64 beside f64); may be
+                              * x or residual */
+  const isobit_tensor* sum;  /* output like x, optional: s; may be x or residual */
+  const isobit_tensor* mean; /* output (rows) in f32 (f64 beside f64), optional */
+  const isobit_tensor* rstd; /* the same: 1 / sqrt(variance + eps) */
+  double eps;                /* any number in the range of float; 1e-5 is usual */
+  double dropout;            /* the probability with which an element of x is dropped; below 1 */
+  uint64_t dropout_seed;     /* what is dropped depends on it, the row and the column alone */
+  int64_t hidden_dims;       /* 0 is 1, the last dimension alone */
+  int32_t zero_centred;      /* not 0: weight is stored less 1 */
 } isobit_layernorm_forward_args;
 
 ISOBIT_API isobit_status isobit_layernorm_forward(const isobit_layernorm_forward_args* args,
@@ -126,19 +135,73 @@ ISOBIT_API isobit_status isobit_layernorm_forward(const isobit_layernorm_forward
  * costs no memory traffic and is more exact than what any float can hold. */
 typedef struct isobit_layernorm_backward_args {
   size_t struct_size;
-  const isobit_tensor* x;      /* (..., cols), as in forward */
-  const isobit_tensor* grad_y; /* like x */
-  const isobit_tensor* weight; /* (cols), optional */
-  const isobit_tensor* mean;   /* (rows) in f32; both statistics or neither */
+  const isobit_tensor* x;      /* (..., hidden): what was normalised, so sum where there was one */
+  const isobit_tensor* grad_y; /* like forward's y */
+  const isobit_tensor* weight; /* (hidden), optional */
+  const isobit_tensor* mean;   /* (rows), as forward gave them; both statistics or neither */
   const isobit_tensor* rstd;
-  const isobit_tensor* grad_x;      /* output like x, optional; may be grad_y or x */
-  const isobit_tensor* grad_weight; /* output (cols) in weight's dtype, optional; without weight */
-  const isobit_tensor* grad_bias;   /* in x's dtype or f32, both the same */
-  double eps;                       /* as in forward; not used with mean and rstd */
+  const isobit_tensor* grad_sum; /* like x, optional: the gradient that flows into sum elsewhere */
+  const isobit_tensor* grad_x;   /* output like x, optional; may be x, grad_y or grad_sum */
+  const isobit_tensor* grad_residual; /* the same; with dropout only: without, it equals grad_x */
+  const isobit_tensor*
+      grad_weight;                /* output (hidden), optional; in weight's dtype; without weight */
+  const isobit_tensor* grad_bias; /* in x's dtype or f32, both the same */
+  double eps;                     /* as in forward; not used with given statistics */
+  double dropout;                 /* as in forward, like all that follow */
+  uint64_t dropout_seed;
+  int64_t hidden_dims;
+  int32_t zero_centred;
 } isobit_layernorm_backward_args;
 
 ISOBIT_API isobit_status isobit_layernorm_backward(const isobit_layernorm_backward_args* args,
                                                    const isobit_context* context);
+
+/* y = x / sqrt(mean(x^2) + eps) * weight, each row (the last dimensions) by itself.
+ * With residual or dropout, s = dropout(x) + residual takes the place of x, rounded to x's dtype.
+ * `hidden` stands for the last hidden_dims dimensions of x, whose elements must then be adjacent.
+ * Null: not there. */
+typedef struct isobit_rmsnorm_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x;        /* (..., hidden) in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* residual; /* like x, optional */
+  const isobit_tensor* weight;   /* (hidden), optional; in x's dtype or f32 */
+  const isobit_tensor* y;   /* output (..., hidden) in f32, f16 or bf16 (f64 beside f64); may be
+                             * x or residual */
+  const isobit_tensor* sum; /* output like x, optional: s; may be x or residual */
+  const isobit_tensor*
+      rstd;       /* output (rows) in f32 (f64 beside f64), optional: 1 / sqrt(mean(x^2) + eps) */
+  double eps;     /* any number in the range of float; 1e-5 is usual */
+  double dropout; /* the probability with which an element of x is dropped; below 1 */
+  uint64_t dropout_seed; /* what is dropped depends on it, the row and the column alone */
+  int64_t hidden_dims;   /* 0 is 1, the last dimension alone */
+  int32_t zero_centred;  /* not 0: weight is stored less 1 */
+} isobit_rmsnorm_forward_args;
+
+ISOBIT_API isobit_status isobit_rmsnorm_forward(const isobit_rmsnorm_forward_args* args,
+                                                const isobit_context* context);
+
+/* The gradients of rmsnorm_forward. Without rstd it is computed from x again, which costs no
+ * memory traffic and is more exact than what any float can hold. */
+typedef struct isobit_rmsnorm_backward_args {
+  size_t struct_size;
+  const isobit_tensor* x;      /* (..., hidden): what was normalised, so sum where there was one */
+  const isobit_tensor* grad_y; /* like forward's y */
+  const isobit_tensor* weight; /* (hidden), optional */
+  const isobit_tensor* rstd;   /* (rows), as forward gave it; optional */
+  const isobit_tensor* grad_sum; /* like x, optional: the gradient that flows into sum elsewhere */
+  const isobit_tensor* grad_x;   /* output like x, optional; may be x, grad_y or grad_sum */
+  const isobit_tensor* grad_residual; /* the same; with dropout only: without, it equals grad_x */
+  const isobit_tensor* grad_weight; /* output (hidden), optional; in weight's dtype; without weight
+                                     * in x's dtype or f32 */
+  double eps;                       /* as in forward; not used with given statistics */
+  double dropout;                   /* as in forward, like all that follow */
+  uint64_t dropout_seed;
+  int64_t hidden_dims;
+  int32_t zero_centred;
+} isobit_rmsnorm_backward_args;
+
+ISOBIT_API isobit_status isobit_rmsnorm_backward(const isobit_rmsnorm_backward_args* args,
+                                                 const isobit_context* context);
 
 /* y = x + residual, in any dtype; integers wrap around. */
 typedef struct isobit_elementwise_add_args {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -14,19 +15,31 @@
 
 namespace isobit {
 
-// A dtype of x and, beside it, of the weights.
-struct TypePair {
-  DType x, weight;
+// The dtypes of x and, beside it, of the weights and of y.
+struct Types {
+  DType x, weight, y;
+
+  constexpr Types(DType x, DType weight, DType y) : x(x), weight(weight), y(y) {}
+  constexpr Types(DType x, DType weight) : Types(x, weight, x) {}
+  friend bool operator==(const Types&, const Types&) = default;
 };
 
 // Every combination of its lists is a case. Where rows x cols is no product, both lists are empty
 // and `shapes` holds the pairs.
 struct CaseGrid {
   std::vector<std::int64_t> rows = {}, cols = {};
-  std::vector<TypePair> types = {};
-  std::vector<std::string_view> inputs = {};  // families of input, by name
-  std::vector<double> eps = {};
+  std::vector<Types> types = {};
+  std::vector<std::string_view> inputs = {};             // families of input, by name
   std::vector<std::array<std::int64_t, 2>> shapes = {};  // {rows, cols}
+  // Values of options by name; of others all choices, or the usual number.
+  std::map<std::string_view, std::vector<double>> options = {};
+  std::vector<std::string_view> with = {""};  // extra arguments, joined by '+'
+};
+
+// What a reference, which works in a wider type, must know of the arrays that it stands for.
+struct Rounding {
+  DType dtype;                 // of x
+  std::int64_t first_row = 0;  // of the rows at hand
 };
 
 // The floor of a call: bytes that must move, and arithmetic operations.

@@ -169,9 +169,36 @@ Matrix Checker::matrix(std::string_view name, const TensorView& view, Access acc
 Matrix Checker::matrix_like(std::string_view name, const TensorView& view, Access access,
                             std::string_view other_name, const TensorView& other) const {
   const Matrix result = matrix(name, view, access);
+  same_shape(name, view, other_name, other);
+  return result;
+}
+
+void Checker::same_shape(std::string_view name, const TensorView& view, std::string_view other_name,
+                         const TensorView& other) const {
   require(view.rank == other.rank &&
               std::equal(view.shape.begin(), view.shape.begin() + view.rank, other.shape.begin()),
           op_, ": ", name, " has shape ", Shape{view}, "; ", other_name, " has ", Shape{other});
+}
+
+TensorView Checker::merged(std::string_view name, const TensorView& view, std::int64_t dims) const {
+  if (!view.given() || dims == 1) return view;
+  inside_storage(name, view);
+  require(dims >= 1 && dims <= view.rank, op_, ": hidden_dims is ", dims, "; ", name, " has ",
+          view.rank, " dimensions");
+  const int first = view.rank - static_cast<int>(dims);
+  TensorView result = view;
+  result.rank = first + 1;
+  result.strides[first] = 1;
+  std::int64_t expected = 1;
+  for (int i = view.rank - 1; i >= first; --i) {
+    require(view.strides[i] == expected || view.shape[i] == 1 || empty(view), op_, ": ", name,
+            " has stride ", view.strides[i], " in dimension ", i, "; adjacent elements need ",
+            expected);
+    require(
+        !__builtin_mul_overflow(expected, view.shape[i], &expected) && expected <= kMostElements,
+        op_, ": ", name, " of shape ", Shape{view}, " has more than 2^48 elements");
+  }
+  result.shape[first] = expected;
   return result;
 }
 
@@ -192,8 +219,8 @@ Matrix Checker::vector(std::string_view name, const TensorView& view, std::int64
   return {static_cast<std::byte*>(view.data), 1, count, count};
 }
 
-void Checker::no_overlap(std::initializer_list<Named> outputs, std::initializer_list<Named> inputs,
-                         std::initializer_list<std::string_view> in_place) const {
+void Checker::no_overlap(std::initializer_list<Named> outputs,
+                         std::initializer_list<Named> inputs) const {
   const auto refuse = [&](const Named& a, const Named& b) {
     throw InvalidArgument(text(op_, ": ", a.name, " overlaps ", b.name));
   };
@@ -203,15 +230,16 @@ void Checker::no_overlap(std::initializer_list<Named> outputs, std::initializer_
       if (other->view.given() && overlap(*output, *other)) refuse(*output, *other);
     for (const Named& input : inputs) {
       if (!input.view.given() || !overlap(*output, input)) continue;
-      const bool allowed = output == outputs.begin() && std::find(in_place.begin(), in_place.end(),
-                                                                  input.name) != in_place.end();
+      const bool allowed = std::find(output->may_be.begin(), output->may_be.end(), input.name) !=
+                           output->may_be.end();
       if (!(allowed && same(*output, input))) refuse(*output, input);
     }
   }
 }
 
-float Checker::finite_float(std::string_view name, double value) const {
+double Checker::finite(std::string_view name, double value, DType real) const {
   require(std::isfinite(value), op_, ": ", name, " is ", value, "; a finite number is needed");
+  if (real == DType::f64) return value;
   require(std::abs(value) <= std::numeric_limits<float>::max(), op_, ": ", name, " is ", value,
           "; a number within float's range is needed");
   return static_cast<float>(value);

@@ -38,6 +38,10 @@ class Checker {
   // The same, with the shape of another argument.
   Matrix matrix_like(std::string_view name, const TensorView& view, Access access,
                      std::string_view other_name, const TensorView& other) const;
+  // The view with its last `dims` dimensions as one, whose elements must then be adjacent.
+  TensorView merged(std::string_view name, const TensorView& view, std::int64_t dims) const;
+  void same_shape(std::string_view name, const TensorView& view, std::string_view other_name,
+                  const TensorView& other) const;
   // `count` adjacent elements, one for each of the rows or columns of x.
   Matrix vector(std::string_view name, const TensorView& view, std::int64_t count,
                 std::string_view unit) const;
@@ -46,14 +50,14 @@ class Checker {
     std::string_view name;
     const TensorView& view;
     Matrix matrix;
+    std::initializer_list<std::string_view> may_be = {};  // inputs
   };
-  // No output may share memory with an input or another output. Only where `in_place` names the
-  // input may the output be exactly that input: same start, dtype and strides.
-  void no_overlap(std::initializer_list<Named> outputs, std::initializer_list<Named> inputs,
-                  std::initializer_list<std::string_view> in_place) const;
+  // No output may share memory with an input or another output. Only where it `may_be` an input may
+  // it be exactly that input: same start, dtype and strides.
+  void no_overlap(std::initializer_list<Named> outputs, std::initializer_list<Named> inputs) const;
 
-  // A finite number that a float can hold, rounded to it.
-  float finite_float(std::string_view name, double value) const;
+  // A finite number that `real` (f32 or f64) can hold, rounded to it.
+  double finite(std::string_view name, double value, DType real) const;
 
  private:
   void inside_storage(std::string_view name, const TensorView& view) const;

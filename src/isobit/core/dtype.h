@@ -77,6 +77,28 @@ ISOBIT_INLINE f16 from_float<f16>(float value) {
   return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u))};
 }
 
+// An element in the type that is computed in: double for f64, float for all others.
+template <class Real, class T>
+ISOBIT_INLINE Real widen(T value) {
+  if constexpr (sizeof(T) == 8)
+    return value;
+  else
+    return to_float(value);
+}
+
+// The same way back, rounded once.
+template <class T>
+ISOBIT_INLINE T narrow(float value) {
+  return from_float<T>(value);
+}
+template <class T>
+ISOBIT_INLINE T narrow(double value) {
+  if constexpr (sizeof(T) == 8)
+    return value == value ? value : std::bit_cast<double>(kNanF64);
+  else
+    return from_float<T>(static_cast<float>(value));
+}
+
 constexpr std::int64_t size_of(DType dtype) {
   switch (dtype) {
     case DType::f16:

@@ -19,9 +19,9 @@ struct Definition {
   Problem (*check)(const Args&);
   std::span<const Variant<Args, Problem>> variants;  // the first that suits is the default
   Cost (*cost)(const Args&);
-  CaseGrid (*cases)(std::string_view grid);
-  void (*reference)(const Args& exact, const Args& scale);
-  void (*intermediates)(const Args& exact, const EmitArray& emit);
+  std::vector<CaseGrid> (*cases)(std::string_view grid);
+  void (*reference)(const Args& exact, const Args& scale, const Rounding& rounding);
+  void (*intermediates)(const Args& exact, const Rounding& rounding, const EmitArray& emit);
 };
 
 namespace detail {
@@ -102,7 +102,9 @@ class TypedOperation final : public Operation {
 
   void check(const Arguments& args) const override { definition_.check(typed(args)); }
   Cost cost(const Arguments& args) const override { return definition_.cost(typed(args)); }
-  CaseGrid cases(std::string_view grid) const override { return definition_.cases(grid); }
+  std::vector<CaseGrid> cases(std::string_view grid) const override {
+    return definition_.cases(grid);
+  }
 
   std::string declines(int variant, const Arguments& args, const Machine& machine) const override {
     return definition_.variants[variant].declines(definition_.check(typed(args)), machine);
@@ -118,11 +120,13 @@ class TypedOperation final : public Operation {
     detail::run(definition_.variants[variant], plan, typed(args), definition_.check(typed(args)),
                 execution);
   }
-  void reference(const Arguments& exact, const Arguments& scale) const override {
-    definition_.reference(typed(exact), typed(scale));
+  void reference(const Arguments& exact, const Arguments& scale,
+                 const Rounding& rounding) const override {
+    definition_.reference(typed(exact), typed(scale), rounding);
   }
-  void intermediates(const Arguments& exact, const EmitArray& emit) const override {
-    definition_.intermediates(typed(exact), emit);
+  void intermediates(const Arguments& exact, const Rounding& rounding,
+                     const EmitArray& emit) const override {
+    definition_.intermediates(typed(exact), rounding, emit);
   }
 
  private:

@@ -19,8 +19,13 @@ namespace isobit {
 
 enum class Role { input, output };
 enum class Extent { matrix, row_vector, row_statistic };  // rows x cols, cols, rows
-enum class Elements { like_x, like_weight, statistic };   // statistic: f32, or f64 beside f64
-enum class Presence { required, optional };
+enum class Elements {
+  like_x,
+  like_weight,
+  like_y,
+  statistic
+};                                                  // statistic: f32, or f64 beside f64
+enum class Presence { required, optional, extra };  // extra: optional, and unusual
 
 // One array argument. `view` finds it in the operator's own argument struct.
 struct Argument {
@@ -116,7 +121,7 @@ class Operation {
   // Throws InvalidArgument for a call that breaks a rule.
   virtual void check(const Arguments&) const = 0;
   virtual Cost cost(const Arguments&) const = 0;
-  virtual CaseGrid cases(std::string_view grid) const = 0;  // "quick", "test" or "full"
+  virtual std::vector<CaseGrid> cases(std::string_view grid) const = 0;  // "quick", "test", ...
 
   virtual std::string declines(int variant, const Arguments&, const Machine&) const = 0;
   virtual Plan choose(int variant, const Arguments&, const Machine&) const = 0;
@@ -126,9 +131,11 @@ class Operation {
   // The reference works on arguments in double (quad for f64): it writes the row outputs of `exact`
   // and adds to its column outputs, and does the same in `scale` with the scale of each element's
   // error.
-  virtual void reference(const Arguments& exact, const Arguments& scale) const = 0;
+  virtual void reference(const Arguments& exact, const Arguments& scale,
+                         const Rounding& rounding) const = 0;
   // Every intermediate of the reference, for a call whose arguments are in double.
-  virtual void intermediates(const Arguments& exact, const EmitArray& emit) const = 0;
+  virtual void intermediates(const Arguments& exact, const Rounding& rounding,
+                             const EmitArray& emit) const = 0;
 };
 
 }  // namespace isobit

@@ -21,12 +21,13 @@ namespace {
 // What a peer is told; only rows without gaps can be told.
 std::optional<PeerCase> peer_case(const Workload& workload, int threads) {
   const Case& c = workload.the_case();
-  if (c.stride() != c.cols) return std::nullopt;
+  const bool plain = c.with.empty() && c.types.y == c.types.x;
+  if (c.stride() != c.cols || !plain) return std::nullopt;
   PeerCase request;
   request.op = c.operation->op;
   request.pass = c.operation->pass;
-  request.dtype = c.dtype;
-  request.weight_dtype = c.weight_dtype;
+  request.dtype = c.types.x;
+  request.weight_dtype = c.types.weight;
   request.rows = c.rows;
   request.cols = c.cols;
   request.threads = threads;
@@ -34,6 +35,8 @@ std::optional<PeerCase> peer_case(const Workload& workload, int threads) {
     const Json value = value_of(option, c.options.at(option.name));
     if (option.name == "eps") request.eps = value.get<double>();
     if (option.name == "kind") request.kind = value.get<std::string>();
+    const bool unknown_to_peers = option.name == "zero_centred" || option.name == "dropout";
+    if (unknown_to_peers && c.options.at(option.name) != 0) return std::nullopt;
   }
   for (const Argument& argument : c.operation->arguments)
     if (const Array* array = workload.find(argument.name))
@@ -142,14 +145,10 @@ class Bench {
     for (const Option& option : c.operation->options)
       if (!option.choices.empty())
         options += value_of(option, c.options.at(option.name)).get<std::string>();
-    std::vector<std::string> row = {std::string(c.operation->op),
-                                    std::string(c.operation->pass),
-                                    std::to_string(c.rows),
-                                    std::to_string(c.cols),
-                                    types_text({c.dtype, c.weight_dtype}),
-                                    options,
-                                    std::string(way.info.name),
-                                    std::string(name_of(way.isa)),
+    std::vector<std::string> row = {std::string(c.operation->op), std::string(c.operation->pass),
+                                    std::to_string(c.rows),       std::to_string(c.cols),
+                                    types_text(c.types),          options,
+                                    std::string(way.info.name),   std::string(name_of(way.isa)),
                                     std::to_string(way.threads)};
     for (const char* figure : {"median_us", "p20_us", "p80_us", "gbps", "copy_fraction", "gflops"})
       row.push_back(short_number(line[figure].get<double>()));

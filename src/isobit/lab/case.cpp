@@ -29,11 +29,16 @@ std::string flag_value(const Json& value) {
 
 DType Case::dtype_of(const Argument& argument) const {
   switch (argument.elements) {
-    case Elements::like_x:      return dtype;
-    case Elements::like_weight: return weight_dtype;
+    case Elements::like_x:      return types.x;
+    case Elements::like_weight: return types.weight;
+    case Elements::like_y:      return types.y;
     case Elements::statistic:   break;
   }
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
+  return types.x == DType::f64 ? DType::f64 : DType::f32;
+}
+
+bool Case::has(const Argument& argument) const {
+  return fmt::format("+{}+", with).find(fmt::format("+{}+", argument.name)) != std::string::npos;
 }
 
 Json value_of(const Option& option, double value) {
@@ -53,14 +58,16 @@ Json describe(const Case& c) {
   json["pass"] = c.operation->pass;
   json["rows"] = c.rows;
   json["cols"] = c.cols;
-  json["dtype"] = name_of(c.dtype);
-  json["weight_dtype"] = name_of(c.weight_dtype);
+  json["dtype"] = name_of(c.types.x);
+  json["weight_dtype"] = name_of(c.types.weight);
+  json["y_dtype"] = name_of(c.types.y);
   for (const Option& option : c.operation->options)
     json[std::string(option.name)] = value_of(option, c.options.at(option.name));
   json["input"] = c.input;
   json["seed"] = c.seed;
   json["offset"] = c.offset;
   json["row_stride"] = c.stride();
+  if (!c.with.empty()) json["with"] = c.with;
   return json;
 }
 

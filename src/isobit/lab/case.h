@@ -21,16 +21,19 @@ using Json = nlohmann::ordered_json;
 struct Case {
   const Operation* operation = nullptr;
   std::int64_t rows = 0, cols = 0;
-  DType dtype = DType::f32, weight_dtype = DType::f32;
+  Types types{DType::f32, DType::f32};
   std::map<std::string_view, double> options;  // by the names that the operation describes
   std::string input;                           // a family, or "files"
   std::uint64_t seed = 0;
   std::int64_t offset = 0;      // elements by which every array is misaligned
   std::int64_t row_stride = 0;  // elements; 0: rows are adjacent
+  std::string with;             // extra arguments, joined by '+'
   std::int64_t first_row = 0;   // which row of the family comes first
 
   std::int64_t stride() const { return row_stride == 0 ? cols : row_stride; }
   DType dtype_of(const Argument& argument) const;
+  // Whether an extra argument is asked for.
+  bool has(const Argument& argument) const;
 };
 
 struct Way {

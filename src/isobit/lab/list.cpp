@@ -13,11 +13,13 @@ namespace {
 
 constexpr const char* kRoles[] = {"input", "output"};
 constexpr const char* kExtents[] = {"(rows, cols)", "(cols)", "(rows)"};
-constexpr const char* kElements[] = {"as x", "as weight", "f32, or f64 beside f64"};
+constexpr const char* kElements[] = {"as x", "as weight", "as y", "f32, or f64 beside f64"};
 
 std::vector<std::string> dtypes_of(const Operation& operation) {
   std::vector<std::string> names;
-  for (const TypePair& pair : operation.cases("full").types) names.push_back(types_text(pair));
+  for (const CaseGrid& grid : operation.cases("full"))
+    for (const Types& types : grid.types)
+      if (!contains(names, types_text(types))) names.push_back(types_text(types));
   return names;
 }
 
@@ -46,7 +48,7 @@ Json describe(const Operation& operation) {
                                  {"role", kRoles[static_cast<int>(argument.role)]},
                                  {"shape", kExtents[static_cast<int>(argument.extent)]},
                                  {"dtype", kElements[static_cast<int>(argument.elements)]},
-                                 {"optional", argument.presence == Presence::optional}});
+                                 {"optional", argument.presence != Presence::required}});
   json["options"] = Json::array();
   for (const Option& option : operation.options) {
     Json entry = {{"name", option.name}};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <new>
 
@@ -39,6 +40,8 @@ void add_case_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--cols", flags.cols, "columns");
   add_list(app, "--dtype", flags.dtype, "f32, f16, bf16, f64 or i32");
   add_list(app, "--weight-dtype", flags.weight_dtype, "the same as --dtype unless given");
+  add_list(app, "--y-dtype", flags.y_dtype, "the same as --dtype unless given");
+  add_list(app, "--with", flags.with, "extra arguments, joined by '+': residual+sum; or none");
   add_list(app, "--input", flags.input, "family of input");
   add_list(app, "--seed", flags.seed, "seed of the input");
   add_list(app, "--offset", flags.offset, "elements by which arrays are misaligned");
@@ -56,7 +59,8 @@ void add_way_flags(CLI::App& app, Flags& flags) {
   // The operators' own options, each once.
   for (const Operation* operation : catalog())
     for (const Option& option : operation->options) {
-      const std::string name = "--" + std::string(option.name);
+      std::string name = "--" + std::string(option.name);
+      std::replace(name.begin(), name.end(), '_', '-');
       if (app.get_option_no_throw(name) == nullptr)
         add_list(app, name, flags.options[std::string(option.name)],
                  option.choices.empty() ? fmt::format("{} unless given", option.fallback)
@@ -100,6 +104,8 @@ class CommandLine {
     run_app.add_option("--in", flags_.in, "NAME=FILE.npy, once for each input")
         ->allow_extra_args(false);
     add_list(run_app, "--dtype", flags_.dtype, "bf16 reads uint16 arrays as such");
+    add_list(run_app, "--y-dtype", flags_.y_dtype, "the same as x unless given");
+    add_list(run_app, "--with", flags_.with, "extra outputs, joined by '+'");
     add_way_flags(run_app, flags_);
     add_out(run_app, flags_, "write every output as NAME.npy into this folder");
     run_app.add_flag("--dump", flags_.dump, "also write the reference's intermediate arrays");

@@ -67,9 +67,11 @@ void Progress::clear() const {
   std::fflush(stderr);
 }
 
-std::string types_text(const TypePair& types) {
-  if (types.x == types.weight) return std::string(name_of(types.x));
-  return fmt::format("{}/{}", name_of(types.x), name_of(types.weight));
+std::string types_text(const Types& types) {
+  std::string text(name_of(types.x));
+  if (types.weight != types.x) text += fmt::format("/{}", name_of(types.weight));
+  if (types.y != types.x) text += fmt::format("->{}", name_of(types.y));
+  return text;
 }
 
 std::string short_number(double value) {

@@ -52,7 +52,7 @@ class Progress {
 };
 
 // "bf16", or "bf16/f32" where weights have another type.
-std::string types_text(const TypePair& types);
+std::string types_text(const Types& types);
 
 // Three significant digits, without an exponent where that is short.
 std::string short_number(double value);

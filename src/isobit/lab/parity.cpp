@@ -164,7 +164,7 @@ bool compare_routes(const Case& c, const Flags& flags, JsonLines& lines) {
   progress.clear();
   if (flags.json) return same;
   fmt::print("{} {}  {} x {}  {}  {}\n", c.operation->op, c.operation->pass, c.rows, c.cols,
-             types_text({c.dtype, c.weight_dtype}), c.input);
+             types_text(c.types), c.input);
   table.print();
   for (const auto& [way, reason] : declined) fmt::print("{}: declined, {}\n", way, reason);
   fmt::print("\n");

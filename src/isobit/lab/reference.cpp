@@ -22,6 +22,7 @@ class Rows {
   Rows(const Operation& operation, const Workload& workload, std::int64_t capacity)
       : operation_(operation),
         cols_(workload.the_case().cols),
+        dtype_(workload.the_case().types.x),
         exact_(operation.make_arguments()),
         scale_(operation.make_arguments()) {
     set_options(operation, workload.the_case(), exact_);
@@ -42,12 +43,12 @@ class Rows {
   // Writes the row outputs of `rows` rows from `first` on, and adds them to the column outputs.
   void compute(std::int64_t first, std::int64_t rows) {
     load(first, rows);
-    operation_.reference(exact_, scale_);
+    operation_.reference(exact_, scale_, {dtype_, first});
   }
 
   void emit(const EmitArray& emit, std::int64_t rows) {
     load(0, rows);
-    operation_.intermediates(exact_, emit);
+    operation_.intermediates(exact_, {dtype_, 0}, emit);
   }
 
   std::span<const Real> exact(const Argument& argument) const { return find(argument).exact; }
@@ -111,6 +112,7 @@ class Rows {
 
   const Operation& operation_;
   std::int64_t cols_;
+  DType dtype_;
   Arguments exact_, scale_;
   std::vector<Buffer> buffers_;
 };
@@ -189,8 +191,8 @@ const Operation* producer(const Operation& consumer, std::string_view statistic)
 }  // namespace
 
 std::vector<Comparison> compare(const Workload& workload) {
-  return workload.the_case().dtype == DType::f64 ? compare_in<__float128>(workload)
-                                                 : compare_in<double>(workload);
+  return workload.the_case().types.x == DType::f64 ? compare_in<__float128>(workload)
+                                                   : compare_in<double>(workload);
 }
 
 void draw_statistics(const Workload& workload) {

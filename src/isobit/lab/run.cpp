@@ -49,11 +49,16 @@ Case case_of(const Operation& operation, const Flags& flags, const Files& files)
   c.cols = x.shape.back();
   c.rows = 1;
   for (std::size_t i = 0; i + 1 < x.shape.size(); ++i) c.rows *= x.shape[i];
-  c.dtype = c.weight_dtype = x.dtype;
-  for (const Argument& argument : operation.arguments)
-    if (const auto file = files.find(argument.name);
-        argument.elements == Elements::like_weight && file != files.end())
-      c.weight_dtype = file->second.dtype;
+  c.types = {x.dtype, x.dtype};
+  if (!flags.y_dtype.empty()) c.types.y = cases_of(operation, flags, "quick").front().types.y;
+  for (const Argument& argument : operation.arguments) {
+    const auto file = files.find(argument.name);
+    if (file == files.end()) continue;
+    if (argument.elements == Elements::like_weight) c.types.weight = file->second.dtype;
+    if (argument.elements == Elements::like_y) c.types.y = file->second.dtype;
+    if (argument.presence == Presence::extra) c.with += fmt::format("+{}", argument.name);
+  }
+  for (const std::string& with : flags.with) c.with += "+" + with;
   c.input = "files";
   return c;
 }

@@ -28,24 +28,38 @@ DType dtype_of(std::string_view flag, std::string_view name) {
   return *dtype_named(kNames[index_of(flag, name, kNames)]);
 }
 
-// The types of x that an operation takes stand in its widest grid.
-std::vector<TypePair> types_of(const Operation& operation, const Flags& flags,
-                               const std::vector<TypePair>& unnamed) {
-  std::vector<TypePair> types;
-  std::vector<DType> weights;
-  for (const std::string& name : flags.weight_dtype)
-    weights.push_back(dtype_of("weight dtype", name));
-  const auto add = [&](DType x) {
-    for (DType weight : or_else(weights, {x})) types.push_back({x, weight});
-  };
-  if (flags.dtype.empty() && weights.empty()) return unnamed;
-  if (flags.dtype.empty())
-    for (const TypePair& pair : unnamed)
-      if (types.empty() || types.back().x != pair.x) add(pair.x);
+// Every type of a list once.
+std::vector<DType> types_of_x(const std::vector<CaseGrid>& grids) {
+  std::vector<DType> types;
+  for (const CaseGrid& grid : grids)
+    for (const Types& one : grid.types)
+      if (!contains(types, one.x)) types.push_back(one.x);
+  return types;
+}
 
-  std::vector<DType> known;
-  for (const TypePair& pair : operation.cases("full").types)
-    if (!contains(known, pair.x)) known.push_back(pair.x);
+// What the flags say of types; `unnamed` where they say nothing. The types of x that an operation
+// takes stand in its widest grids.
+std::vector<Types> types_of(const Operation& operation, const Flags& flags,
+                            const std::vector<Types>& unnamed) {
+  if (flags.dtype.empty() && flags.weight_dtype.empty() && flags.y_dtype.empty()) return unnamed;
+  const auto dtypes = [](std::string_view what, const std::vector<std::string>& names) {
+    std::vector<DType> types;
+    for (const std::string& name : names) types.push_back(dtype_of(what, name));
+    return types;
+  };
+  const std::vector<DType> weights = dtypes("weight dtype", flags.weight_dtype);
+  const std::vector<DType> ys = dtypes("y dtype", flags.y_dtype);
+  std::vector<Types> types;
+  const auto add = [&](DType x) {
+    for (DType weight : or_else(weights, {x}))
+      for (DType y : or_else(ys, {x})) types.push_back({x, weight, y});
+  };
+  if (flags.dtype.empty()) {
+    for (const Types& one : unnamed)
+      if (types.empty() || types.back().x != one.x) add(one.x);
+    return types;
+  }
+  const std::vector<DType> known = types_of_x(operation.cases("full"));
   std::vector<std::string_view> names;
   for (DType dtype : known) names.push_back(name_of(dtype));
   for (const std::string& name : flags.dtype) {
@@ -56,6 +70,27 @@ std::vector<TypePair> types_of(const Operation& operation, const Flags& flags,
       index_of(fmt::format("{} dtype", operation.op), name, names);
   }
   return types;
+}
+
+// The extra arguments that the flags ask for, each name known.
+std::vector<std::string> with_of(const Operation& operation, const Flags& flags,
+                                 const CaseGrid& grid) {
+  if (flags.with.empty()) return {grid.with.begin(), grid.with.end()};
+  std::vector<std::string_view> extras;
+  for (const Argument& argument : operation.arguments)
+    if (argument.presence == Presence::extra) extras.push_back(argument.name);
+  std::vector<std::string> sets;
+  for (const std::string& set : flags.with) {
+    sets.push_back(set == "none" ? "" : set);
+    for (std::size_t start = 0; start < sets.back().size();) {
+      const std::size_t end = std::min(sets.back().find('+', start), sets.back().size());
+      if (one_operator(flags))
+        index_of(fmt::format("{} extra argument", operation.op),
+                 sets.back().substr(start, end - start), extras);
+      start = end + 1;
+    }
+  }
+  return sets;
 }
 
 using Options = std::map<std::string_view, double>;
@@ -72,7 +107,9 @@ std::vector<double> values_of(const Operation& operation, const Option& option, 
                                                     text, option.choices)));
     return values;
   }
-  if (grid != nullptr && option.name == "eps" && !grid->eps.empty()) return grid->eps;
+  if (grid != nullptr)
+    if (const auto listed = grid->options.find(option.name); listed != grid->options.end())
+      return listed->second;
   if (grid == nullptr || option.choices.empty()) return {option.fallback};
   std::vector<double> all(option.choices.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<double>(i);
@@ -104,7 +141,8 @@ std::vector<Options> options_of(const Operation& operation, const Flags& flags,
 // Whether a flag says what to compute, so that the grid is not meant.
 bool names_a_case(const Operation& operation, const Flags& flags) {
   if (!flags.rows.empty() || !flags.cols.empty() || !flags.dtype.empty() ||
-      !flags.weight_dtype.empty() || !flags.input.empty())
+      !flags.weight_dtype.empty() || !flags.y_dtype.empty() || !flags.with.empty() ||
+      !flags.input.empty())
     return true;
   return std::any_of(operation.options.begin(), operation.options.end(), [&](const Option& option) {
     const auto given = flags.options.find(option.name);
@@ -112,11 +150,8 @@ bool names_a_case(const Operation& operation, const Flags& flags) {
   });
 }
 
-CaseGrid grid_of(const Operation& operation, const Flags& flags, bool use_grid,
-                 std::string_view name) {
-  CaseGrid grid{
-      .rows = {64}, .cols = {768}, .types = {{DType::f32, DType::f32}}, .inputs = {"randn"}};
-  if (use_grid) grid = operation.cases(name);
+// A grid of the operation, where the flags do not say otherwise.
+CaseGrid narrowed(const Operation& operation, const Flags& flags, CaseGrid grid) {
   if (!flags.rows.empty() || !flags.cols.empty()) {
     grid.rows = or_else(flags.rows, or_else(grid.rows, {64}));
     grid.cols = or_else(flags.cols, or_else(grid.cols, {768}));
@@ -184,22 +219,37 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
   static constexpr std::string_view kGrids[] = {"quick", "test", "full", "bench", "bench-quick"};
   if (!flags.grid.empty()) grid = kGrids[index_of("grid", flags.grid, kGrids)];
   const bool use_grid = !flags.grid.empty() || !names_a_case(operation, flags);
-  const CaseGrid axes = grid_of(operation, flags, use_grid, grid);
+  std::vector<CaseGrid> grids = {
+      {.rows = {64}, .cols = {768}, .types = {{DType::f32, DType::f32}}, .inputs = {"randn"}}};
+  if (use_grid) grids = operation.cases(grid);
 
   std::vector<Case> cases;
-  for (const Options& options : options_of(operation, flags, use_grid ? &axes : nullptr))
-    for (const TypePair& types : axes.types)
-      for (const auto& [rows, cols] : axes.shapes)
-        for (std::string_view input : axes.inputs)
-          for (std::uint64_t seed : or_else(flags.seed, {0}))
-            for (std::int64_t offset : or_else(flags.offset, {0}))
-              for (std::int64_t row_stride : or_else(flags.row_stride, {0})) {
-                require_extents(rows, cols, offset, row_stride);
-                const bool large = cols > 0 && rows > kLargeCase / cols;
-                if (large && flags.input.empty() && !contains(kLargeFamilies, input)) continue;
-                cases.push_back({&operation, rows, cols, types.x, types.weight, options,
-                                 std::string(input), seed, offset, row_stride});
-              }
+  for (const CaseGrid& one : grids) {
+    const CaseGrid axes = narrowed(operation, flags, one);
+    const std::vector<std::string> withs = with_of(operation, flags, axes);
+    for (const Options& options : options_of(operation, flags, use_grid ? &axes : nullptr))
+      for (const std::string& with : withs)
+        for (const Types& types : axes.types)
+          for (const auto& [rows, cols] : axes.shapes)
+            for (std::string_view input : axes.inputs)
+              for (std::uint64_t seed : or_else(flags.seed, {0}))
+                for (std::int64_t offset : or_else(flags.offset, {0}))
+                  for (std::int64_t row_stride : or_else(flags.row_stride, {0})) {
+                    require_extents(rows, cols, offset, row_stride);
+                    const bool large = cols > 0 && rows > kLargeCase / cols;
+                    if (large && flags.input.empty() && !contains(kLargeFamilies, input)) continue;
+                    cases.push_back({.operation = &operation,
+                                     .rows = rows,
+                                     .cols = cols,
+                                     .types = types,
+                                     .options = options,
+                                     .input = std::string(input),
+                                     .seed = seed,
+                                     .offset = offset,
+                                     .row_stride = row_stride,
+                                     .with = with});
+                  }
+  }
   return cases;
 }
 

@@ -24,7 +24,7 @@ class Summary {
   explicit Summary(const Operation& operation) : operation_(operation) {}
 
   void add(const Case& c, const Way& way, const Verdict& verdict) {
-    Row& row = rows_[{way.variant, types_text({c.dtype, c.weight_dtype}), c.input}];
+    Row& row = rows_[{way.variant, types_text(c.types), c.input}];
     ++row.cases;
     row.failed += !verdict.passed();
     for (const Verdict::Output& output : verdict.outputs) {

@@ -11,6 +11,7 @@
 namespace isobit::lab {
 
 std::optional<Form> any_argument(const Case& c, const Argument& argument) {
+  if (argument.presence == Presence::extra && !c.has(argument)) return std::nullopt;
   const DType dtype = c.dtype_of(argument);
   switch (argument.extent) {
     case Extent::matrix:        return Form{dtype, c.rows, c.cols};

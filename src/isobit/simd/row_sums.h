@@ -8,14 +8,18 @@
 
 namespace isobit::simd {
 
+// Which sums are wanted of a row.
+enum class Want { sum, dot, both };
+
 // What a row gives at one place: a is summed, and so is a*b.
 template <class S>
 struct Terms {
   typename S::V a, b;
 };
 
+template <class S>
 struct Sums {
-  float sum, dot;
+  typename S::Real sum, dot;
 };
 
 namespace detail {
@@ -23,9 +27,10 @@ namespace detail {
 // Folds the first kCount rows of a block for the vector of lanes that starts at i. The last of them
 // may be a part. Rows that a block lacks would add +0.0, which changes nothing but the sign of a
 // zero; the total repairs that.
-template <class S, bool kDot, int kCount, class Get, class... Part>
+template <class S, Want kWant, int kCount, class Get, class... Part>
 ISOBIT_INLINE Terms<S> fold_rows(std::int64_t i, const Get& get, Part... part) {
   using V = typename S::V;
+  constexpr bool kSum = kWant != Want::dot, kDot = kWant != Want::sum;
   const auto at = [&](auto row) ISOBIT_INLINE_LAMBDA {
     constexpr int kRow = decltype(row)::value;
     if constexpr (kRow == kCount - 1)
@@ -38,11 +43,11 @@ ISOBIT_INLINE Terms<S> fold_rows(std::int64_t i, const Get& get, Part... part) {
     constexpr int kRow = decltype(row)::value;
     if constexpr (kRow < kCount) {
       const Terms<S> upper = at(row);
-      sums[kRow] = upper.a;
+      if constexpr (kSum) sums[kRow] = upper.a;
       if constexpr (kDot) dots[kRow] = S::mul(upper.a, upper.b);
       if constexpr (kRow + 4 < kCount) {
         const Terms<S> lower = at(std::integral_constant<int, kRow + 4>{});
-        sums[kRow] = S::add(upper.a, lower.a);
+        if constexpr (kSum) sums[kRow] = S::add(upper.a, lower.a);
         if constexpr (kDot) dots[kRow] = S::fma(lower.a, lower.b, dots[kRow]);
       }
     }
@@ -52,18 +57,18 @@ ISOBIT_INLINE Terms<S> fold_rows(std::int64_t i, const Get& get, Part... part) {
   first_fold(std::integral_constant<int, 2>{});
   first_fold(std::integral_constant<int, 3>{});
   const auto fold_onto = [&](int to, int from) ISOBIT_INLINE_LAMBDA {
-    sums[to] = S::add(sums[to], sums[from]);
+    if constexpr (kSum) sums[to] = S::add(sums[to], sums[from]);
     if constexpr (kDot) dots[to] = S::add(dots[to], dots[from]);
   };
   if constexpr (kCount > 2) fold_onto(0, 2);
   if constexpr (kCount > 3) fold_onto(1, 3);
   if constexpr (kCount > 1) fold_onto(0, 1);
-  return {sums[0], kDot ? dots[0] : sums[0]};
+  return {kSum ? sums[0] : dots[0], kDot ? dots[0] : sums[0]};
 }
 
 // Folds 64 lanes, held in kCount vectors, to one number.
 template <class S, int kCount>
-ISOBIT_INLINE float fold_lanes(typename S::V* lanes) {
+ISOBIT_INLINE typename S::Real fold_lanes(typename S::V* lanes) {
 #pragma GCC unroll 8
   for (int half = kCount / 2; half >= 1; half /= 2)
 #pragma GCC unroll 8
@@ -71,44 +76,50 @@ ISOBIT_INLINE float fold_lanes(typename S::V* lanes) {
   return S::fold(lanes[0]);
 }
 
+template <class S, Want kWant, int kCount>
+ISOBIT_INLINE Sums<S> fold_wanted(typename S::V* sums, typename S::V* dots) {
+  return {kWant == Want::dot ? 0 : fold_lanes<S, kCount>(sums),
+          kWant == Want::sum ? 0 : fold_lanes<S, kCount>(dots)};
+}
+
 // A block of which the first kRows rows are there, all of them whole.
-template <class S, bool kDot, int kRows, class Get>
-ISOBIT_INLINE Sums whole_rows(std::int64_t start, const Get& get) {
+template <class S, Want kWant, int kRows, class Get>
+ISOBIT_INLINE Sums<S> whole_rows(std::int64_t start, const Get& get) {
   constexpr int kVectors = order::kLanes / S::kWidth;
   typename S::V sums[kVectors], dots[kVectors];
 #pragma GCC unroll 8
   for (int j = 0; j < kVectors; ++j) {
-    const Terms<S> folded = fold_rows<S, kDot, kRows>(start + j * S::kWidth, get);
+    const Terms<S> folded = fold_rows<S, kWant, kRows>(start + j * S::kWidth, get);
     sums[j] = folded.a;
     dots[j] = folded.b;
   }
-  return {fold_lanes<S, kVectors>(sums), kDot ? fold_lanes<S, kVectors>(dots) : 0.0f};
+  return fold_wanted<S, kWant, kVectors>(sums, dots);
 }
 
 // The same, where the last row holds only `last` elements.
-template <class S, bool kDot, int kRows, class Get>
-ISOBIT_INLINE Sums part_of_last_row(std::int64_t start, std::int64_t last, const Get& get) {
+template <class S, Want kWant, int kRows, class Get>
+ISOBIT_INLINE Sums<S> part_of_last_row(std::int64_t start, std::int64_t last, const Get& get) {
   constexpr int kVectors = order::kLanes / S::kWidth;
   typename S::V sums[kVectors], dots[kVectors];
 #pragma GCC unroll 1
   for (int j = 0; j < kVectors; ++j) {
     const Terms<S> folded =
-        fold_rows<S, kDot, kRows>(start + j * S::kWidth, get, S::first(last - j * S::kWidth));
+        fold_rows<S, kWant, kRows>(start + j * S::kWidth, get, S::first(last - j * S::kWidth));
     sums[j] = folded.a;
     dots[j] = folded.b;
   }
-  return {fold_lanes<S, kVectors>(sums), kDot ? fold_lanes<S, kVectors>(dots) : 0.0f};
+  return fold_wanted<S, kWant, kVectors>(sums, dots);
 }
 
 // A row's last block, with missing elements. Out of line, since it comes in sixteen shapes.
-template <class S, bool kDot, class Get>
-[[gnu::noinline]] Sums last_block(std::int64_t start, std::int64_t count, const Get& get) {
+template <class S, Want kWant, class Get>
+[[gnu::noinline]] Sums<S> last_block(std::int64_t start, std::int64_t count, const Get& get) {
   const std::int64_t rows = (count + order::kLanes - 1) / order::kLanes;
   const std::int64_t last = count - (rows - 1) * order::kLanes;
   const auto shape = [&](auto constant) ISOBIT_INLINE_LAMBDA {
     constexpr int kRows = decltype(constant)::value;
-    return last == order::kLanes ? whole_rows<S, kDot, kRows>(start, get)
-                                 : part_of_last_row<S, kDot, kRows>(start, last, get);
+    return last == order::kLanes ? whole_rows<S, kWant, kRows>(start, get)
+                                 : part_of_last_row<S, kWant, kRows>(start, last, get);
   };
   switch (rows) {
     case 1:  return shape(std::integral_constant<int, 1>{});
@@ -122,18 +133,18 @@ template <class S, bool kDot, class Get>
   }
 }
 
-template <class S, bool kDot, class Get>
-ISOBIT_INLINE Sums row_sums(std::int64_t count, const Get& get) {
-  order::PairTree<float> sums, dots;
+template <class S, Want kWant, class Get>
+ISOBIT_INLINE Sums<S> row_sums(std::int64_t count, const Get& get) {
+  order::PairTree<typename S::Real> sums, dots;
   std::int64_t i = 0;
-  const auto push = [&](Sums block) ISOBIT_INLINE_LAMBDA {
-    sums.push(block.sum);
-    if constexpr (kDot) dots.push(block.dot);
+  const auto push = [&](Sums<S> block) ISOBIT_INLINE_LAMBDA {
+    if constexpr (kWant != Want::dot) sums.push(block.sum);
+    if constexpr (kWant != Want::sum) dots.push(block.dot);
   };
   for (; i + order::kBlock <= count; i += order::kBlock)
-    push(whole_rows<S, kDot, order::kRows>(i, get));
-  if (i < count) push(last_block<S, kDot>(i, count - i, get));
-  return {sums.total(), kDot ? dots.total() : 0.0f};
+    push(whole_rows<S, kWant, order::kRows>(i, get));
+  if (i < count) push(last_block<S, kWant>(i, count - i, get));
+  return {kWant == Want::dot ? 0 : sums.total(), kWant == Want::sum ? 0 : dots.total()};
 }
 
 }  // namespace detail
@@ -141,18 +152,24 @@ ISOBIT_INLINE Sums row_sums(std::int64_t count, const Get& get) {
 // The sum of get(i) over i in [0, count). get(i) gives the vector at i, get(i, part) its first
 // lanes and zeros.
 template <class S, class Get>
-ISOBIT_INLINE float row_sum(std::int64_t count, const Get& get) {
+ISOBIT_INLINE typename S::Real row_sum(std::int64_t count, const Get& get) {
   const auto terms = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
     const typename S::V a = get(i, part...);
     return Terms<S>{a, a};
   };
-  return detail::row_sums<S, false>(count, terms).sum;
+  return detail::row_sums<S, Want::sum>(count, terms).sum;
+}
+
+// The sum of a*b, where get(i) gives both.
+template <class S, class Get>
+ISOBIT_INLINE typename S::Real row_dot(std::int64_t count, const Get& get) {
+  return detail::row_sums<S, Want::dot>(count, get).dot;
 }
 
 // The sums of a and of a*b, where get(i) gives both.
 template <class S, class Get>
-ISOBIT_INLINE Sums row_sum_and_dot(std::int64_t count, const Get& get) {
-  return detail::row_sums<S, true>(count, get);
+ISOBIT_INLINE Sums<S> row_sum_and_dot(std::int64_t count, const Get& get) {
+  return detail::row_sums<S, Want::both>(count, get);
 }
 
 }  // namespace isobit::simd

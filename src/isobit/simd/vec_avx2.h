@@ -13,6 +13,7 @@
 namespace isobit::simd::avx2 {
 
 struct F32 {
+  using Real = float;
   using V = __m256;
   static constexpr int kWidth = 8;
   struct Part {
@@ -129,21 +130,50 @@ struct F32 {
 ISOBIT_INLINE void fence() { _mm_sfence(); }
 
 struct F64 {
+  using Real = double;
   using V = __m256d;
+  using Part = __m256i;
   static constexpr int kWidth = 4;
-  ISOBIT_INLINE static V load(const double* p) { return _mm256_loadu_pd(p); }
+
+  ISOBIT_INLINE static Part first(std::int64_t count) {
+    return _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3));
+  }
+  ISOBIT_INLINE static V zero() { return _mm256_setzero_pd(); }
   ISOBIT_INLINE static V all(double value) { return _mm256_set1_pd(value); }
   ISOBIT_INLINE static V add(V a, V b) { return _mm256_add_pd(a, b); }
-  template <Stores kStores>
+  ISOBIT_INLINE static V sub(V a, V b) { return _mm256_sub_pd(a, b); }
+  ISOBIT_INLINE static V mul(V a, V b) { return _mm256_mul_pd(a, b); }
+  ISOBIT_INLINE static V fma(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
+  ISOBIT_INLINE static V minus_product(V a, V b, V c) { return _mm256_fnmadd_pd(a, b, c); }
+  ISOBIT_INLINE static V only(V value) { return value; }
+  ISOBIT_INLINE static V only(V value, Part part) {
+    return _mm256_and_pd(value, _mm256_castsi256_pd(part));
+  }
+
+  // Adds halves onto each other: 2, 1.
+  ISOBIT_INLINE static double fold(V v) {
+    const __m128d by2 = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(by2, _mm_unpackhi_pd(by2, by2)));
+  }
+
+  ISOBIT_INLINE static V load(const double* p) { return _mm256_loadu_pd(p); }
+  ISOBIT_INLINE static V load(const double* p, Part part) { return _mm256_maskload_pd(p, part); }
+  template <Stores kStores = Stores::cached, Nan kNan = Nan::possible>
   ISOBIT_INLINE static void store(double* p, V v) {
     if constexpr (kStores == Stores::streaming)
-      _mm256_stream_pd(p, canonical(v));
+      _mm256_stream_pd(p, canonical<kNan>(v));
     else
-      _mm256_storeu_pd(p, canonical(v));
+      _mm256_storeu_pd(p, canonical<kNan>(v));
+  }
+  template <Stores = Stores::cached, Nan kNan = Nan::possible>
+  ISOBIT_INLINE static void store(double* p, V v, Part part) {
+    _mm256_maskstore_pd(p, part, canonical<kNan>(v));
   }
 
  private:
+  template <Nan kNan>
   ISOBIT_INLINE static V canonical(V v) {
+    if constexpr (kNan == Nan::absent) return v;
     return _mm256_blendv_pd(v, _mm256_castsi256_pd(_mm256_set1_epi64x(kNanF64)),
                             _mm256_cmp_pd(v, v, _CMP_UNORD_Q));
   }

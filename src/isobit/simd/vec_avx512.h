@@ -13,6 +13,7 @@
 namespace isobit::simd::avx512 {
 
 struct F32 {
+  using Real = float;
   using V = __m512;
   using Part = __mmask16;
   static constexpr int kWidth = 16;
@@ -114,21 +115,49 @@ struct F32 {
 ISOBIT_INLINE void fence() { _mm_sfence(); }
 
 struct F64 {
+  using Real = double;
   using V = __m512d;
+  using Part = __mmask8;
   static constexpr int kWidth = 8;
-  ISOBIT_INLINE static V load(const double* p) { return _mm512_loadu_pd(p); }
+
+  ISOBIT_INLINE static Part first(std::int64_t count) {
+    return count >= 8 ? 0xff : count <= 0 ? 0 : static_cast<Part>((1u << count) - 1);
+  }
+  ISOBIT_INLINE static V zero() { return _mm512_setzero_pd(); }
   ISOBIT_INLINE static V all(double value) { return _mm512_set1_pd(value); }
   ISOBIT_INLINE static V add(V a, V b) { return _mm512_add_pd(a, b); }
-  template <Stores kStores>
+  ISOBIT_INLINE static V sub(V a, V b) { return _mm512_sub_pd(a, b); }
+  ISOBIT_INLINE static V mul(V a, V b) { return _mm512_mul_pd(a, b); }
+  ISOBIT_INLINE static V fma(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
+  ISOBIT_INLINE static V minus_product(V a, V b, V c) { return _mm512_fnmadd_pd(a, b, c); }
+  ISOBIT_INLINE static V only(V value) { return value; }
+  ISOBIT_INLINE static V only(V value, Part part) { return _mm512_maskz_mov_pd(part, value); }
+
+  // Adds halves onto each other: 4, 2, 1.
+  ISOBIT_INLINE static double fold(V v) {
+    const __m256d by4 = _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1));
+    const __m128d by2 = _mm_add_pd(_mm256_castpd256_pd128(by4), _mm256_extractf128_pd(by4, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(by2, _mm_unpackhi_pd(by2, by2)));
+  }
+
+  ISOBIT_INLINE static V load(const double* p) { return _mm512_loadu_pd(p); }
+  ISOBIT_INLINE static V load(const double* p, Part part) { return _mm512_maskz_loadu_pd(part, p); }
+  template <Stores kStores = Stores::cached, Nan kNan = Nan::possible>
   ISOBIT_INLINE static void store(double* p, V v) {
     if constexpr (kStores == Stores::streaming)
-      _mm512_stream_pd(p, canonical(v));
+      _mm512_stream_pd(p, canonical<kNan>(v));
     else
-      _mm512_storeu_pd(p, canonical(v));
+      _mm512_storeu_pd(p, canonical<kNan>(v));
+  }
+  template <Stores = Stores::cached, Nan kNan = Nan::possible>
+  ISOBIT_INLINE static void store(double* p, V v, Part part) {
+    _mm512_mask_storeu_pd(p, part, canonical<kNan>(v));
   }
 
  private:
+  template <Nan kNan>
   ISOBIT_INLINE static V canonical(V v) {
+    if constexpr (kNan == Nan::absent) return v;
     return _mm512_mask_mov_pd(v, _mm512_cmp_pd_mask(v, v, _CMP_UNORD_Q),
                               _mm512_castsi512_pd(_mm512_set1_epi64(kNanF64)));
   }

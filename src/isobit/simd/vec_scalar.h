@@ -10,9 +10,10 @@
 
 namespace isobit::simd::scalar {
 
-// What every back end's F32 offers. A part names the first lanes of a vector: a load leaves zeros
-// beyond it, a store leaves memory beyond it alone.
+// What every back end's F32 and F64 offer. A part names the first lanes of a vector: a load leaves
+// zeros beyond it, a store leaves memory beyond it alone.
 struct F32 {
+  using Real = float;
   using V = float;
   using Part = bool;
   static constexpr int kWidth = 1;
@@ -50,14 +51,32 @@ struct F32 {
 ISOBIT_INLINE void fence() {}
 
 struct F64 {
+  using Real = double;
   using V = double;
+  using Part = bool;
   static constexpr int kWidth = 1;
-  ISOBIT_INLINE static V load(const double* from) { return *from; }
+
+  ISOBIT_INLINE static Part first(std::int64_t count) { return count > 0; }
+  ISOBIT_INLINE static V zero() { return 0.0; }
   ISOBIT_INLINE static V all(double value) { return value; }
   ISOBIT_INLINE static V add(V a, V b) { return a + b; }
-  template <Stores>
+  ISOBIT_INLINE static V sub(V a, V b) { return a - b; }
+  ISOBIT_INLINE static V mul(V a, V b) { return a * b; }
+  ISOBIT_INLINE static V fma(V a, V b, V c) { return std::fma(a, b, c); }
+  ISOBIT_INLINE static V minus_product(V a, V b, V c) { return std::fma(-a, b, c); }
+  ISOBIT_INLINE static V only(V value) { return value; }
+  ISOBIT_INLINE static V only(V value, Part part) { return part ? value : 0.0; }
+  ISOBIT_INLINE static double fold(V value) { return value; }
+
+  ISOBIT_INLINE static V load(const double* from) { return *from; }
+  ISOBIT_INLINE static V load(const double* from, Part part) { return part ? *from : 0.0; }
+  template <Stores = Stores::cached, Nan = Nan::possible>
   ISOBIT_INLINE static void store(double* to, V value) {
-    *to = value == value ? value : std::bit_cast<double>(kNanF64);
+    *to = narrow<double>(value);
+  }
+  template <Stores = Stores::cached, Nan = Nan::possible>
+  ISOBIT_INLINE static void store(double* to, V value, Part part) {
+    if (part) *to = narrow<double>(value);
   }
 };
 

@@ -9,7 +9,7 @@
 
 namespace isobit::elementwise {
 
-CaseGrid cases(std::string_view grid);
+std::vector<CaseGrid> cases(std::string_view grid);
 Cost cost(const Args& args);
 
 }  // namespace isobit::elementwise

@@ -36,9 +36,8 @@ Problem check(const Args& args) {
   }
   problem.y = checker.matrix_like("y", args.y, Access::write, "x", args.x);
   checker.same_dtype("y", args.y, "x", args.x.dtype);
-  checker.no_overlap({{"y", args.y, problem.y}},
-                     {{"x", args.x, problem.x}, {"residual", args.residual, problem.residual}},
-                     {"x", "residual"});
+  checker.no_overlap({{"y", args.y, problem.y, {"x", "residual"}}},
+                     {{"x", args.x, problem.x}, {"residual", args.residual, problem.residual}});
 
   const auto adjacent = [](const Matrix& matrix) {
     return matrix.rows <= 1 || matrix.stride == matrix.cols;

@@ -32,7 +32,7 @@ void compute(const Args& exact, const Args& scale) {
 
 }  // namespace
 
-void reference(const Args& exact, const Args& scale) {
+void reference(const Args& exact, const Args& scale, const Rounding&) {
   if (exact.x.dtype == DType::f128)
     compute<__float128>(exact, scale);
   else
@@ -40,7 +40,7 @@ void reference(const Args& exact, const Args& scale) {
 }
 
 // An addition has nothing between its operands and its result.
-void intermediates(const Args& exact, const EmitArray& emit) {
+void intermediates(const Args& exact, const Rounding&, const EmitArray& emit) {
   const std::int64_t rows = exact.y.shape[0], cols = exact.y.shape[1];
   std::vector<double> sum;
   for (std::int64_t row = 0; row < rows; ++row)

@@ -7,7 +7,7 @@
 
 namespace isobit::elementwise {
 
-void reference(const Args& exact, const Args& scale);
-void intermediates(const Args& exact, const EmitArray& emit);
+void reference(const Args& exact, const Args& scale, const Rounding&);
+void intermediates(const Args& exact, const Rounding&, const EmitArray& emit);
 
 }  // namespace isobit::elementwise

@@ -8,8 +8,8 @@
 namespace isobit::layernorm {
 
 // Grids: quick, test, full, bench, bench-quick.
-CaseGrid forward_cases(std::string_view grid);
-CaseGrid backward_cases(std::string_view grid);
+std::vector<CaseGrid> forward_cases(std::string_view grid);
+std::vector<CaseGrid> backward_cases(std::string_view grid);
 
 Cost forward_cost(const ForwardArgs& args);
 Cost backward_cost(const BackwardArgs& args);

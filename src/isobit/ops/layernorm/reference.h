@@ -11,11 +11,15 @@ namespace isobit::layernorm {
 // written and column outputs added to, so that rows can be fed in chunks. The same outputs of
 // `scale` receive what an error in that element is measured by (docs/numerics.md); its inputs are
 // not looked at. Any output may be absent.
-void forward_reference(const ForwardArgs& exact, const ForwardArgs& scale);
-void backward_reference(const BackwardArgs& exact, const BackwardArgs& scale);
+void forward_reference(const ForwardArgs& exact, const ForwardArgs& scale,
+                       const Rounding& rounding);
+void backward_reference(const BackwardArgs& exact, const BackwardArgs& scale,
+                        const Rounding& rounding);
 
 // Emits every intermediate of a call whose views are f64.
-void forward_intermediates(const ForwardArgs& exact, const EmitArray& emit);
-void backward_intermediates(const BackwardArgs& exact, const EmitArray& emit);
+void forward_intermediates(const ForwardArgs& exact, const Rounding& rounding,
+                           const EmitArray& emit);
+void backward_intermediates(const BackwardArgs& exact, const Rounding& rounding,
+                            const EmitArray& emit);
 
 }  // namespace isobit::layernorm

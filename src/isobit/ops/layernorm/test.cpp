@@ -23,6 +23,7 @@ namespace {
 using Quad = __float128;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr Rounding kRounding{DType::f64};
 
 // A small call on the reference in Real; what `run` finds lies in the fields.
 template <class Real>
@@ -46,8 +47,8 @@ struct Call {
       for (Values* statistic : {&outputs->mean, &outputs->rstd}) statistic->assign(rows, kNan);
       for (Values* column : {&outputs->grad_weight, &outputs->grad_bias}) column->assign(cols, 0);
     }
-    forward_reference(forward_args(), forward_outputs({}, scale));
-    backward_reference(backward_args(), backward_outputs({}, scale));
+    forward_reference(forward_args(), forward_outputs({}, scale), kRounding);
+    backward_reference(backward_args(), backward_outputs({}, scale), kRounding);
   }
 
   ForwardArgs forward_args() {
@@ -393,7 +394,7 @@ TEST(LayerNormReference, ColumnOutputsAccumulateOverChunksOfRows) {
       view->data = static_cast<double*>(view->data) + start * 5;
       view->shape[0] = rows;
     }
-    backward_reference(args, {});
+    backward_reference(args, {}, kRounding);
   }
   EXPECT_EQ(chunks.exact.grad_weight, whole.exact.grad_weight);
   EXPECT_EQ(chunks.exact.grad_bias, whole.exact.grad_bias);
@@ -414,7 +415,7 @@ TEST(LayerNormReference, RowStridesAreFollowed) {
   std::vector<double> y(18, kNan);
   args.y.data = y.data();
   args.x.shape[1] = args.y.shape[1] = 4;
-  forward_reference(args, {});
+  forward_reference(args, {}, kRounding);
   for (int i = 0; i < 18; ++i) {
     if (i % 6 < 4)
       EXPECT_EQ(y[i], dense.exact.y[i / 6 * 4 + i % 6]);
@@ -442,11 +443,11 @@ TEST(LayerNormReference, IntermediatesAreThoseOfTheFormulas) {
     EXPECT_EQ(rows * cols, std::ssize(values)) << name;
     arrays[std::string(name)].assign(values.begin(), values.end());
   };
-  forward_intermediates(call.forward_args(), emit);
+  forward_intermediates(call.forward_args(), kRounding, emit);
   EXPECT_EQ(arrays["variance"], std::vector{1.25});
   expect_near(arrays["x_hat"], {-1, -1.0 / 3, 1.0 / 3, 1}, 1e-15);
   arrays.clear();
-  backward_intermediates(call.backward_args(), emit);
+  backward_intermediates(call.backward_args(), kRounding, emit);
   EXPECT_EQ(arrays["g"], (std::vector<double>{1, 0, 0, 0}));
   EXPECT_EQ(arrays["mean_g"], std::vector{0.25});
   EXPECT_EQ(arrays["mean_g_x_hat"], std::vector{-0.25});
@@ -454,9 +455,10 @@ TEST(LayerNormReference, IntermediatesAreThoseOfTheFormulas) {
 
 TEST(LayerNormCases, EveryGridHasShapes) {
   for (const char* grid : {"quick", "test", "full", "bench", "bench-quick"}) {
-    const CaseGrid cases = forward_cases(grid);
-    EXPECT_EQ(cases.shapes.empty(), !cases.rows.empty() && !cases.cols.empty()) << grid;
-    EXPECT_FALSE(cases.types.empty() || cases.inputs.empty() || cases.eps.empty()) << grid;
+    for (const CaseGrid& cases : forward_cases(grid)) {
+      EXPECT_EQ(cases.shapes.empty(), !cases.rows.empty() && !cases.cols.empty()) << grid;
+      EXPECT_FALSE(cases.types.empty() || cases.inputs.empty() || cases.options.empty()) << grid;
+    }
   }
   EXPECT_THROW(forward_cases("big"), InvalidArgument);
 }

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward rows and column sums of a norm in vectors, for every norm's formula; each operator
+// compiles them once for each instruction set.
+#pragma once
+
+#include "isobit/norms/cpu_kernels.h"
+#include "isobit/norms/cpu_row.h"
+#include "isobit/simd/lines.h"
+#include "isobit/simd/map.h"
+
+namespace isobit::norms {
+
+namespace detail {
+
+using simd::Nan;
+using simd::Stores;
+
+// The row means of g and of g * x̂, where g = grad_y * weight.
+template <class Formula, class S, class T, class Normaliser>
+ISOBIT_INLINE void gradient_means(const T* x, const T* grad_y,
+                                  const WeightRow<typename S::Real>& weight, std::int64_t cols,
+                                  const Normaliser& normalise, RowTerms<typename S::Real>& terms) {
+  using Real = typename S::Real;
+  const auto get = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    const auto g = S::mul(S::load(grad_y + i, part...), S::load(weight.at(i), part...));
+    return simd::Terms<S>{g, S::only(normalise(S::load(x + i, part...)), part...)};
+  };
+  const Real n = static_cast<Real>(cols);
+  if constexpr (Formula::kCentred) {
+    const simd::Sums<S> sums = simd::row_sum_and_dot<S>(cols, get);
+    terms.mean_g = sums.sum / n;
+    terms.mean_gx = sums.dot / n;
+  } else {
+    terms.mean_gx = simd::row_dot<S>(cols, get) / n;
+  }
+}
+
+template <class Formula, class S, class T>
+[[gnu::noinline]] void any_gradient_means(const T* x, const T* grad_y,
+                                          const WeightRow<typename S::Real>& weight,
+                                          std::int64_t cols, RowTerms<typename S::Real>& terms) {
+  gradient_means<Formula, S>(x, grad_y, weight, cols,
+                             typename Formula::template NormaliseAny<S>(terms.statistics), terms);
+}
+
+template <class Formula, class S, class T>
+void row_terms(const BackwardProblem& problem, const Weights& weights, std::int64_t begin,
+               std::int64_t end, void* to) {
+  using Real = typename S::Real;
+  const WeightRow<Real> weight(weights.weight, weights.weight_mask);
+  auto* terms = static_cast<RowTerms<Real>*>(to);
+  const auto given = [](const void* statistics, std::int64_t row) {
+    return statistics != nullptr ? static_cast<const Real*>(statistics)[row] : Real(0);
+  };
+  for (std::int64_t row = begin; row < end; ++row, ++terms) {
+    const T* x = row_of<const T>(problem.x, row);
+    const T* grad_y = row_of<const T>(problem.grad_y, row);
+    if (problem.rstd != nullptr) {
+      terms->statistics = given_statistics(given(problem.mean, row), given(problem.rstd, row));
+    } else {
+      const Row<S, T, false> summed(x, problem.cols, x);
+      terms->statistics = Formula::second_round(summed, Formula::first_round(summed, problem.cols),
+                                                problem.cols, static_cast<Real>(problem.eps));
+    }
+    terms->mean_g = terms->mean_gx = 0;
+    if (!problem.wants_rows()) continue;
+    if (terms->statistics.plain)
+      gradient_means<Formula, S>(x, grad_y, weight, problem.cols,
+                                 typename Formula::template Normalise<S>(terms->statistics),
+                                 *terms);
+    else
+      any_gradient_means<Formula, S>(x, grad_y, weight, problem.cols, *terms);
+  }
+}
+
+// What a sweep does with its rows.
+template <class FormulaOf, class SOf, class TOf, bool kGradX, bool kSums,
+          Stores kStores = Stores::cached, Nan kNan = Nan::absent>
+struct Sweep {
+  using Formula = FormulaOf;
+  using S = SOf;
+  using T = TOf;
+  using Real = typename S::Real;
+  static constexpr bool grad_x = kGradX, sums = kSums;
+  static constexpr Stores stores = kStores;
+  static constexpr Nan nan = kNan;
+  template <Stores kOther, Nan kOtherNan>
+  using With = Sweep<Formula, S, T, kGradX, kSums, kOther, kOtherNan>;
+};
+
+// So many rows share one load and store of the column sums.
+inline constexpr int kTogether = 4;
+
+// kRows rows side by side: the sums of a column are loaded and stored once for all of them.
+template <class How, template <class> class Normaliser, int kRows>
+ISOBIT_INLINE void sweep_rows(const BackwardProblem& problem,
+                              const WeightRow<typename How::Real>& weights, std::int64_t row,
+                              const Tile& tile, const RowTerms<typename How::Real>* terms,
+                              const ColumnSums& sums) {
+  using S = typename How::S;
+  using T = typename How::T;
+  using V = typename S::V;
+  struct Side {
+    const T *x, *grad_y;
+    T* grad_x;
+    Normaliser<S> normalise;
+    V mean_g, mean_gx;
+  };
+  const auto side = [&](int k) ISOBIT_INLINE_LAMBDA {
+    return Side{row_of<const T>(problem.x, row + k),
+                row_of<const T>(problem.grad_y, row + k),
+                How::grad_x ? row_of<T>(problem.grad_x, row + k) : nullptr,
+                Normaliser<S>(terms[k].statistics),
+                S::all(terms[k].mean_g),
+                S::all(terms[k].mean_gx)};
+  };
+  auto* weight_sums = static_cast<typename How::Real*>(sums.weight);
+  auto* bias_sums = static_cast<typename How::Real*>(sums.bias);
+  const auto sweep = [&](const auto&... sides) ISOBIT_INLINE_LAMBDA {
+    simd::for_each_vector<S, T>(
+        tile.first_col, tile.last_col, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+          V weight_sum = S::zero(), bias_sum = S::zero();
+          const std::int64_t column = i - tile.first_col;
+          if constexpr (How::sums)
+            if (!sums.fresh) {
+              weight_sum = S::load(weight_sums + column, part...);
+              bias_sum = S::load(bias_sums + column, part...);
+            }
+          V weight = S::zero();
+          if constexpr (How::grad_x) weight = S::load(weights.at(i), part...);
+          const auto step = [&](const Side& side) ISOBIT_INLINE_LAMBDA {
+            const V grad_y = S::load(side.grad_y + i, part...);
+            const V xhat = side.normalise(S::load(side.x + i, part...));
+            if constexpr (How::stores == Stores::streaming && sizeof...(part) == 0) {
+              simd::fetch_to_second_cache(side.x + kRows * problem.x.stride + i);
+              simd::fetch_to_second_cache(side.grad_y + kRows * problem.grad_y.stride + i);
+            }
+            if constexpr (How::grad_x) {
+              const V value =
+                  side.normalise.gradient(S::mul(grad_y, weight), xhat, side.mean_g, side.mean_gx);
+              S::template store<How::stores, How::nan>(side.grad_x + i, value, part...);
+            }
+            if constexpr (How::sums) {
+              weight_sum = S::fma(grad_y, xhat, weight_sum);
+              bias_sum = S::add(bias_sum, grad_y);
+            }
+          };
+          (step(sides), ...);
+          if constexpr (How::sums) {
+            S::template store<Stores::cached, Nan::absent>(weight_sums + column, weight_sum,
+                                                           part...);
+            S::template store<Stores::cached, Nan::absent>(bias_sums + column, bias_sum, part...);
+          }
+        });
+  };
+  if constexpr (kRows == kTogether)
+    sweep(side(0), side(1), side(2), side(3));
+  else
+    sweep(side(0));
+}
+
+// The rows that are not usual: scaled, constant or not finite ones, or with a gradient that is not
+// finite.
+template <class How>
+[[gnu::noinline]] void sweep_any_row(const BackwardProblem& problem,
+                                     const WeightRow<typename How::Real>& weights, std::int64_t row,
+                                     const Tile& tile, const RowTerms<typename How::Real>* terms,
+                                     const ColumnSums& sums) {
+  using Any = typename How::template With<Stores::cached, Nan::possible>;
+  sweep_rows<Any, How::Formula::template NormaliseAny, 1>(problem, weights, row, tile, terms, sums);
+}
+
+// A usual row: all its gradients are numbers, since a mean over them is.
+template <class Real>
+ISOBIT_INLINE bool usual(const RowTerms<Real>& terms) {
+  return terms.statistics.plain && std::isfinite(terms.statistics.mean) &&
+         std::isfinite(terms.statistics.rstd) && terms.statistics.rstd != 0 &&
+         std::isfinite(terms.mean_g) && std::isfinite(terms.mean_gx);
+}
+
+template <class How>
+void sweep(const BackwardProblem& problem, const Weights& weights, const Tile& tile,
+           const void* tile_terms, ColumnSums sums) {
+  using T = typename How::T;
+  using Real = typename How::Real;
+  using Cached = typename How::template With<Stores::cached, Nan::absent>;
+  const WeightRow<Real> weight(weights.weight, weights.weight_mask);
+  const auto* terms = static_cast<const RowTerms<Real>*>(tile_terms);
+  for (std::int64_t row = tile.first_row; row < tile.last_row;) {
+    bool together = row + kTogether <= tile.last_row;
+    bool streamable = How::stores == Stores::streaming;
+    for (int k = 0; together && k < kTogether; ++k) {
+      together = usual(terms[k]);
+      streamable =
+          streamable && simd::streamable(row_of<T>(problem.grad_x, row + k) + tile.first_col);
+    }
+    if (together && streamable)
+      sweep_rows<How, How::Formula::template Normalise, kTogether>(problem, weight, row, tile,
+                                                                   terms, sums);
+    else if (together)
+      sweep_rows<Cached, How::Formula::template Normalise, kTogether>(problem, weight, row, tile,
+                                                                      terms, sums);
+    else if (usual(*terms))
+      sweep_rows<Cached, How::Formula::template Normalise, 1>(problem, weight, row, tile, terms,
+                                                              sums);
+    else
+      sweep_any_row<Cached>(problem, weight, row, tile, terms, sums);
+    sums.fresh = false;
+    row += together ? kTogether : 1;
+    terms += together ? kTogether : 1;
+  }
+  if constexpr (How::grad_x && How::stores == Stores::streaming) simd::fence();
+}
+
+template <class Formula, class S, class T, Stores kStores>
+BackwardKernels kernels_of() {
+  return {row_terms<Formula, S, T>,
+          [](const BackwardProblem& problem, const Weights& weights, const Tile& tile,
+             const void* terms) {
+            sweep<Sweep<Formula, S, T, true, false, kStores>>(problem, weights, tile, terms, {});
+          },
+          [](const BackwardProblem& problem, const Tile& tile, const void* terms,
+             const ColumnSums& sums) {
+            sweep<Sweep<Formula, S, T, false, true>>(problem, {}, tile, terms, sums);
+          },
+          [](const BackwardProblem& problem, const Weights& weights, const Tile& tile,
+             const void* terms, const ColumnSums& sums) {
+            sweep<Sweep<Formula, S, T, true, true, kStores>>(problem, weights, tile, terms, sums);
+          }};
+}
+
+}  // namespace detail
+
+// The kernels of one norm for a type; `streaming` stores bypass the caches, and the next rows are
+// fetched while the present ones are worked on. S32 and S64 are the vectors that compute.
+template <class Formula, class S32, class S64>
+BackwardKernels backward_kernels(DType dtype, bool streaming) {
+  const auto of = [&]<class S, class T>(S, Type<T>) {
+    return streaming ? detail::kernels_of<Formula, S, T, simd::Stores::streaming>()
+                     : detail::kernels_of<Formula, S, T, simd::Stores::cached>();
+  };
+  switch (dtype) {
+    case DType::f16:  return of(S32{}, Type<f16>{});
+    case DType::bf16: return of(S32{}, Type<bf16>{});
+    case DType::f64:  return of(S64{}, Type<double>{});
+    default:          return of(S32{}, Type<float>{});
+  }
+}
+
+}  // namespace isobit::norms

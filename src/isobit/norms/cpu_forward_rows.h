@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward rows of a norm in vectors, for every norm's formula; each operator compiles them once
+// for each instruction set.
+#pragma once
+
+#include <algorithm>
+
+#include "isobit/norms/cpu_kernels.h"
+#include "isobit/norms/cpu_row.h"
+#include "isobit/simd/lines.h"
+#include "isobit/simd/map.h"
+
+namespace isobit::norms {
+
+// Short rows are fetched so many rows before they are summed: fewer come late, more leave the first
+// cache again.
+inline constexpr int kRowsAhead = 4;
+
+namespace detail {
+
+using simd::Nan;
+using simd::Stores;
+
+// `fetch(i)` may bring a later row nearer while this one is written.
+template <class S, Stores kStores, Nan kNan, class T, class Normaliser, class Fetch>
+ISOBIT_INLINE void write_row(const T* x, T* y, std::int64_t cols,
+                             const WeightRow<typename S::Real>& weight,
+                             const WeightRow<typename S::Real>& bias, const Normaliser& normalise,
+                             const Fetch& fetch) {
+  using V = typename S::V;
+  simd::for_each_vector<S, T>(0, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    fetch(i);
+    const V xhat = normalise(S::load(x + i, part...));
+    const V value = S::fma(xhat, S::load(weight.at(i), part...), S::load(bias.at(i), part...));
+    S::template store<kStores, kNan>(y + i, value, part...);
+  });
+}
+
+// The rows that are not usual: scaled, constant or not finite ones, and all where a weight is not
+// finite.
+template <class Formula, class S, class T>
+[[gnu::noinline]] void write_any_row(const T* x, T* y, std::int64_t cols,
+                                     const WeightRow<typename S::Real>& weight,
+                                     const WeightRow<typename S::Real>& bias,
+                                     const Statistics<typename S::Real>& statistics) {
+  write_row<S, Stores::cached, Nan::possible>(
+      x, y, cols, weight, bias, typename Formula::template NormaliseAny<S>(statistics),
+      [](std::int64_t) {});
+}
+
+template <class S>
+bool all_finite(const WeightRow<typename S::Real>& weight, std::int64_t cols) {
+  typename S::V zeros = S::zero();  // a product with anything but a number is NaN
+  simd::for_each_vector<S, typename S::Real>(
+      0, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+        zeros = S::fma(S::load(weight.at(i), part...), S::zero(), zeros);
+      });
+  return S::fold(zeros) == 0;
+}
+
+}  // namespace detail
+
+template <class Formula, class S, class T, Schedule kSchedule>
+void forward_rows(const ForwardProblem& problem, const Weights& weights, std::int64_t begin,
+                  std::int64_t end) {
+  using Real = typename S::Real;
+  using simd::Nan;
+  using simd::Stores;
+  constexpr Stores kStores = kSchedule == Schedule::cached ? Stores::cached : Stores::streaming;
+  if (begin == end) return;
+  const std::int64_t cols = problem.cols;
+  const Real eps = static_cast<Real>(problem.eps);
+  const WeightRow<Real> weight(weights.weight, weights.weight_mask);
+  const WeightRow<Real> bias(weights.bias, weights.bias_mask);
+  // From a finite row, finite weights never make a NaN.
+  const bool numbers = detail::all_finite<S>(weight, cols) && detail::all_finite<S>(bias, cols);
+  const auto x_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
+    return row_of<const T>(problem.x, std::min(row, end - 1));
+  };
+  const auto summed = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
+    constexpr bool kFetchNext = kSchedule == Schedule::streaming_long_rows;
+    return Row<S, T, kFetchNext>(x_of(row), cols, x_of(row + 1));
+  };
+  const auto write = [&](std::int64_t row,
+                         const Statistics<Real>& statistics) ISOBIT_INLINE_LAMBDA {
+    using Normalise = typename Formula::template Normalise<S>;
+    const T* x = x_of(row);
+    T* y = row_of<T>(problem.y, row);
+    const auto fetch = [ahead = x_of(row + kRowsAhead)](std::int64_t i) ISOBIT_INLINE_LAMBDA {
+      if constexpr (kSchedule == Schedule::streaming_short_rows)
+        simd::fetch_to_first_cache(ahead + i);
+    };
+    if (!statistics.plain || !numbers || !std::isfinite(statistics.rstd)) [[unlikely]]
+      detail::write_any_row<Formula, S>(x, y, cols, weight, bias, statistics);
+    else if (kStores == Stores::streaming && simd::streamable(y))
+      detail::write_row<S, kStores, Nan::absent>(x, y, cols, weight, bias, Normalise(statistics),
+                                                 fetch);
+    else
+      detail::write_row<S, Stores::cached, Nan::absent>(x, y, cols, weight, bias,
+                                                        Normalise(statistics), fetch);
+    const auto save = [&](void* to, Real value) ISOBIT_INLINE_LAMBDA {
+      if (to != nullptr) static_cast<Real*>(to)[row] = narrow<Real>(value);
+    };
+    save(problem.mean, statistics.saved_mean);
+    save(problem.rstd, statistics.saved_rstd);
+  };
+  const auto second_round = [&](std::int64_t row, Real first) ISOBIT_INLINE_LAMBDA {
+    return Formula::second_round(summed(row), first, cols, eps);
+  };
+  const auto first_round = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
+    return row < end ? Formula::first_round(summed(row), cols) : Real(0);
+  };
+  if constexpr (kSchedule == Schedule::streaming_long_rows) {
+    for (std::int64_t row = begin; row < end; ++row)
+      write(row, second_round(row, first_round(row)));
+  } else {
+    // Three rows are under way: one is in its first round, the one before is written, the one
+    // between is in its second. None of the three waits for the last folds, divisions and roots of
+    // the one just before it.
+    Statistics<Real> current = second_round(begin, first_round(begin));
+    Real next = first_round(begin + 1);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const Real after_next = first_round(row + 2);
+      write(row, current);
+      if (row + 1 < end) current = second_round(row + 1, next);
+      next = after_next;
+    }
+  }
+  if constexpr (kStores == Stores::streaming) simd::fence();
+}
+
+// The kernel of one norm for a type and a schedule; S32 and S64 are the vectors that compute.
+template <class Formula, class S32, class S64>
+ForwardKernel forward_kernel(DType dtype, Schedule schedule) {
+  const auto of = [&]<class S, class T>(S, Type<T>) -> ForwardKernel {
+    switch (schedule) {
+      case Schedule::cached: return forward_rows<Formula, S, T, Schedule::cached>;
+      case Schedule::streaming_short_rows:
+        return forward_rows<Formula, S, T, Schedule::streaming_short_rows>;
+      default: return forward_rows<Formula, S, T, Schedule::streaming_long_rows>;
+    }
+  };
+  switch (dtype) {
+    case DType::f16:  return of(S32{}, Type<f16>{});
+    case DType::bf16: return of(S32{}, Type<bf16>{});
+    case DType::f64:  return of(S64{}, Type<double>{});
+    default:          return of(S32{}, Type<float>{});
+  }
+}
+
+}  // namespace isobit::norms

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row as the formulas of norms want it: summed by core/order.h to the letter, and in vectors.
+#pragma once
+
+#include <limits>
+#include <type_traits>
+
+#include "isobit/core/order.h"
+#include "isobit/norms/statistics.h"
+#include "isobit/simd/prefetch.h"
+#include "isobit/simd/row_sums.h"
+#include "isobit/simd/vec_scalar.h"
+
+namespace isobit::norms {
+
+// Everything, one element after the other: all of the scalar variant, and the rare long way of the
+// others. get(i) gives an element. S names the instruction set that this is compiled for: the
+// linker must keep the copies apart.
+template <class S, class Get>
+class SpecifiedRow {
+ public:
+  using Real = typename S::Real;
+  using Scalar = std::conditional_t<sizeof(Real) == 8, simd::scalar::F64, simd::scalar::F32>;
+
+  SpecifiedRow(std::int64_t cols, const Get& get) : get_(get), cols_(cols) {}
+
+  Real sum() const { return order::sum<Real>(cols_, get_); }
+  Moments<Real> deviations(Real mean) const {
+    return moments([&](Real x) { return x - mean; });
+  }
+  Real squares() const { return order::dot<Real>(cols_, get_, get_); }
+
+  template <class F>
+  Real sum(const F& f) const {
+    return order::sum<Real>(cols_, [&](std::int64_t i) { return f(get_(i)); });
+  }
+  template <class F>
+  Moments<Real> moments(const F& f) const {
+    const auto of = [&](std::int64_t i) { return f(get_(i)); };
+    return {order::sum<Real>(cols_, of), order::dot<Real>(cols_, of, of)};
+  }
+
+  Extremes<Real> extremes() const {
+    constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
+    Extremes<Real> result{kInfinity, -kInfinity};
+    for (std::int64_t i = 0; i < cols_; ++i) {
+      const Real x = get_(i);
+      if (x != x) return {x, x};
+      result.lowest = x < result.lowest ? x : result.lowest;
+      result.highest = x > result.highest ? x : result.highest;
+    }
+    return result;
+  }
+
+ private:
+  Get get_;
+  std::int64_t cols_;
+};
+
+template <class T, class Real>
+struct Elements {
+  const T* x;
+  ISOBIT_INLINE Real operator()(std::int64_t i) const { return widen<Real>(x[i]); }
+};
+
+// The same, with the usual sums in vectors. `next` is the row to be fetched while this one is
+// summed; without kFetchNext it is not looked at.
+template <class S, class T, bool kFetchNext>
+class Row : public SpecifiedRow<S, Elements<T, typename S::Real>> {
+  using Specified = SpecifiedRow<S, Elements<T, typename S::Real>>;
+
+ public:
+  using V = typename S::V;
+  using Real = typename S::Real;
+  using Specified::sum;
+
+  ISOBIT_INLINE Row(const T* x, std::int64_t cols, const T* next)
+      : Specified(cols, {x}), x_(x), next_(next), cols_(cols) {}
+
+  ISOBIT_INLINE Real sum() const {
+    return simd::row_sum<S>(cols_, [x = x_](std::int64_t i, auto... part)
+                                       ISOBIT_INLINE_LAMBDA { return S::load(x + i, part...); });
+  }
+
+  ISOBIT_INLINE Moments<Real> deviations(Real mean) const {
+    const auto get = [*this, centre = S::all(mean)](std::int64_t i, auto... part)
+                         ISOBIT_INLINE_LAMBDA {
+                           fetch(i, part...);
+                           const V d = S::only(S::sub(S::load(x_ + i, part...), centre), part...);
+                           return simd::Terms<S>{d, d};
+                         };
+    const simd::Sums<S> sums = simd::row_sum_and_dot<S>(cols_, get);
+    return {sums.sum, sums.dot};
+  }
+
+  ISOBIT_INLINE Real squares() const {
+    return simd::row_dot<S>(cols_, [*this](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      fetch(i, part...);
+      const V x = S::load(x_ + i, part...);
+      return simd::Terms<S>{x, x};
+    });
+  }
+
+ private:
+  template <class... Part>
+  ISOBIT_INLINE void fetch(std::int64_t i, Part...) const {
+    if constexpr (kFetchNext && sizeof...(Part) == 0) simd::fetch_to_second_cache(next_ + i);
+  }
+
+  const T* x_;
+  const T* next_;
+  std::int64_t cols_;
+};
+
+}  // namespace isobit::norms

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the backward pass whose types differ or whose gradient is not the last word: their inputs
+// are widened and their gradient finished, a few rows at a time.
+#pragma once
+
+#include "isobit/norms/cpu_kernels.h"
+#include "isobit/norms/cpu_workspace.h"
+
+namespace isobit::norms {
+
+class StagedGradients {
+ public:
+  static constexpr std::int64_t kRows = 4;  // as many as a sweep takes together
+
+  StagedGradients(const BackwardProblem& problem, const Tools& tools, Pieces& pieces)
+      : problem_(problem), tools_(tools) {
+    const std::int64_t bytes = kRows * problem.cols * size_of(real());
+    if (problem.dtype != real()) x_ = pieces.take(bytes);
+    if (problem.grad_y_dtype != real()) grad_y_ = pieces.take(bytes);
+    if (problem.wants_rows()) gradient_ = pieces.take(bytes);
+  }
+
+  static bool needed(const BackwardProblem& problem) {
+    return problem.grad_y_dtype != problem.dtype || problem.grad_sum || problem.dropout.drops();
+  }
+
+  // Up to kRows rows from `first` on, as a problem of their own in the type that is computed in.
+  BackwardProblem rows_from(std::int64_t first, std::int64_t count) const {
+    BackwardProblem rows = problem_;
+    rows.rows = count;
+    rows.dtype = rows.grad_y_dtype = real();
+    rows.x = widened(problem_.x, problem_.dtype, x_, first, count);
+    rows.grad_y = widened(problem_.grad_y, problem_.grad_y_dtype, grad_y_, first, count);
+    rows.grad_sum = rows.grad_residual = {};
+    rows.grad_x = problem_.wants_rows() ? staged(gradient_, count) : Matrix{};
+    rows.mean = statistic(problem_.mean, first);
+    rows.rstd = statistic(problem_.rstd, first);
+    return rows;
+  }
+
+  // Writes the gradients that were asked for, from those of the rows.
+  void finish(const BackwardProblem& rows, std::int64_t first) const {
+    if (!problem_.wants_rows()) return;
+    for (std::int64_t row = 0; row < rows.rows; ++row)
+      tools_.decompose(problem_, first + row, row_of(rows.grad_x, row, real()));
+  }
+
+ private:
+  DType real() const { return real_of(problem_.dtype); }
+
+  Matrix staged(std::byte* data, std::int64_t rows) const {
+    return {data, rows, problem_.cols, problem_.cols};
+  }
+
+  Matrix widened(const Matrix& matrix, DType dtype, std::byte* to, std::int64_t first,
+                 std::int64_t count) const {
+    if (dtype == real()) return from_row(matrix, first, dtype);
+    const Matrix rows = staged(to, count);
+    for (std::int64_t row = 0; row < count; ++row)
+      tools_.widen(dtype, row_of(matrix, first + row, dtype), real(), row_of(rows, row, real()),
+                   problem_.cols, -0.0);
+    return rows;
+  }
+
+  const void* statistic(const void* data, std::int64_t first) const {
+    if (data == nullptr) return data;
+    return static_cast<const std::byte*>(data) + first * size_of(real());
+  }
+
+  const BackwardProblem& problem_;
+  const Tools& tools_;
+  std::byte *x_ = nullptr, *grad_y_ = nullptr, *gradient_ = nullptr;
+};
+
+}  // namespace isobit::norms

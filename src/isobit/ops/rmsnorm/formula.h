@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of RMSNorm, which every back end shares: written once for scalars and vectors of
+// any width. README.md derives it, docs/numerics.md says why each rounding is where it is.
+#pragma once
+
+#include "isobit/norms/statistics.h"
+
+namespace isobit::rmsnorm {
+
+using norms::Statistics;
+
+// x̂ of a row: x / root mean square. V is what S computes with; S offers the operations of simd's
+// F32.
+template <class S>
+class Normalise {
+ public:
+  using V = typename S::V;
+  ISOBIT_INLINE explicit Normalise(const Statistics<typename S::Real>& row)
+      : rstd_(S::all(row.rstd)) {}
+  ISOBIT_INLINE V operator()(V x) const { return S::mul(x, rstd_); }
+  // r * (g - x̂ * c2)
+  ISOBIT_INLINE V gradient(V g, V xhat, V, V c2) const {
+    return S::mul(rstd_, S::minus_product(xhat, c2, g));
+  }
+
+ private:
+  V rstd_;
+};
+
+// The same for any row: scaled.
+template <class S>
+class NormaliseAny {
+ public:
+  using V = typename S::V;
+  ISOBIT_INLINE explicit NormaliseAny(const Statistics<typename S::Real>& row)
+      : plain_(row), scaling_(row) {}
+  ISOBIT_INLINE V scaled(V x) const { return scaling_.into(x); }
+  ISOBIT_INLINE V operator()(V x) const { return plain_(scaled(x)); }
+  ISOBIT_INLINE V gradient(V g, V xhat, V c1, V c2) const {
+    return scaling_.back(plain_.gradient(g, xhat, c1, c2));
+  }
+
+ private:
+  Normalise<S> plain_;
+  norms::Scaling<S> scaling_;
+};
+
+namespace detail {
+
+template <class Row, class Real = typename Row::Real>
+[[gnu::noinline]] Statistics<Real> unusual_statistics(const Row& row, std::int64_t cols, Real eps) {
+  const norms::Extremes<Real> extremes = row.extremes();
+  const Real largest = std::fmax(std::fabs(extremes.lowest), std::fabs(extremes.highest));
+  if (cols == 0 || std::isnan(extremes.lowest)) return norms::no_statistics<Real>();
+  Statistics<Real> result;
+  result.plain = false;
+  if (std::isinf(largest)) return result;  // 1 / infinity
+  if (largest == 0) {
+    result.rstd = result.saved_rstd = eps == 0 ? Real(0) : norms::inverse_root(eps);
+    return result;
+  }
+  result.exponent = norms::scaling_exponent(largest, eps);
+  const NormaliseAny<typename Row::Scalar> any(result);
+  const Real squares = row.moments([&](Real x) { return any.scaled(x); }).squares;
+  result.rstd =
+      norms::inverse_root(squares / static_cast<Real>(cols) + std::ldexp(eps, 2 * result.exponent));
+  result.saved_rstd = std::ldexp(result.rstd, result.exponent);
+  return result;
+}
+
+}  // namespace detail
+
+// RMSNorm as the rows of src/isobit/norms want it. A Row gives, in the canonical order: squares()
+// of x; moments(f) of f(x); and its extremes() (NaN where an element is).
+struct Formula {
+  template <class S>
+  using Normalise = rmsnorm::Normalise<S>;
+  template <class S>
+  using NormaliseAny = rmsnorm::NormaliseAny<S>;
+
+  static constexpr bool kCentred = false;
+
+  // The only round over a row: the sum of its squares.
+  template <class Row>
+  ISOBIT_INLINE static typename Row::Real first_round(const Row& row, std::int64_t) {
+    return row.squares();
+  }
+
+  template <class Row, class Real = typename Row::Real>
+  ISOBIT_INLINE static Statistics<Real> second_round(const Row& row, Real squares,
+                                                     std::int64_t cols, Real eps) {
+    if (!norms::in_range(squares)) [[unlikely]]
+      return detail::unusual_statistics(row, cols, eps);
+    Statistics<Real> result;
+    result.rstd = norms::inverse_root(squares / static_cast<Real>(cols) + eps);
+    result.saved_rstd = result.rstd;
+    return result;
+  }
+};
+
+}  // namespace isobit::rmsnorm

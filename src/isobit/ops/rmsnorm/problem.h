@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// RMSNorm's variants: of calls that all norms share.
+#pragma once
+
+#include <span>
+
+#include "isobit/dispatch/variant.h"
+#include "isobit/norms/problem.h"
+#include "isobit/ops/rmsnorm/rmsnorm.h"
+
+namespace isobit::rmsnorm {
+
+using ForwardVariant = Variant<ForwardArgs, norms::ForwardProblem>;
+using BackwardVariant = Variant<BackwardArgs, norms::BackwardProblem>;
+
+std::span<const ForwardVariant> cpu_forward_variants();
+std::span<const BackwardVariant> cpu_backward_variants();
+
+}  // namespace isobit::rmsnorm
