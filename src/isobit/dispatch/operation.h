@@ -24,7 +24,7 @@ enum class Elements {
   like_weight,
   like_y,
   statistic
-};                                                  // statistic: f32, or f64 beside f64
+};  // statistic: f32, or f64 beside f64
 enum class Presence { required, optional, extra };  // extra: optional, and unusual
 
 // One array argument. `view` finds it in the operator's own argument struct.
