@@ -11,8 +11,9 @@ SOURCES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
 
 # A file takes the first row whose pattern it matches; OP is then its own operator, FACE any
 # operator's face (ops/NAME/NAME.h), FORMULA any operator's arithmetic, and SHARED what its own
-# backends and its dispatch share. NORMS is what all norms share but code for one backend. A folder may always include itself, except in ops/, where each
-# role has a row. Those through whom users call lend operators simd's threads.
+# backends and its dispatch share. NORMS is what all norms share, but for one backend's code. A
+# folder may always include itself, except in ops/ and norms/, where each role has a row. Those
+# through whom users call lend operators simd's threads.
 USERS = "core/* dispatch/* simd/parallel_for.h simt/device* ops/catalog.h FACE"
 RULES = (
     ("core/*", ""),
@@ -81,7 +82,7 @@ def complaint(path, bracket, name):
     row = next((row for row in RULES if matches(path, row[0], operator(path))), None)
     if row is None:
         return "the layers know no such file"
-    own = "" if path.startswith("ops/") else f" {path.split('/')[0]}/*"
+    own = "" if path.startswith(("ops/", "norms/")) else f" {path.split('/')[0]}/*"
     if not matches(target, row[1] + own, operator(path)):
         return f"{row[0]} may include only: {row[1] + own}"
     return None
@@ -134,6 +135,12 @@ PLANTED = (
     ("simd/avx2.h", "<immintrin.h>", True),
     ("dispatch/choose.cpp", '"isobit/ops/layernorm/layernorm.h"', False),
     ("tile/reduce.h", '"isobit/simt/shuffle.h"', True),
+    ("norms/check.h", '"isobit/norms/problem.h"', True),
+    ("norms/check.h", '"isobit/norms/cpu_row.h"', False),
+    ("norms/cpu_row.h", '"isobit/simd/vec.h"', True),
+    ("norms/reference_rows.h", '"isobit/norms/philox.h"', False),
+    ("ops/layernorm/formula.h", '"isobit/norms/statistics.h"', True),
+    ("ops/layernorm/reference.cpp", '"isobit/norms/statistics.h"', False),
     ("ops/layernorm/reference.cpp", '"isobit/ops/layernorm/layernorm.h"', True),
     ("ops/layernorm/reference.cpp", '"isobit/ops/layernorm/formula.h"', False),
     ("ops/layernorm/cpu.cpp", '"isobit/ops/layernorm/formula.h"', True),

@@ -90,7 +90,8 @@ std::vector<CaseGrid> cases(std::string_view op, std::string_view grid, const Ex
   if (grid == "full")
     return with_options(
         usual({1, 31, 2048, 16385}, {1, 3, 7, 64, 768, 1023, 4096, 65536}, kFamilies),
-        {1, 37, 2048}, {1, 7, 768, 1100, 4096}, kFamilies, extras);
+        {1, 37, 2048}, {1, 7, 768, 1100}, {"randn", "mean1e4", "huge1e18", "constant", "denormal"},
+        extras);
   if (grid == "bench-quick") return {timed({{64, 768}, {4096, 1024}, {2048, 5120}}, {""})};
   if (grid == "bench")
     return {timed({{1, 4096},
