@@ -69,6 +69,10 @@ struct Golden {
   const char* bits;
   const char* kind = "add";
   bool given_statistics = false;
+  const char* y_dtype = nullptr;  // null: as x
+  const char* with = "none";
+  bool zero_centred = false;
+  double dropout = 0;
 };
 
 void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.op << " " << golden.pass; }
@@ -97,6 +101,108 @@ constexpr Golden kGolden[] = {
     {"layernorm", "bwd", "bf16", "bf16", 357, 130, "83c13a5e8807ff49"},
     {"layernorm", "bwd", "f32", "f32", 37, 600, "dc682e1fb8928f09", "add", true},
     {"layernorm", "bwd", "bf16", "f32", 357, 130, "a518a543f2e1c2c1"},
+    {.op = "layernorm",
+     .pass = "fwd",
+     .dtype = "f16",
+     .weight_dtype = "f16",
+     .rows = 8,
+     .cols = 1100,
+     .bits = "a20a9794d7506cc0"},
+    {.op = "layernorm",
+     .pass = "fwd",
+     .dtype = "f64",
+     .weight_dtype = "f64",
+     .rows = 8,
+     .cols = 1100,
+     .bits = "4ddaa671da63d5aa"},
+    {.op = "layernorm",
+     .pass = "bwd",
+     .dtype = "f16",
+     .weight_dtype = "f32",
+     .rows = 37,
+     .cols = 600,
+     .bits = "95950254feff17eb"},
+    {.op = "layernorm",
+     .pass = "bwd",
+     .dtype = "f64",
+     .weight_dtype = "f64",
+     .rows = 37,
+     .cols = 600,
+     .bits = "0eac3a3ab8e8bc27"},
+    {.op = "layernorm",
+     .pass = "fwd",
+     .dtype = "bf16",
+     .weight_dtype = "f32",
+     .rows = 8,
+     .cols = 600,
+     .bits = "fd09cfa26456960a",
+     .y_dtype = "f32",
+     .with = "residual+sum",
+     .dropout = 0.25},
+    {.op = "layernorm",
+     .pass = "bwd",
+     .dtype = "f32",
+     .weight_dtype = "f32",
+     .rows = 37,
+     .cols = 600,
+     .bits = "73343f5186f55330",
+     .y_dtype = "bf16",
+     .with = "grad_sum+grad_residual",
+     .dropout = 0.25},
+    {.op = "rmsnorm",
+     .pass = "fwd",
+     .dtype = "f32",
+     .weight_dtype = "f32",
+     .rows = 8,
+     .cols = 3500,
+     .bits = "9f2244cd278acf67"},
+    {.op = "rmsnorm",
+     .pass = "fwd",
+     .dtype = "bf16",
+     .weight_dtype = "bf16",
+     .rows = 8,
+     .cols = 3500,
+     .bits = "03c9db53457c8833",
+     .zero_centred = true},
+    {.op = "rmsnorm",
+     .pass = "fwd",
+     .dtype = "f64",
+     .weight_dtype = "f64",
+     .rows = 8,
+     .cols = 3500,
+     .bits = "71dc8d96d3990a69"},
+    {.op = "rmsnorm",
+     .pass = "fwd",
+     .dtype = "f16",
+     .weight_dtype = "f16",
+     .rows = 8,
+     .cols = 600,
+     .bits = "29f2448fa1ed4ff4",
+     .with = "residual+sum"},
+    {.op = "rmsnorm",
+     .pass = "bwd",
+     .dtype = "f32",
+     .weight_dtype = "f32",
+     .rows = 357,
+     .cols = 130,
+     .bits = "3d617152b592ccd9"},
+    {.op = "rmsnorm",
+     .pass = "bwd",
+     .dtype = "bf16",
+     .weight_dtype = "f32",
+     .rows = 37,
+     .cols = 1100,
+     .bits = "7fcf55e4f57d3f42",
+     .with = "grad_sum",
+     .zero_centred = true},
+    {.op = "rmsnorm",
+     .pass = "bwd",
+     .dtype = "f32",
+     .weight_dtype = "f32",
+     .rows = 37,
+     .cols = 600,
+     .bits = "15d0e06d5e9be799",
+     .given_statistics = true},
 };
 
 const Operation& operation_of(const Golden& golden) {
@@ -117,7 +223,15 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   flags.weight_dtype = {golden.weight_dtype};
   flags.isa = isas_here();
   flags.threads = {1, 2, 5};
-  if (golden.op == std::string_view("elementwise")) flags.options["kind"] = {golden.kind};
+  if (golden.y_dtype != nullptr) flags.y_dtype = {golden.y_dtype};
+  if (golden.op == std::string_view("elementwise")) {
+    flags.options["kind"] = {golden.kind};
+  } else {
+    flags.with = {golden.with};
+    flags.options["zero_centred"] = {golden.zero_centred ? "yes" : "no"};
+    flags.options["dropout"] = {std::to_string(golden.dropout)};
+    flags.options["dropout_seed"] = {"42"};
+  }
   const Workload workload(cases_of(operation_of(golden), flags, "quick").at(0),
                           golden.given_statistics ? any_argument : without_statistics);
   fill(workload);
@@ -136,7 +250,9 @@ INSTANTIATE_TEST_SUITE_P(OrderV1, GoldenBits, testing::ValuesIn(kGolden), [](con
   return std::string(golden.op) + "_" + golden.pass + "_" + golden.dtype + "_" +
          golden.weight_dtype + "_" + std::to_string(golden.rows) + "x" +
          std::to_string(golden.cols) + "_" + golden.kind +
-         (golden.given_statistics ? "_given" : "");
+         (golden.given_statistics ? "_given" : "") +
+         (golden.y_dtype != nullptr ? std::string("_y_") + golden.y_dtype : "") +
+         (golden.zero_centred ? "_zero_centred" : "") + (golden.dropout > 0 ? "_dropout" : "");
 });
 
 }  // namespace
