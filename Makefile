@@ -6,9 +6,10 @@ PYTHON  := .venv/bin/python
 ISOBIT  := build/release/isobit
 
 # What `make accuracy` and `make bench` measure.
-ACCURACY_CASES          := layernorm --variant simd --grid full
-ACCURACY_LONG_CASES     := layernorm --variant simd --rows 1000003 --cols 7 --dtype f32,bf16 --input const_grad
+ACCURACY_CASES          := layernorm,rmsnorm --variant simd --grid full
+ACCURACY_LONG_CASES     := layernorm,rmsnorm --variant simd --rows 1000003 --cols 7 --dtype f32,bf16 --input const_grad
 BENCH_LAYERNORM_CASES   := layernorm --pass fwd,bwd --threads 1,2
+BENCH_RMSNORM_CASES     := rmsnorm --pass fwd,bwd --threads 1,2
 BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment --threads 1,2
 
 CXX_FILES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu' '*.cuh')
@@ -38,6 +39,7 @@ test-full: build ## sanitizers, coverage, the long tests, formatting
 
 bench: build ## times every operator beside its peers into bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_LAYERNORM_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_RMSNORM_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_ELEMENTWISE_CASES)
 
 accuracy: build ## the full accuracy grid, half an hour, and its table

@@ -20,10 +20,22 @@ struct Declined : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-inline void* array(const IsobitPeerCase& c, std::string_view name) {
+// Null where the case has no such array.
+inline void* find(const IsobitPeerCase& c, std::string_view name) {
   for (int i = 0; i < c.array_count; ++i)
-    if (c.arrays[i].name == name && c.arrays[i].data != nullptr) return c.arrays[i].data;
+    if (c.arrays[i].name == name) return c.arrays[i].data;
+  return nullptr;
+}
+
+inline void* array(const IsobitPeerCase& c, std::string_view name) {
+  if (void* data = find(c, name)) return data;
   throw Declined("the case has no " + std::string(name));
+}
+
+// What only some peers can add to a norm.
+inline void decline_residual(const IsobitPeerCase& c) {
+  for (const char* name : {"residual", "grad_sum"})
+    if (find(c, name) != nullptr) throw Declined("no " + std::string(name) + " here");
 }
 
 // The first line only: some libraries append a stack trace.

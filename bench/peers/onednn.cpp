@@ -90,6 +90,7 @@ Call prepare(const IsobitPeerCase& c) {
   const std::string_view op = c.op, pass = c.pass;
   if (op != "layernorm" || (pass != "fwd" && pass != "bwd"))
     throw Declined("no " + std::string(op) + ' ' + std::string(pass) + " here");
+  decline_residual(c);
 
   // A primitive remembers the number of threads it was made for; OpenMP's setting is the whole
   // process's, so that other peers may have changed it between the calls.

@@ -5,6 +5,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rms_norm.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/headeronly/version.h>
 
@@ -28,8 +29,10 @@ at::ScalarType scalar_type_named(std::string_view name) {
 // The case's arrays as tensors.
 class Setting {
  public:
-  explicit Setting(const IsobitPeerCase& c)
+  // `normalised` is the array that stands for x.
+  explicit Setting(const IsobitPeerCase& c, std::string_view normalised = "x")
       : case_(c),
+        normalised_(normalised),
         dtype_(scalar_type_named(c.dtype)),
         weight_dtype_(scalar_type_named(c.weight_dtype)) {}
 
@@ -41,7 +44,7 @@ class Setting {
   }
 
   at::Tensor matrix(std::string_view name) const {
-    return view(name, {case_.rows, case_.cols}, dtype_);
+    return view(name == "x" ? normalised_ : name, {case_.rows, case_.cols}, dtype_);
   }
   at::Tensor per_col(std::string_view name) const {
     return view(name, {case_.cols}, weight_dtype_);
@@ -58,6 +61,7 @@ class Setting {
   }
 
   const IsobitPeerCase& case_;
+  std::string_view normalised_;
   at::ScalarType dtype_, weight_dtype_;
 };
 
@@ -81,6 +85,30 @@ Call layernorm_backward(const Setting& s, const IsobitPeerCase& c) {
   };
 }
 
+// A composite of operators that allocate, as users have it; there is no form with an output.
+Call rmsnorm_forward(const Setting& s, const IsobitPeerCase& c) {
+  return [x = s.matrix("x"), weight = s.per_col("weight"), cols = c.cols, eps = c.eps,
+          y = s.matrix("y")]() mutable { y = at::rms_norm(x, {cols}, weight, eps); };
+}
+
+// x + residual into sum, of which the norm then makes y.
+Call of_sum(const Setting& s, Call norm) {
+  return [x = s.matrix("x"), residual = s.matrix("residual"), sum = s.matrix("sum"),
+          norm = std::move(norm)]() mutable {
+    at::add_out(sum, x, residual);
+    norm();
+  };
+}
+
+// The gradient that flows into sum elsewhere is added to the norm's.
+Call with_grad_sum(const Setting& s, Call norm) {
+  return [grad_x = s.matrix("grad_x"), grad_sum = s.matrix("grad_sum"),
+          norm = std::move(norm)]() mutable {
+    norm();
+    at::add_out(grad_x, grad_x, grad_sum);
+  };
+}
+
 Call elementwise(const Setting& s, std::string_view kind) {
   const at::Tensor x = s.matrix("x");
   at::Tensor y = s.matrix("y");
@@ -95,8 +123,15 @@ Call choose(const IsobitPeerCase& c) {
   const std::string op = c.op, pass = c.pass;
   const Setting s(c);
   if (op == "layernorm") s.require_layernorm_types();
-  if (op == "layernorm" && pass == "fwd") return layernorm_forward(s, c);
-  if (op == "layernorm" && pass == "bwd") return layernorm_backward(s, c);
+  const bool sums = find(c, "residual") != nullptr;
+  const Setting norm(c, sums ? "sum" : "x");
+  if (op == "layernorm" && pass == "fwd")
+    return sums ? of_sum(s, layernorm_forward(norm, c)) : layernorm_forward(norm, c);
+  if (op == "rmsnorm" && pass == "fwd")
+    return sums ? of_sum(s, rmsnorm_forward(norm, c)) : rmsnorm_forward(norm, c);
+  if (op == "layernorm" && pass == "bwd")
+    return find(c, "grad_sum") != nullptr ? with_grad_sum(s, layernorm_backward(s, c))
+                                          : layernorm_backward(s, c);
   if (op == "elementwise" && pass == "fwd") return elementwise(s, c.kind);
   throw Declined("no " + op + ' ' + pass + " here");
 }

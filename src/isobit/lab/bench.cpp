@@ -21,8 +21,7 @@ namespace {
 // What a peer is told; only rows without gaps can be told.
 std::optional<PeerCase> peer_case(const Workload& workload, int threads) {
   const Case& c = workload.the_case();
-  const bool plain = c.with.empty() && c.types.y == c.types.x;
-  if (c.stride() != c.cols || !plain) return std::nullopt;
+  if (c.stride() != c.cols || c.types.y != c.types.x) return std::nullopt;
   PeerCase request;
   request.op = c.operation->op;
   request.pass = c.operation->pass;
