@@ -7,6 +7,7 @@
 
 #include "isobit/core/error.h"
 #include "isobit/dispatch/operation.h"
+#include "isobit/dispatch/plan_cache.h"
 #include "isobit/dispatch/variant.h"
 
 namespace isobit {
@@ -70,6 +71,33 @@ int default_variant(const Definition<Args, Problem>& definition, const Problem& 
   throw Unsupported(text(definition.op, ": no variant can run this call", reasons));
 }
 
+// A stored plan may be older than the library: whatever does not fit any more is as if it were not
+// there.
+template <class Args, class Problem>
+std::optional<Choice> tuned(const Definition<Args, Problem>& definition, const PlanTable& plans,
+                            const Args& args, const Problem& problem, const Machine& machine) {
+  if (plans.empty()) return std::nullopt;
+  const TunedPlan* found = plans.find(plan_key(definition.op, definition.pass, definition.arguments,
+                                               definition.options, &args, machine));
+  if (found == nullptr) return std::nullopt;
+  for (std::size_t i = 0; i < definition.variants.size(); ++i) {
+    const auto& variant = definition.variants[i];
+    if (variant.name != found->variant) continue;
+    const std::optional<Plan> plan = allowed_plan(*found, variant.knobs);
+    if (!plan || !variant.declines(problem, machine).empty()) return std::nullopt;
+    return Choice{static_cast<int>(i), *plan};
+  }
+  return std::nullopt;
+}
+
+template <class Args, class Problem>
+Choice choose(const Definition<Args, Problem>& definition, const Args& args, const Problem& problem,
+              const Machine& machine) {
+  if (const auto found = tuned(definition, tuned_plans(), args, problem, machine)) return *found;
+  const int variant = default_variant(definition, problem, machine);
+  return {variant, definition.variants[variant].choose(problem, machine)};
+}
+
 }  // namespace detail
 
 // What the operators' public functions call.
@@ -77,10 +105,8 @@ template <class Args, class Problem>
 void run(const Definition<Args, Problem>& definition, const Args& args,
          const Execution& execution) {
   const Problem problem = definition.check(args);
-  const auto& variant =
-      definition.variants[detail::default_variant(definition, problem, execution.machine)];
-  const Plan plan = variant.choose(problem, execution.machine);
-  detail::run(variant, plan, args, problem, execution);
+  const Choice choice = detail::choose(definition, args, problem, execution.machine);
+  detail::run(definition.variants[choice.variant], choice.plan, args, problem, execution);
 }
 
 // A definition seen without its types.
@@ -114,6 +140,10 @@ class TypedOperation final : public Operation {
   }
   int default_variant(const Arguments& args, const Machine& machine) const override {
     return detail::default_variant(definition_, definition_.check(typed(args)), machine);
+  }
+  std::optional<Choice> tuned(const Arguments& args, const Machine& machine) const override {
+    return detail::tuned(definition_, tuned_plans(), typed(args), definition_.check(typed(args)),
+                         machine);
   }
   void run(int variant, const Plan& plan, const Arguments& args,
            const Execution& execution) const override {

@@ -102,6 +102,12 @@ struct VariantInfo {
   bool matches(std::string_view selector) const;
 };
 
+// How a call is computed.
+struct Choice {
+  int variant;
+  Plan plan;
+};
+
 class Operation {
  public:
   Operation(std::string_view op, std::string_view pass, std::span<const Argument> arguments,
@@ -126,6 +132,8 @@ class Operation {
   virtual std::string declines(int variant, const Arguments&, const Machine&) const = 0;
   virtual Plan choose(int variant, const Arguments&, const Machine&) const = 0;
   virtual int default_variant(const Arguments&, const Machine&) const = 0;
+  // What this machine's tuned plans say instead, if they know this call.
+  virtual std::optional<Choice> tuned(const Arguments&, const Machine&) const = 0;
   virtual void run(int variant, const Plan&, const Arguments&, const Execution&) const = 0;
 
   // The reference works on arguments in double (quad for f64): it writes the row outputs of `exact`

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes keys on the way of every call, once plans are stored: without memory, in tens of
+// nanoseconds.
+#include "isobit/dispatch/plan_key.h"
+
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+
+namespace isobit {
+namespace {
+
+// Appends to PlanKey::call; what does not fit is dropped, and with it only a distinction.
+class Letters {
+ public:
+  explicit Letters(std::array<char, 64>& to) : next_(to.data()), end_(to.data() + to.size()) {}
+
+  void add(std::string_view text) {
+    next_ =
+        std::copy_n(text.data(), std::min<std::ptrdiff_t>(std::ssize(text), end_ - next_), next_);
+  }
+  void add(char letter) {
+    if (next_ != end_) *next_++ = letter;
+  }
+
+ private:
+  char *next_, *end_;
+};
+
+char digit(DType dtype) { return static_cast<char>('0' + static_cast<int>(dtype)); }
+
+char given(bool is) { return is ? '+' : '-'; }
+
+char letter(const Option& option, const void* args) {
+  const double value = option.get(args);
+  if (option.choices.empty()) return value == 0 ? '0' : '+';
+  return static_cast<char>('0' + static_cast<int>(value));
+}
+
+}  // namespace
+
+std::string_view PlanKey::text() const {
+  return {call.data(),
+          static_cast<std::size_t>(std::find(call.begin(), call.end(), '\0') - call.begin())};
+}
+
+std::size_t PlanKeyHash::operator()(const PlanKey& key) const {
+  static_assert(std::has_unique_object_representations_v<PlanKey>);
+  using Words = std::array<std::uint64_t, sizeof(PlanKey) / sizeof(std::uint64_t)>;
+  std::uint64_t hash = 0;
+  for (const std::uint64_t word : std::bit_cast<Words>(key))
+    hash = (std::rotl(hash, 23) ^ word) * 0x9e3779b97f4a7c15;
+  return hash ^ hash >> 32;
+}
+
+std::int64_t nearest_power_of_two(std::int64_t count) {
+  if (count < 1) return 0;
+  const auto most = std::uint64_t{1} << 31;
+  const std::uint64_t n = std::min(static_cast<std::uint64_t>(count), most);
+  return std::int64_t{1} << std::bit_width(n * n) / 2;  // nearest by ratio: 6 is nearer to 8
+}
+
+PlanKey plan_key(std::string_view op, std::string_view pass, std::span<const Argument> arguments,
+                 std::span<const Option> options, const void* args, const Machine& machine) {
+  PlanKey key;
+  Letters call(key.call);
+  call.add(op);
+  call.add(' ');
+  call.add(pass);
+  call.add(' ');
+  call.add(name_of(machine.isa));
+  call.add(' ');
+  const TensorView *x = nullptr, *weights = nullptr;
+  bool sums = false;
+  for (const Argument& argument : arguments) {
+    // `view` serves writers too; here it is only read.
+    const TensorView& view = argument.view(const_cast<void*>(args));
+    switch (argument.extent) {
+      case Extent::matrix:
+        if (x == nullptr) x = &view;
+        call.add(view.given() ? digit(view.dtype) : '-');
+        break;
+      case Extent::row_vector:
+        if (view.given() && weights == nullptr) weights = &view;
+        sums |= view.given() && argument.role == Role::output;
+        break;
+      case Extent::row_statistic:
+        if (argument.role == Role::input) call.add(given(view.given()));
+        break;
+    }
+  }
+  call.add(digit(weights != nullptr ? weights->dtype : x->dtype));
+  call.add(given(sums));
+  for (const Option& option : options) call.add(letter(option, args));
+
+  std::int64_t rows = 1;
+  for (int i = 0; i + 1 < x->rank; ++i) rows *= x->shape[static_cast<std::size_t>(i)];
+  key.rows = nearest_power_of_two(rows);
+  key.cols = x->shape[static_cast<std::size_t>(x->rank - 1)];
+  key.threads = machine.threads;
+  return key;
+}
+
+}  // namespace isobit
