@@ -79,13 +79,8 @@ class Bench {
     }
     workload.poison();
 
-    std::vector<Execution> executions;
-    for (const Way& way : ways.able) executions.push_back(execution_for(way.isa, threads));
     std::vector<std::function<void()>> runners;
-    for (std::size_t i = 0; i < ways.able.size(); ++i)
-      runners.emplace_back([&, i] {
-        c.operation->run(ways.able[i].variant, ways.able[i].plan, workload.args(), executions[i]);
-      });
+    for (const Way& way : ways.able) runners.push_back(runner(workload, way));
     const Cost cost = c.operation->cost(workload.args());
     const Copy copy(cost.bytes);
     const std::vector<std::function<void()>> copies = copy.runners(threads);
@@ -107,9 +102,10 @@ class Bench {
     if (rows_.empty())
       throw Unsupported("nothing was timed: no variant can run these cases" + declined_);
     if (flags_.json) return kPassed;
-    std::vector<std::string> heads = {"op",      "pass",    ">rows", ">cols",      "dtype",
-                                      "options", "variant", "isa",   ">threads",   ">median us",
-                                      ">p20",    ">p80",    ">GB/s", ">of a copy", ">GFLOP/s"};
+    std::vector<std::string> heads = {"op",         "pass",       ">rows", ">cols", "dtype",
+                                      "options",    "variant",    "plan",  "from",  "isa",
+                                      ">threads",   ">median us", ">p20",  ">p80",  ">GB/s",
+                                      ">of a copy", ">GFLOP/s"};
     for (const Peer& peer : peers_.available) heads.push_back(fmt::format(">{}", peer.name()));
     Table table(std::move(heads));
     for (auto& row : rows_) table.add(std::move(row));
@@ -126,6 +122,7 @@ class Bench {
            const std::vector<Rival>& rivals, std::span<const Times> theirs) {
     constexpr double kMicro = 1e6, kGiga = 1e-9;
     Json line = describe(c, way);
+    line["plan_from"] = name_of(way.plan_from);
     line["median_us"] = time.median * kMicro;
     line["p20_us"] = time.p20 * kMicro;
     line["p80_us"] = time.p80 * kMicro;
@@ -140,14 +137,16 @@ class Bench {
                                {"ratio", theirs[i].median / time.median}});
     lines_.add(line);
 
-    std::string options;
-    for (const Option& option : c.operation->options)
-      if (!option.choices.empty())
-        options += value_of(option, c.options.at(option.name)).get<std::string>();
-    std::vector<std::string> row = {std::string(c.operation->op), std::string(c.operation->pass),
-                                    std::to_string(c.rows),       std::to_string(c.cols),
-                                    types_text(c.types),          options,
-                                    std::string(way.info.name),   std::string(name_of(way.isa)),
+    std::vector<std::string> row = {std::string(c.operation->op),
+                                    std::string(c.operation->pass),
+                                    std::to_string(c.rows),
+                                    std::to_string(c.cols),
+                                    types_text(c.types),
+                                    choices_text(c),
+                                    std::string(way.info.name),
+                                    plan_text(way),
+                                    std::string(name_of(way.plan_from)),
+                                    std::string(name_of(way.isa)),
                                     std::to_string(way.threads)};
     for (const char* figure : {"median_us", "p20_us", "p80_us", "gbps", "copy_fraction", "gflops"})
       row.push_back(short_number(line[figure].get<double>()));

@@ -83,6 +83,19 @@ Json describe(const Case& c, const Way& way) {
 
 std::string plan_text(const Way& way) { return flag_value(describe(way.info, way.plan)); }
 
+std::string_view name_of(PlanFrom from) {
+  static constexpr std::string_view kNames[] = {"default", "cache", "flag"};
+  return kNames[static_cast<int>(from)];
+}
+
+std::string choices_text(const Case& c) {
+  std::vector<std::string> choices;
+  for (const Option& option : c.operation->options)
+    if (!option.choices.empty())
+      choices.push_back(value_of(option, c.options.at(option.name)).get<std::string>());
+  return fmt::format("{}", fmt::join(choices, " "));
+}
+
 std::string command(std::string_view verb, const Json& described) {
   std::string line = fmt::format("isobit {} {}", verb, described.at("op").get<std::string>());
   for (const auto& [key, value] : described.items()) {

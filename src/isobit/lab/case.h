@@ -36,12 +36,16 @@ struct Case {
   bool has(const Argument& argument) const;
 };
 
+// Who chose a way's plan: the variant itself, the stored plans of this machine, or the caller.
+enum class PlanFrom { variant, cache, flag };
+
 struct Way {
   int variant = 0;
   VariantInfo info;
   Isa isa = Isa::scalar;
   int threads = 1;
   Plan plan{};
+  PlanFrom plan_from = PlanFrom::variant;
 };
 
 // Sets the options of an operation's arguments, which may be another pass's than the case's, by
@@ -57,6 +61,12 @@ Json describe(const Case& c, const Way& way);
 
 // "stream=1,rows=4"
 std::string plan_text(const Way& way);
+
+// "default", "cache" or "flag"
+std::string_view name_of(PlanFrom from);
+
+// The choices among the options of a case: "add".
+std::string choices_text(const Case& c);
 
 // The command that runs one described case again.
 std::string command(std::string_view verb, const Json& described);

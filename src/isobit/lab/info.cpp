@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "isobit/dispatch/plan_file.h"
 #include "isobit/lab/commands.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/peers.h"
@@ -30,6 +31,11 @@ std::string kernel() {
   return fmt::format("{} {} {}", system.sysname, system.release, system.machine);
 }
 
+std::string plans_text(const StoredPlans& stored) {
+  if (!stored.missing.empty()) return "default (" + stored.missing + ")";
+  return fmt::format("{} tuned, in {}", stored.table.size(), plan_file().string());
+}
+
 Json description() {
   const Machine& machine = Machine::here();
   const auto memory = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
@@ -44,7 +50,8 @@ Json description() {
           {"os", operating_system()},
           {"kernel", kernel()},
           {"compiler", fmt::format("g++ {}", __VERSION__)},
-          {"version", version()}};
+          {"version", version()},
+          {"plans", plans_text(read_plans(plan_file()))}};
 }
 
 std::string text(const std::string& key, const Json& value) {
@@ -103,6 +110,10 @@ int doctor(const Flags&) {
     say(able ? "ok" : "broken", fmt::format("{} {}", operation->op, operation->pass));
   }
   say("ok", fmt::format("instruction set {}", name_of(Machine::here().isa)));
+  if (const StoredPlans stored = read_plans(plan_file()); stored.missing.empty())
+    say("ok", fmt::format("plans: {}", plans_text(stored)));
+  else
+    say("missing", fmt::format("tuned plans: {}; `isobit tune OP` measures them", stored.missing));
   say("missing", "variants for emu and cuda: not built yet, nothing to do");
 
   const Peers peers = load_peers(peer_folder());

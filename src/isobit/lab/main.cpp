@@ -34,14 +34,18 @@ void add_out(CLI::App& app, Flags& flags, const std::string& help) {
   app.add_option("--out", flags.out, help);
 }
 
-// What is computed.
-void add_case_flags(CLI::App& app, Flags& flags) {
+// What is computed, as far as its speed depends on it.
+void add_shape_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--rows", flags.rows, "rows");
   add_list(app, "--cols", flags.cols, "columns");
   add_list(app, "--dtype", flags.dtype, "f32, f16, bf16, f64 or i32");
   add_list(app, "--weight-dtype", flags.weight_dtype, "the same as --dtype unless given");
   add_list(app, "--y-dtype", flags.y_dtype, "the same as --dtype unless given");
   add_list(app, "--with", flags.with, "extra arguments, joined by '+': residual+sum; or none");
+}
+
+// On which values, and where they lie.
+void add_input_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--input", flags.input, "family of input");
   add_list(app, "--seed", flags.seed, "seed of the input");
   add_list(app, "--offset", flags.offset, "elements by which arrays are misaligned");
@@ -55,7 +59,7 @@ void add_way_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--device", flags.device, "cpu, emu or cuda");
   add_list(app, "--isa", flags.isa, "auto, scalar, avx2 or avx512");
   add_list(app, "--threads", flags.threads, "threads; all processors unless given");
-  add_list(app, "--plan", flags.plan, "knobs of the variant: KNOB=VALUE,...");
+  add_list(app, "--plan", flags.plan, "KNOB=VALUE,...; all: every combination; default: untuned");
   // The operators' own options, each once.
   for (const Operation* operation : catalog())
     for (const Option& option : operation->options) {
@@ -99,6 +103,18 @@ class CommandLine {
     bench_app.add_flag("--all", flags_.all, "every operator");
     bench_app.add_flag("--quick", flags_.quick, "fewer shapes and rounds");
 
+    CLI::App& tune_app = add("tune", "measure plans for this machine, store the better ones", tune);
+    add_operators(tune_app, flags_);
+    add_shape_flags(tune_app, flags_);
+    add_way_flags(tune_app, flags_);
+    add_list(tune_app, "--without", flags_.without, "optional arguments of the calls to leave out");
+    tune_app.add_flag("--all", flags_.all, "every operator");
+    tune_app.add_flag("--quick", flags_.quick, "fewer shapes and rounds");
+    tune_app.add_flag("--dry-run", flags_.dry_run, "measure and show, store nothing");
+    tune_app.add_flag("--clear", flags_.clear, "forget stored plans, measure nothing");
+    add_out(tune_app, flags_, "also write tune.jsonl into this folder");
+    add_json(tune_app, flags_);
+
     CLI::App& run_app = add("run", "run a variant on arrays from .npy files", run_files);
     add_operators(run_app, flags_);
     run_app.add_option("--in", flags_.in, "NAME=FILE.npy, once for each input")
@@ -138,7 +154,8 @@ class CommandLine {
   CLI::App& add_measured(const char* name, const char* help, int (*command)(const Flags&)) {
     CLI::App& app = add(name, help, command);
     add_operators(app, flags_);
-    add_case_flags(app, flags_);
+    add_shape_flags(app, flags_);
+    add_input_flags(app, flags_);
     add_way_flags(app, flags_);
     add_out(app, flags_, fmt::format("also write {}.jsonl into this folder", name));
     add_json(app, flags_);

@@ -26,9 +26,10 @@ struct Flags {
   std::vector<int> threads;
   std::map<std::string, std::vector<std::string>, std::less<>> options;  // --eps, --kind, ...
   std::string grid;
-  std::vector<std::string> in;  // NAME=FILE
+  std::vector<std::string> in;       // NAME=FILE
+  std::vector<std::string> without;  // arguments that are left out
   std::filesystem::path out;
-  bool json = false, quick = false, dump = false, print = false;
+  bool json = false, quick = false, dump = false, print = false, dry_run = false, clear = false;
 };
 
 // Whether the flags mean one operator, which then must know every name in them.

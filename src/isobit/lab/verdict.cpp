@@ -43,14 +43,19 @@ std::string Verdict::complaints() const {
 Verdict Judge::operator()() {
   Verdict verdict;
   verdict.damage = workload_.damage();
-  std::vector<std::string> all_bits;
-  for (const Argument* output : workload_.outputs())
-    all_bits.push_back(bits(*workload_.find(output->name)));
+  const std::vector<std::string> all_bits = output_bits(workload_);
   auto found = known_.find(all_bits);
   if (found == known_.end()) found = known_.emplace(all_bits, compare(workload_)).first;
   for (std::size_t i = 0; i < all_bits.size(); ++i)
     verdict.outputs.push_back({found->second[i].argument, found->second[i].deviation, all_bits[i]});
   return verdict;
+}
+
+std::vector<std::string> output_bits(const Workload& workload) {
+  std::vector<std::string> all;
+  for (const Argument* output : workload.outputs())
+    all.push_back(bits(*workload.find(output->name)));
+  return all;
 }
 
 }  // namespace isobit::lab

@@ -37,4 +37,7 @@ class Judge {
   std::map<std::vector<std::string>, std::vector<Comparison>> known_;
 };
 
+// A hash of each output.
+std::vector<std::string> output_bits(const Workload& workload);
+
 }  // namespace isobit::lab

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 #include "isobit/core/error.h"
@@ -27,23 +26,49 @@ Isa isa_of(std::string_view name) {
   return isa;
 }
 
-// The plan with the flags' knobs in it, or nothing where the variant lacks one of them.
-std::optional<Plan> with_flags(Plan plan, const VariantInfo& info, const Flags& flags) {
+constexpr std::string_view kAllPlans = "all", kOwnPlan = "default";
+
+// Whether the flags ask for other plans than the variants' own.
+bool names_plans(const Flags& flags) {
+  return std::any_of(flags.plan.begin(), flags.plan.end(),
+                     [](const std::string& part) { return part != kOwnPlan; });
+}
+
+// Every combination of the values that the flags give for each knob; a knob without one keeps the
+// variant's own. Nothing where the variant lacks a knob that is named.
+std::vector<Plan> with_flags(const Plan& own, const VariantInfo& info, const Flags& flags) {
+  std::vector<std::vector<int>> values(info.knobs.size());
   for (const std::string& pair : flags.plan) {
+    if (pair == kAllPlans || pair == kOwnPlan) continue;
     const std::size_t equals = pair.find('=');
     if (equals == std::string::npos)
-      throw UsageError(fmt::format("--plan has '{}'; KNOB=VALUE is needed", pair));
+      throw UsageError(fmt::format("--plan has '{}'; KNOB=VALUE, {} or {} is needed", pair,
+                                   kAllPlans, kOwnPlan));
     const std::string name = pair.substr(0, equals);
     const int value = static_cast<int>(number("plan " + name, pair.substr(equals + 1)));
     const auto knob = std::find_if(info.knobs.begin(), info.knobs.end(),
                                    [&](const Knob& known) { return known.name == name; });
-    if (knob == info.knobs.end()) return std::nullopt;
+    if (knob == info.knobs.end()) return {};
     if (!contains(knob->values, value))
       throw UsageError(fmt::format("knob {} of {} is {}; it takes {}", name, info.name, value,
                                    fmt::join(knob->values, ", ")));
-    plan[static_cast<std::size_t>(knob - info.knobs.begin())] = value;
+    auto& chosen = values[static_cast<std::size_t>(knob - info.knobs.begin())];
+    if (!contains(chosen, value)) chosen.push_back(value);
   }
-  return plan;
+  std::vector<Plan> plans = {own};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i].empty() && contains(flags.plan, kAllPlans))
+      values[i].assign(info.knobs[i].values.begin(), info.knobs[i].values.end());
+    if (values[i].empty()) continue;
+    std::vector<Plan> wider;
+    for (Plan plan : plans)
+      for (int value : values[i]) {
+        plan[i] = value;
+        wider.push_back(plan);
+      }
+    plans = std::move(wider);
+  }
+  return plans;
 }
 
 // What the flags select among the variants of one pass.
@@ -87,7 +112,8 @@ void check_names(const Operation& operation, const Flags& flags) {
                      [&](auto& info) { return info.matches(selector); }))
       index_of(fmt::format("{} variant", operation.op), selector, list(variants));
   for (const std::string& pair : flags.plan)
-    index_of(fmt::format("{} knob", operation.op), pair.substr(0, pair.find('=')), list(knobs));
+    if (pair.find('=') != std::string::npos)
+      index_of(fmt::format("{} knob", operation.op), pair.substr(0, pair.find('=')), list(knobs));
 }
 
 }  // namespace
@@ -109,20 +135,28 @@ Ways ways_of(const Workload& workload, const Flags& flags, Unnamed unnamed) {
     for (int count : threads) {
       if (count < 1) throw UsageError(fmt::format("--threads is {}; 1 or more is needed", count));
       const Machine machine = execution_for(isa, count).machine;
-      if (flags.variant.empty() && unnamed == Unnamed::best)
+      if (flags.variant.empty() && unnamed == Unnamed::best) {
+        if (const auto tuned = operation.tuned(workload.args(), machine);
+            tuned && flags.plan.empty()) {
+          ways.able.push_back(
+              {tuned->variant, infos[tuned->variant], isa, count, tuned->plan, PlanFrom::cache});
+          continue;
+        }
         variants = {operation.default_variant(workload.args(), machine)};
+      }
       for (int variant : variants) {
-        Way way{variant, infos[variant], isa, count, {}};
+        Way way{variant, infos[variant], isa, count};
         const std::string reason = operation.declines(variant, workload.args(), machine);
         if (!reason.empty()) {
           ways.declined.push_back({way, reason});
           continue;
         }
         const Plan chosen = operation.choose(variant, workload.args(), machine);
-        const std::optional<Plan> plan = with_flags(chosen, way.info, flags);
-        if (!plan) continue;
-        way.plan = *plan;
-        ways.able.push_back(way);
+        way.plan_from = names_plans(flags) ? PlanFrom::flag : PlanFrom::variant;
+        for (const Plan& plan : with_flags(chosen, way.info, flags)) {
+          way.plan = plan;
+          ways.able.push_back(way);
+        }
       }
     }
   return ways;
@@ -153,8 +187,9 @@ std::vector<Way> other_plans(const Way& way) {
 }
 
 std::string label(const Way& way) {
-  return fmt::format("{} {} {} thread{}", way.info.name, name_of(way.isa), way.threads,
-                     way.threads == 1 ? "" : "s");
+  const bool told = way.plan_from == PlanFrom::flag && !way.info.knobs.empty();
+  return fmt::format("{} {} {} thread{}{}{}", way.info.name, name_of(way.isa), way.threads,
+                     way.threads == 1 ? "" : "s", told ? " " : "", told ? plan_text(way) : "");
 }
 
 Execution execution_for(Isa isa, int threads) {
@@ -163,10 +198,15 @@ Execution execution_for(Isa isa, int threads) {
   return execution;
 }
 
+std::function<void()> runner(const Workload& workload, const Way& way) {
+  return [&workload, way, execution = execution_for(way.isa, way.threads)] {
+    workload.operation().run(way.variant, way.plan, workload.args(), execution);
+  };
+}
+
 void run(const Workload& workload, const Way& way) {
   workload.poison();
-  workload.operation().run(way.variant, way.plan, workload.args(),
-                           execution_for(way.isa, way.threads));
+  runner(workload, way)();
 }
 
 }  // namespace isobit::lab

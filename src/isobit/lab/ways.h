@@ -2,6 +2,7 @@
 // The ways to compute a workload that flags select, and running one.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct Ways {
   std::string reasons() const;  // a line for each that declined
 };
 
+// Tuned plans are for calls that name neither variant nor plan; where all variants run, none is
+// used.
 Ways ways_of(const Workload& workload, const Flags& flags, Unnamed unnamed);
 
 // The instruction sets of this machine, by name.
@@ -34,10 +37,13 @@ std::vector<std::string> isas_here();
 // The same way with every other plan that differs in one knob.
 std::vector<Way> other_plans(const Way& way);
 
-// "simd avx2 1 thread"
+// "simd avx2 1 thread", and the plan where a flag chose it
 std::string label(const Way& way);
 
 Execution execution_for(Isa isa, int threads);
+
+// What is timed. The workload outlives it.
+std::function<void()> runner(const Workload& workload, const Way& way);
 
 // Poisons the outputs and runs.
 void run(const Workload& workload, const Way& way);
