@@ -8,9 +8,9 @@ ISOBIT  := build/release/isobit
 # What `make accuracy` and `make bench` measure.
 ACCURACY_CASES          := layernorm,rmsnorm --variant simd --grid full
 ACCURACY_LONG_CASES     := layernorm,rmsnorm --variant simd --rows 1000003 --cols 7 --dtype f32,bf16 --input const_grad
-BENCH_LAYERNORM_CASES   := layernorm --pass fwd,bwd --threads 1,2
-BENCH_RMSNORM_CASES     := rmsnorm --pass fwd,bwd --threads 1,2
-BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment --threads 1,2
+BENCH_LAYERNORM_CASES   := layernorm --pass fwd,bwd --threads 1,2 --plan default
+BENCH_RMSNORM_CASES     := rmsnorm --pass fwd,bwd --threads 1,2 --plan default
+BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment --threads 1,2 --plan default
 
 CXX_FILES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu' '*.cuh')
 
