@@ -310,9 +310,12 @@ TEST_F(LabTune, BenchTellsWhereItsPlanIsFrom) {
                                                {"--variant simd", "default", "simd"},
                                                {"--plan stream=1", "flag", "simd"},
                                                {"--dtype f64", "default", "simd"}}) {
-    const Json line = isobit(std::string("bench") + kCase + flags).lines().at(0);
-    EXPECT_EQ(line.at("plan_from"), from) << flags;
-    EXPECT_EQ(line.at("variant"), variant) << flags;
+    const std::vector<Json> lines = isobit(std::string("bench") + kCase + flags).lines();
+    EXPECT_FALSE(lines.empty()) << flags;
+    for (const Json& line : lines) {
+      EXPECT_EQ(line.at("plan_from"), from) << flags;
+      EXPECT_EQ(line.at("variant"), variant) << flags;
+    }
   }
   EXPECT_EQ(isobit("info --json").lines().at(0).at("plans").get<std::string>().find("1 tuned"), 0u);
   EXPECT_NE(isobit("doctor").text.find("plans: 1 tuned"), std::string::npos);
@@ -332,11 +335,11 @@ TEST_F(LabTune, ForgetsWhatTheDefaultBeats) {
 }
 
 TEST_F(LabTune, StoresWhatItSays) {
-  const Outcome outcome = isobit(
-      "tune elementwise,layernorm --quick --rows 4,64 --cols 300,70000 --threads 1,2 --json");
+  const Outcome outcome =
+      isobit("tune elementwise,layernorm --quick --rows 64 --cols 300,70000 --threads 1,2 --json");
   EXPECT_EQ(outcome.status, 0);
   const std::vector<Json> lines = outcome.lines();
-  EXPECT_EQ(lines.size(), (1u + 2u) * 4 * 2);
+  EXPECT_EQ(lines.size(), (1u + 2u) * 2 * 2);
   std::size_t kept = 0;
   for (const Json& line : lines) {
     if (!line.at("stored")) continue;

@@ -155,9 +155,9 @@ TEST_F(PlanFile, NonsenseWithARightChecksumIsAMiss) {
 }
 
 TEST_F(PlanFile, OfAnotherVersionOrMachineIsAMiss) {
-  for (const char* part : {"plans 1", "library ", "machine "}) {
+  for (const char* part : {"plans ", "library ", "machine "}) {
     std::string header = plan_header();
-    header.insert(header.find(part) + std::string_view(part).size(), 1, '0');
+    header[header.find(part) + std::string_view(part).size()] = '~';
     write(plans(1).text(header));
     expect_miss("of another version");
   }
@@ -270,7 +270,7 @@ TEST_F(PlanFile, ThousandKilledWritersLeaveItWhole) {
 }
 
 TEST_F(PlanFile, WritersSideBySideLoseNothing) {
-  constexpr int kWriters = 4, kPlans = 25;
+  constexpr int kWriters = 64, kPlans = 3;
   store({});
   std::vector<pid_t> writers;
   for (int writer = 0; writer < kWriters; ++writer) {
@@ -278,8 +278,9 @@ TEST_F(PlanFile, WritersSideBySideLoseNothing) {
     if (writers.back() != 0) continue;
     alarm(30);
     for (int i = 0; i < kPlans; ++i)
-      update_plans(file_,
-                   [&](PlanTable& table) { table.set(key(writer * kPlans + i), {"simd", {}}); });
+      update_plans(
+          file_, [&](PlanTable& table) { table.set(key(writer * kPlans + i), {"simd", {}}); },
+          std::chrono::seconds(25));  // sanitizers are slow
     _exit(0);
   }
   for (pid_t writer : writers) {
@@ -327,12 +328,13 @@ class PlanFolder : public testing::Test {
 
 TEST_F(PlanFolder, IsTheUsersCache) {
   set("XDG_CACHE_HOME", "/somewhere");
-  set("HOME", "/home/me");
+  set("HOME", "/users/me");
   EXPECT_EQ(plan_file().parent_path(), "/somewhere/isobit");
+  EXPECT_EQ(plan_folder(), "/somewhere/isobit");
   set("XDG_CACHE_HOME", "not/absolute");
-  EXPECT_EQ(plan_file().parent_path(), "/home/me/.cache/isobit");
+  EXPECT_EQ(plan_file().parent_path(), "/users/me/.cache/isobit");
   set("XDG_CACHE_HOME", "");
-  EXPECT_EQ(plan_file().parent_path(), "/home/me/.cache/isobit");
+  EXPECT_EQ(plan_file().parent_path(), "/users/me/.cache/isobit");
 }
 
 TEST_F(PlanFolder, MayBeMissing) {

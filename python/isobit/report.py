@@ -39,8 +39,11 @@ def columns(lines):
 
 def described(line, keys):
     plain = ("op", "pass", "kind", "dtype", "input", "variant", "isa")
-    known = [key for key in keys if line.get(key) is not None]
-    return ", ".join(str(line[key]) if key in plain else f"{key}={line[key]}" for key in known)
+    known = {key: line[key] for key in keys if line.get(key) is not None}
+    known |= known.pop("plan", {})  # its knobs, side by side with the rest
+    return ", ".join(
+        str(value) if key in plain else f"{key}={value}" for key, value in known.items()
+    )
 
 
 def tag(name, content, **attributes):
@@ -195,7 +198,7 @@ def speed(folder, lines):
             number(line.get("copy_fraction"), 2),
         ]
         return [
-            tag("td", text(described(line, (*PEER_KEYS, "variant", "isa")))),
+            tag("td", text(described(line, (*PEER_KEYS, "variant", "isa", "plan")))),
             *(tag("td", figure) for figure in figures),
             *(against(ratios.get(name)) for name in peers),
         ]

@@ -47,6 +47,13 @@ def test_accuracy_shows_the_worst_case_and_marks_a_failure(tmp_path):
     assert 'class="bad"' in page and ">nan<" in page
 
 
+def test_rows_of_a_sweep_tell_their_plans(tmp_path):
+    plans = [{"stream": 0, "ahead": 4}, {"stream": 1, "ahead": 4}]
+    write(tmp_path, "bench.jsonl", *(timed(33, plan=plan) for plan in plans))
+    page = report.write(tmp_path).read_text()
+    assert "avx512, stream=0, ahead=4" in page and "avx512, stream=1, ahead=4" in page
+
+
 def test_equal_hashes_share_a_colour_and_a_declined_way_gives_its_reason(tmp_path):
     ways = [
         CASE | {"way": way, "outputs": {"y": {"bits": bits}}}

@@ -72,11 +72,11 @@ int default_variant(const Definition<Args, Problem>& definition, const Problem& 
 }
 
 // A stored plan may be older than the library: whatever does not fit any more is as if it were not
-// there.
+// there. Out of line: most processes have none.
 template <class Args, class Problem>
-std::optional<Choice> tuned(const Definition<Args, Problem>& definition, const PlanTable& plans,
-                            const Args& args, const Problem& problem, const Machine& machine) {
-  if (plans.empty()) return std::nullopt;
+[[gnu::noinline]] std::optional<Choice> tuned(const Definition<Args, Problem>& definition,
+                                              const PlanTable& plans, const Args& args,
+                                              const Problem& problem, const Machine& machine) {
   const TunedPlan* found = plans.find(plan_key(definition.op, definition.pass, definition.arguments,
                                                definition.options, &args, machine));
   if (found == nullptr) return std::nullopt;
@@ -93,7 +93,8 @@ std::optional<Choice> tuned(const Definition<Args, Problem>& definition, const P
 template <class Args, class Problem>
 Choice choose(const Definition<Args, Problem>& definition, const Args& args, const Problem& problem,
               const Machine& machine) {
-  if (const auto found = tuned(definition, tuned_plans(), args, problem, machine)) return *found;
+  if (const PlanTable& plans = tuned_plans(); !plans.empty())
+    if (const auto found = tuned(definition, plans, args, problem, machine)) return *found;
   const int variant = default_variant(definition, problem, machine);
   return {variant, definition.variants[variant].choose(problem, machine)};
 }

@@ -18,8 +18,11 @@ std::atomic<const PlanTable*> plans{nullptr};
 [[gnu::cold]] const PlanTable& load() noexcept {
   const PlanTable* read = &kNone;
   try {
-    if (PlanTable table = read_plans(plan_file()).table; !table.empty())
-      read = new PlanTable(std::move(table));
+    std::error_code absent;
+    if (std::filesystem::exists(plan_folder(), absent)) {
+      PlanTable table = read_plans(plan_file()).table;
+      if (!table.empty()) read = new PlanTable(std::move(table));
+    }
   } catch (...) {}  // no memory for plans: they change speed only
   const PlanTable* expected = nullptr;
   if (plans.compare_exchange_strong(expected, read, std::memory_order_acq_rel)) return *read;

@@ -61,18 +61,17 @@ std::string distrust(const Descriptor& opened, mode_t kind) {
   return "";
 }
 
-// At most one byte more than is allowed, should it grow meanwhile.
+// No more than is allowed and a bit, should it grow meanwhile.
 std::optional<std::string> read_all(const Descriptor& file) {
-  std::string text(kMostBytes + 1, '\0');
-  std::size_t length = 0;
-  while (length < text.size()) {
-    const ssize_t count = read(file.get(), text.data() + length, text.size() - length);
+  std::string text;
+  char buffer[16 << 10];
+  while (std::ssize(text) <= kMostBytes) {
+    const ssize_t count = read(file.get(), buffer, sizeof buffer);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return std::nullopt;
     if (count == 0) break;
-    length += static_cast<std::size_t>(count);
+    text.append(buffer, static_cast<std::size_t>(count));
   }
-  text.resize(length);
   return text;
 }
 
@@ -154,7 +153,7 @@ void replace(const Descriptor& folder, const fs::path& path, const std::string& 
 
 }  // namespace
 
-fs::path plan_file() {
+fs::path plan_folder() {
   const auto folder = [](const char* variable) {
     const char* value = secure_getenv(variable);
     return value != nullptr && value[0] == '/' ? fs::path(value) : fs::path();
@@ -162,8 +161,13 @@ fs::path plan_file() {
   fs::path caches = folder("XDG_CACHE_HOME");
   if (caches.empty())
     if (const fs::path home = folder("HOME"); !home.empty()) caches = home / ".cache";
-  if (caches.empty()) return {};
-  return caches / "isobit" / ("plans-" ISOBIT_VERSION "-" + hex(checksum(plan_header())));
+  return caches.empty() ? caches : caches / "isobit";
+}
+
+fs::path plan_file() {
+  const fs::path folder = plan_folder();
+  if (folder.empty()) return folder;
+  return folder / ("plans-" ISOBIT_VERSION "-" + hex(checksum(plan_header())));
 }
 
 std::string plan_header() {

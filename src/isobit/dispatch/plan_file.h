@@ -12,8 +12,11 @@
 
 namespace isobit {
 
-// $XDG_CACHE_HOME/isobit, else ~/.cache/isobit, and in it a file of this version for this machine;
-// empty where neither variable names an absolute path.
+// $XDG_CACHE_HOME/isobit, else ~/.cache/isobit; empty where neither variable names an absolute
+// path.
+std::filesystem::path plan_folder();
+
+// In that folder, a file of this version for this machine.
 std::filesystem::path plan_file();
 
 // The first lines of that file: a file with others is not for this library or machine.

@@ -47,9 +47,11 @@ std::string_view PlanKey::text() const {
 std::size_t PlanKeyHash::operator()(const PlanKey& key) const {
   static_assert(std::has_unique_object_representations_v<PlanKey>);
   using Words = std::array<std::uint64_t, sizeof(PlanKey) / sizeof(std::uint64_t)>;
-  std::uint64_t hash = 0;
-  for (const std::uint64_t word : std::bit_cast<Words>(key))
-    hash = (std::rotl(hash, 23) ^ word) * 0x9e3779b97f4a7c15;
+  std::uint64_t hash = 0, factor = 0x9e3779b97f4a7c15;
+  for (const std::uint64_t word : std::bit_cast<Words>(key)) {
+    hash += word * factor;  // a sum, so that no product waits for another
+    factor *= 0xd1342543de82ef95;
+  }
   return hash ^ hash >> 32;
 }
 

@@ -34,6 +34,7 @@ Contest compete(const Workload& workload, const std::vector<Way>& ways,
   const auto best = static_cast<std::size_t>(fastest - heat.begin());
   if (best == 0) return {{ways[0], heat[0]}, {ways[0], heat[0]}};
   const std::vector<Times> final = race(workload, {ways[0], ways[best]}, length.final);
+  if (final[0].median <= final[1].median) return {{ways[0], final[0]}, {ways[0], final[0]}};
   return {{ways[0], final[0]}, {ways[best], final[1]}};
 }
 

@@ -15,7 +15,7 @@ struct Timed {
   Times times;
 };
 
-// The usual way against the best of the others.
+// The usual way, and the best of all: often the same.
 struct Contest {
   Timed usual, best;
 
