@@ -352,8 +352,9 @@ TEST_F(LabTune, StoresWhatItSays) {
 TEST_F(LabTune, ClearForgetsAnOperatorOrAll) {
   store_the_slowest();
   EXPECT_EQ(isobit("tune layernorm --clear").status, 0);
+  EXPECT_NE(complaint("tune layernrm --clear").find("did you mean"), std::string::npos);
   EXPECT_EQ(stored().size(), 1u);
-  EXPECT_EQ(isobit("tune elementwise --clear").text, "1 plans forgotten, 0 left\n");
+  EXPECT_EQ(isobit("tune elementwise --clear").text, "plans forgotten: 1, left: 0\n");
   EXPECT_TRUE(stored().empty());
   std::ofstream(plan_file()) << "damaged";
   EXPECT_EQ(isobit("tune --clear").status, 0);

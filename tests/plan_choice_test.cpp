@@ -174,11 +174,12 @@ TEST(Contest, IsWonByAClearMarginOnly) {
 
 PlanKey key_of(const Operation& operation, std::int64_t rows, std::int64_t cols,
                const std::set<std::string_view>& without = {}, DType dtype = DType::f32,
-               int threads = 1) {
+               int threads = 1, double eps = 1e-5) {
   Case c = lab::cases_of(operation, {}, "quick").front();
   c.rows = rows;
   c.cols = cols;
   c.dtype = c.weight_dtype = dtype;
+  c.options["eps"] = eps;
   const Workload workload(c, [&](const Case& of, const Argument& argument) {
     return without.contains(argument.name) ? std::nullopt : lab::any_argument(of, argument);
   });
@@ -218,6 +219,7 @@ TEST(PlanKeys, CallsThatDoTheSameWorkShareOne) {
                   &backward = operation_named("layernorm", "bwd");
   EXPECT_EQ(key_of(forward, 8, 8), key_of(forward, 8, 8, {"bias", "mean", "rstd"}));
   EXPECT_EQ(key_of(backward, 8, 8), key_of(backward, 8, 8, {"grad_bias"}));
+  EXPECT_EQ(key_of(forward, 8, 8), key_of(forward, 8, 8, {}, DType::f32, 1, 0));
   const std::vector<PlanKey> different = {
       key_of(forward, 8, 8),
       key_of(backward, 8, 8),

@@ -31,12 +31,6 @@ char digit(DType dtype) { return static_cast<char>('0' + static_cast<int>(dtype)
 
 char given(bool is) { return is ? '+' : '-'; }
 
-char letter(const Option& option, const void* args) {
-  const double value = option.get(args);
-  if (option.choices.empty()) return value == 0 ? '0' : '+';
-  return static_cast<char>('0' + static_cast<int>(value));
-}
-
 }  // namespace
 
 std::string_view PlanKey::text() const {
@@ -93,7 +87,9 @@ PlanKey plan_key(std::string_view op, std::string_view pass, std::span<const Arg
   }
   call.add(digit(weights != nullptr ? weights->dtype : x->dtype));
   call.add(given(sums));
-  for (const Option& option : options) call.add(letter(option, args));
+  for (const Option& option : options)
+    if (!option.choices.empty())
+      call.add(static_cast<char>('0' + static_cast<int>(option.get(args))));
 
   std::int64_t rows = 1;
   for (int i = 0; i + 1 < x->rank; ++i) rows *= x->shape[static_cast<std::size_t>(i)];

@@ -22,7 +22,7 @@ bool read(std::string_view text, Number& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// "layernorm fwd avx512 000-+ 1024 768 2 simd stream=1"
+// "layernorm fwd avx512 000- 1024 768 2 simd stream=1"
 std::string line_of(const PlanKey& key, const TunedPlan& plan) {
   std::string line(key.text());
   for (std::int64_t number : {key.rows, key.cols, key.threads})

@@ -130,16 +130,17 @@ void require_optional(const std::vector<std::string>& names,
 }
 
 int clear(const Flags& flags) {
+  const std::vector<const Operation*> operations = operations_of(flags);
   const std::filesystem::path file = plan_file();
   std::size_t before = 0, after = 0;
   if (std::error_code none; std::filesystem::exists(file, none))
     update_plans(file, [&](PlanTable& plans) {
       before = plans.size();
-      for (const Operation* operation : operations_of(flags)) plans.forget_operator(operation->op);
+      for (const Operation* operation : operations) plans.forget_operator(operation->op);
       if (flags.ops.empty()) plans = {};
       after = plans.size();
     });
-  if (!flags.json) fmt::print("{} plans forgotten, {} left\n", before - after, after);
+  if (!flags.json) fmt::print("plans forgotten: {}, left: {}\n", before - after, after);
   return kPassed;
 }
 
