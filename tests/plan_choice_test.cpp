@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "isobit/dispatch/plan_file.h"
 #include "isobit/lab/contest.h"
 #include "isobit/ops/catalog.h"
+#include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/simd/parallel_for.h"
 
 namespace isobit {
@@ -174,12 +176,12 @@ TEST(Contest, IsWonByAClearMarginOnly) {
 
 PlanKey key_of(const Operation& operation, std::int64_t rows, std::int64_t cols,
                const std::set<std::string_view>& without = {}, DType dtype = DType::f32,
-               int threads = 1, double eps = 1e-5) {
+               int threads = 1, const std::map<std::string_view, double>& options = {}) {
   Case c = lab::cases_of(operation, {}, "quick").front();
   c.rows = rows;
   c.cols = cols;
-  c.dtype = c.weight_dtype = dtype;
-  c.options["eps"] = eps;
+  c.types = {dtype, dtype};
+  for (const auto& [name, value] : options) c.options[name] = value;
   const Workload workload(c, [&](const Case& of, const Argument& argument) {
     return without.contains(argument.name) ? std::nullopt : lab::any_argument(of, argument);
   });
@@ -219,7 +221,10 @@ TEST(PlanKeys, CallsThatDoTheSameWorkShareOne) {
                   &backward = operation_named("layernorm", "bwd");
   EXPECT_EQ(key_of(forward, 8, 8), key_of(forward, 8, 8, {"bias", "mean", "rstd"}));
   EXPECT_EQ(key_of(backward, 8, 8), key_of(backward, 8, 8, {"grad_bias"}));
-  EXPECT_EQ(key_of(forward, 8, 8), key_of(forward, 8, 8, {}, DType::f32, 1, 0));
+  EXPECT_EQ(key_of(forward, 8, 8),
+            key_of(forward, 8, 8, {}, DType::f32, 1, {{"eps", 0}, {"dropout_seed", 7}}));
+  EXPECT_EQ(key_of(forward, 8, 8, {}, DType::f32, 1, {{"dropout", 0.1}}),
+            key_of(forward, 8, 8, {}, DType::f32, 1, {{"dropout", 0.5}}));
   const std::vector<PlanKey> different = {
       key_of(forward, 8, 8),
       key_of(backward, 8, 8),
@@ -228,9 +233,24 @@ TEST(PlanKeys, CallsThatDoTheSameWorkShareOne) {
       key_of(backward, 8, 8, {"grad_weight", "grad_bias"}),
       key_of(backward, 8, 8, {}, DType::bf16),
       key_of(backward, 8, 8, {}, DType::f32, 2),
+      key_of(backward, 8, 8, {}, DType::f32, 1, {{"dropout", 0.1}}),
+      key_of(backward, 8, 8, {}, DType::f32, 1, {{"zero_centred", 1}}),
   };
   for (std::size_t i = 0; i < different.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) EXPECT_NE(different[i], different[j]) << i << " " << j;
+}
+
+// A row of 4 x 6 is one of 24.
+TEST(PlanKeys, RowsOfSeveralDimensionsAreAsLongAsTheirWeights) {
+  layernorm::ForwardArgs args;
+  args.x = args.y = {nullptr, 0, DType::f32, 3, {10, 4, 6}, {24, 6, 1}};
+  args.weight = {nullptr, 0, DType::f32, 2, {4, 6}, {6, 1}};
+  args.hidden_dims = 2;
+  const Operation& forward = operation_named("layernorm", "fwd");
+  const PlanKey key =
+      plan_key("layernorm", "fwd", forward.arguments, forward.options, &args, Machine::here());
+  EXPECT_EQ(key.cols, 24);
+  EXPECT_EQ(key.rows, 8);
 }
 
 TEST(PlanKeys, EveryOperationAndChoiceHasItsOwnAndItIsWhole) {
@@ -243,7 +263,7 @@ TEST(PlanKeys, EveryOperationAndChoiceHasItsOwnAndItIsWhole) {
       std::vector<double> values;
       for (const Option& option : operation->options)
         if (!option.choices.empty()) values.push_back(c.options.at(option.name));
-      if (c.dtype != cases[0].dtype || !choices.insert(values).second) continue;
+      if (c.types.x != cases[0].types.x || !choices.insert(values).second) continue;
       const Workload workload(c);
       const PlanKey key = plan_key(*operation, workload.args(), Machine::here());
       EXPECT_EQ(key.call.back(), '\0') << key.text() << " may be cut off";

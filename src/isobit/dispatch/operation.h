@@ -45,6 +45,7 @@ struct Option {
   std::span<const std::string_view> choices;  // the value is an index into them; empty: a number
   double (*get)(const void* args);
   void (*set)(void* args, double value);
+  bool adds_work = false;  // a number: whether there is more to do where it is not 0
 };
 
 namespace detail {
@@ -68,15 +69,18 @@ constexpr Argument argument(std::string_view name, Role role, Extent extent, Ele
 
 template <auto Member>
 constexpr Option option(std::string_view name, double fallback,
-                        std::span<const std::string_view> choices = {}) {
+                        std::span<const std::string_view> choices = {}, bool adds_work = false) {
   using Args = decltype(detail::class_of(Member));
   using Value = decltype(detail::member_of(Member));
   return {
-      name, fallback, choices,
+      name,
+      fallback,
+      choices,
       [](const void* args) { return static_cast<double>(static_cast<const Args*>(args)->*Member); },
       [](void* args, double value) {
         static_cast<Args*>(args)->*Member = static_cast<Value>(value);
-      }};
+      },
+      adds_work};
 }
 
 // The argument struct of an operator, owned without knowing its type.

@@ -27,9 +27,18 @@ class Letters {
   char *next_, *end_;
 };
 
-char digit(DType dtype) { return static_cast<char>('0' + static_cast<int>(dtype)); }
+char digit(int value) { return static_cast<char>('0' + value); }
+char digit(DType dtype) { return digit(static_cast<int>(dtype)); }
 
 char given(bool is) { return is ? '+' : '-'; }
+
+// Of an argument that was checked: where this would overflow, an extent is 0.
+std::int64_t elements(const TensorView& view) {
+  std::uint64_t count = 1;
+  for (int i = 0; i < view.rank; ++i)
+    count *= static_cast<std::uint64_t>(view.shape[static_cast<std::size_t>(i)]);
+  return static_cast<std::int64_t>(count);
+}
 
 }  // namespace
 
@@ -87,14 +96,15 @@ PlanKey plan_key(std::string_view op, std::string_view pass, std::span<const Arg
   }
   call.add(digit(weights != nullptr ? weights->dtype : x->dtype));
   call.add(given(sums));
-  for (const Option& option : options)
-    if (!option.choices.empty())
-      call.add(static_cast<char>('0' + static_cast<int>(option.get(args))));
+  for (const Option& option : options) {
+    if (!option.choices.empty()) call.add(digit(static_cast<int>(option.get(args))));
+    if (option.adds_work) call.add(given(option.get(args) != 0));
+  }
 
-  std::int64_t rows = 1;
-  for (int i = 0; i + 1 < x->rank; ++i) rows *= x->shape[static_cast<std::size_t>(i)];
-  key.rows = nearest_power_of_two(rows);
-  key.cols = x->shape[static_cast<std::size_t>(x->rank - 1)];
+  // A row may be several dimensions long; what has an element a column says how long.
+  const std::int64_t last = x->shape[static_cast<std::size_t>(x->rank - 1)];
+  key.cols = weights != nullptr ? elements(*weights) : last;
+  key.rows = key.cols == 0 ? 0 : nearest_power_of_two(elements(*x) / key.cols);
   key.threads = machine.threads;
   return key;
 }

@@ -23,8 +23,8 @@ struct PlanKey {
   //   the weights              the digit of their type, x's where none is given
   //   sums over rows           '-' not wanted, '+' any of them
   //   each choice              its index
-  // Weights that are read and statistics that are written are little beside a row; numbers such as
-  // eps change no work.
+  //   each number that adds work where it is not 0: '-' it is 0, '+' it is not
+  // Weights that are read and statistics that are written are little beside a row.
   std::array<char, 64> call{};
   std::int64_t rows = 0, cols = 0, threads = 0;
 

@@ -104,9 +104,9 @@ class Tune {
     line["stored"] = contest.won() && !flags_.dry_run;
     lines_.add(line);
     table_.add({std::string(c.operation->op), std::string(c.operation->pass),
-                std::to_string(c.rows), std::to_string(c.cols),
-                types_text(c.types), choices_text(c),
-                std::string(name_of(best.way.isa)), std::to_string(best.way.threads), text(usual),
+                std::to_string(c.rows), std::to_string(c.cols), types_text(c.types),
+                choices_text(c), std::string(name_of(best.way.isa)),
+                std::to_string(best.way.threads), text(usual),
                 short_number(usual.times.median * kMicro), text(best),
                 short_number(best.times.median * kMicro), fmt::format("{:.2f}", contest.ratio()),
                 contest.won() ? flags_.dry_run ? "better" : "stored" : ""});

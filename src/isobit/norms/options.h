@@ -30,7 +30,8 @@ inline constexpr std::string_view kNoYes[] = {"no", "yes"};
 template <class Args>
 constexpr std::array<Option, 4> options() {
   return {option<&Args::eps>("eps", 1e-5), option<&Args::zero_centred>("zero_centred", 0, kNoYes),
-          option<&Args::dropout>("dropout", 0), option<&Args::dropout_seed>("dropout_seed", 0)};
+          option<&Args::dropout>("dropout", 0, {}, true),
+          option<&Args::dropout_seed>("dropout_seed", 0)};
 }
 
 }  // namespace isobit::norms
