@@ -90,9 +90,12 @@ std::string_view name_of(PlanFrom from) {
 
 std::string choices_text(const Case& c) {
   std::vector<std::string> choices;
-  for (const Option& option : c.operation->options)
-    if (!option.choices.empty())
-      choices.push_back(value_of(option, c.options.at(option.name)).get<std::string>());
+  for (const Option& option : c.operation->options) {
+    if (option.choices.empty()) continue;
+    const auto chosen = value_of(option, c.options.at(option.name)).get<std::string>();
+    if (chosen != "no") choices.emplace_back(chosen == "yes" ? option.name : chosen);
+  }
+  if (!c.with.empty()) choices.push_back(c.with);
   return fmt::format("{}", fmt::join(choices, " "));
 }
 

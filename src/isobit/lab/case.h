@@ -65,7 +65,7 @@ std::string plan_text(const Way& way);
 // "default", "cache" or "flag"
 std::string_view name_of(PlanFrom from);
 
-// The choices among the options of a case: "add".
+// The choices among the options of a case, and its extra arguments: "add", "zero_centred residual".
 std::string choices_text(const Case& c);
 
 // The command that runs one described case again.
