@@ -55,6 +55,16 @@ std::vector<Rival> rivals_of(const Peers& peers, const Workload& workload, int t
   return rivals;
 }
 
+// Peers are given statistics always; so where the case has them computed, a workload of their own.
+std::optional<Workload> given_to_peers(Case c) {
+  if (c.given_statistics || !takes_statistics(*c.operation)) return std::nullopt;
+  c.given_statistics = true;
+  Workload workload(c);
+  workload.draw();
+  workload.poison();
+  return workload;
+}
+
 class Bench {
  public:
   explicit Bench(const Flags& flags)
@@ -65,7 +75,7 @@ class Bench {
 
   // Times the selected ways, plain copies and the peers in one race.
   void time(const Case& c, int threads) {
-    Workload workload(c, any_argument);
+    Workload workload(c);
     workload.draw();
     c.operation->check(workload.args());
     Flags flags = flags_;
@@ -88,7 +98,8 @@ class Bench {
     const Copy copy(cost.bytes);
     const std::vector<std::function<void()>> copies = copy.runners(threads);
     runners.insert(runners.end(), copies.begin(), copies.end());
-    std::vector<Rival> rivals = rivals_of(peers_, workload, threads);
+    const std::optional<Workload> given = given_to_peers(c);
+    std::vector<Rival> rivals = rivals_of(peers_, given ? *given : workload, threads);
     for (Rival& rival : rivals) runners.emplace_back([&] { rival.prepared.run(); });
 
     const std::vector<Times> times = race(runners, length_);
@@ -173,7 +184,9 @@ class Bench {
 
 }  // namespace
 
-int bench(const Flags& flags) {
+int bench(const Flags& given) {
+  Flags flags = given;
+  if (flags.statistics.empty()) flags.statistics = {"given"};  // as frameworks call backward
   std::vector<std::pair<Case, int>> points;
   std::vector<int> threads = flags.threads;
   if (threads.empty()) threads = {Machine::here().threads};

@@ -36,6 +36,14 @@ DType Case::dtype_of(const Argument& argument) const {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
+bool is_given_statistic(const Argument& argument) {
+  return argument.role == Role::input && argument.elements == Elements::statistic;
+}
+
+bool takes_statistics(const Operation& operation) {
+  return std::any_of(operation.arguments.begin(), operation.arguments.end(), is_given_statistic);
+}
+
 Json value_of(const Option& option, double value) {
   if (option.choices.empty()) return value;
   return option.choices[static_cast<std::size_t>(value)];
@@ -57,6 +65,7 @@ Json describe(const Case& c) {
   json["weight_dtype"] = name_of(c.weight_dtype);
   for (const Option& option : c.operation->options)
     json[std::string(option.name)] = value_of(option, c.options.at(option.name));
+  if (takes_statistics(*c.operation)) json["statistics"] = kStatistics[c.given_statistics ? 1 : 0];
   json["input"] = c.input;
   json["seed"] = c.seed;
   json["offset"] = c.offset;

@@ -2,6 +2,7 @@
 // `isobit list`: what there is, from the operators' own descriptions.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "isobit/lab/commands.h"
@@ -13,12 +14,20 @@ namespace {
 
 constexpr const char* kRoles[] = {"input", "output"};
 constexpr const char* kExtents[] = {"(rows, cols)", "(cols)", "(rows)"};
-constexpr const char* kElements[] = {"as x", "as weight", "f32, or f64 beside f64"};
 
 std::vector<std::string> dtypes_of(const Operation& operation) {
   std::vector<std::string> names;
   for (const TypePair& pair : operation.cases("full").types) names.push_back(types_text(pair));
   return names;
+}
+
+std::string elements_of(const Operation& operation, const Argument& argument) {
+  if (argument.elements == Elements::like_x) return "as x";
+  if (argument.elements == Elements::like_weight) return "as weight";
+  const std::vector<TypePair> types = operation.cases("full").types;
+  const bool takes_f64 = std::any_of(types.begin(), types.end(),
+                                     [](const TypePair& pair) { return pair.x == DType::f64; });
+  return takes_f64 ? "f32; f64 where x is f64" : "f32";
 }
 
 // Why a variant cannot run here, from a small call of each type and each choice; empty where it
@@ -45,7 +54,7 @@ Json describe(const Operation& operation) {
     json["arguments"].push_back({{"name", argument.name},
                                  {"role", kRoles[static_cast<int>(argument.role)]},
                                  {"shape", kExtents[static_cast<int>(argument.extent)]},
-                                 {"dtype", kElements[static_cast<int>(argument.elements)]},
+                                 {"dtype", elements_of(operation, argument)},
                                  {"optional", argument.presence == Presence::optional}});
   json["options"] = Json::array();
   for (const Option& option : operation.options) {

@@ -40,6 +40,7 @@ void add_case_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--dtype", flags.dtype, "f32, f16, bf16, f64 or i32");
   add_list(app, "--weight-dtype", flags.weight_dtype, "the same as --dtype unless given");
   add_list(app, "--input", flags.input, "family of input");
+  add_list(app, "--statistics", flags.statistics, "backward's mean and rstd: computed or given");
   add_list(app, "--seed", flags.seed, "seed of the input");
   add_list(app, "--offset", flags.offset, "elements by which arrays are misaligned");
   add_list(app, "--row-stride", flags.row_stride, "elements from one row to the next");

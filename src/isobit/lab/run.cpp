@@ -54,6 +54,10 @@ Case case_of(const Operation& operation, const Flags& flags, const Files& files)
     if (const auto file = files.find(argument.name);
         argument.elements == Elements::like_weight && file != files.end())
       c.weight_dtype = file->second.dtype;
+  c.given_statistics = std::any_of(
+      operation.arguments.begin(), operation.arguments.end(), [&](const Argument& argument) {
+        return is_given_statistic(argument) && files.contains(argument.name);
+      });
   c.input = "files";
   return c;
 }

@@ -58,6 +58,15 @@ std::vector<TypePair> types_of(const Operation& operation, const Flags& flags,
   return types;
 }
 
+// Whether statistics are given; one answer where the operation takes none.
+std::vector<bool> statistics_of(const Operation& operation, const Flags& flags) {
+  std::vector<bool> given;
+  for (const std::string& name : flags.statistics)
+    given.push_back(index_of("statistics", name, kStatistics) == 1);
+  if (given.empty() || !takes_statistics(operation)) return {false};
+  return given;
+}
+
 using Options = std::map<std::string_view, double>;
 
 std::vector<double> values_of(const Operation& operation, const Option& option, const Flags& flags,
@@ -185,6 +194,7 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
   if (!flags.grid.empty()) grid = kGrids[index_of("grid", flags.grid, kGrids)];
   const bool use_grid = !flags.grid.empty() || !names_a_case(operation, flags);
   const CaseGrid axes = grid_of(operation, flags, use_grid, grid);
+  const std::vector<bool> statistics = statistics_of(operation, flags);
 
   std::vector<Case> cases;
   for (const Options& options : options_of(operation, flags, use_grid ? &axes : nullptr))
@@ -197,8 +207,9 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
                 require_extents(rows, cols, offset, row_stride);
                 const bool large = cols > 0 && rows > kLargeCase / cols;
                 if (large && flags.input.empty() && !contains(kLargeFamilies, input)) continue;
-                cases.push_back({&operation, rows, cols, types.x, types.weight, options,
-                                 std::string(input), seed, offset, row_stride});
+                for (bool given : statistics)
+                  cases.push_back({&operation, rows, cols, types.x, types.weight, options,
+                                   std::string(input), seed, offset, row_stride, given});
               }
   return cases;
 }

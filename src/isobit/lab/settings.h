@@ -19,7 +19,7 @@ namespace isobit::lab {
 struct Flags {
   std::vector<std::string> ops;
   bool all = false;
-  std::vector<std::string> pass, variant, device, isa, dtype, weight_dtype, input, plan;
+  std::vector<std::string> pass, variant, device, isa, dtype, weight_dtype, input, plan, statistics;
   std::vector<std::int64_t> rows, cols, offset, row_stride;
   std::vector<std::uint64_t> seed;
   std::vector<int> threads;
