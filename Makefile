@@ -11,6 +11,9 @@ ACCURACY_LONG_CASES     := layernorm --variant simd --rows 1000003 --cols 7 --dt
 BENCH_LAYERNORM_CASES   := layernorm --pass fwd,bwd --threads 1,2
 BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment --threads 1,2
 
+# How many calls `make properties` draws for each property and operation.
+CASES := 100000
+
 CXX_FILES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu' '*.cuh')
 
 # Read by cmake when it first configures a folder.
@@ -18,7 +21,7 @@ ifneq ($(shell command -v ccache 2>/dev/null),)
 export CMAKE_CXX_COMPILER_LAUNCHER := ccache
 endif
 
-.PHONY: help build demo test test-full bench accuracy gpu gpu-dry format check clean venv
+.PHONY: help build demo test test-full properties bench accuracy gpu gpu-dry format check clean venv
 
 help:       ## this list
 	@sed -n 's/^\([a-z -]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -35,6 +38,9 @@ test: build ## the tests and checks of every day
 
 test-full: build ## sanitizers, coverage, the long tests, formatting
 	@$(PYTHON) tools/suite.py test-full --started $(STARTED)
+
+properties: build ## CASES=100000 of each property that every operator keeps, some minutes
+	@RC_PARAMS="max_success=$(CASES)" build/release/isobit_tests --gtest_filter='*Properties*'
 
 bench: build ## times every operator beside its peers into bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_LAYERNORM_CASES)

@@ -5,16 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "isobit/core/error.h"
-#include "isobit/lab/settings.h"
-#include "isobit/lab/verdict.h"
-#include "isobit/lab/ways.h"
-#include "isobit/lab/workload.h"
-#include "isobit/ops/catalog.h"
+#include "workloads.h"
 
 namespace isobit::lab {
 namespace {
@@ -25,61 +20,8 @@ class Generic : public testing::TestWithParam<const Operation*> {
     return cases_of(*GetParam(), Flags{}, grid);
   }
 
-  // One case for each type and choice.
   static std::vector<Case> cases(std::int64_t rows, std::int64_t cols) {
-    Flags flags;
-    for (const Case& c : cases("quick"))
-      if (!contains(flags.dtype, name_of(c.dtype))) flags.dtype.emplace_back(name_of(c.dtype));
-    flags.rows = {rows};
-    flags.cols = {cols};
-    for (const Option& option : GetParam()->options)
-      flags.options[std::string(option.name)].assign(option.choices.begin(), option.choices.end());
-    return cases_of(*GetParam(), flags, "quick");
-  }
-
-  static std::vector<Way> ways(const Workload& workload, std::vector<int> threads) {
-    Flags flags;
-    flags.isa = isas_here();
-    flags.threads = std::move(threads);
-    std::vector<Way> all = ways_of(workload, flags, Unnamed::all).able;
-    for (const Way& way : std::vector<Way>(all)) {
-      if (way.threads != flags.threads.back()) continue;
-      const std::vector<Way> others = other_plans(way);
-      all.insert(all.end(), others.begin(), others.end());
-    }
-    EXPECT_FALSE(all.empty());
-    return all;
-  }
-
-  static Way any_way(const Workload& workload) {
-    return ways_of(workload, Flags{}, Unnamed::best).able.at(0);
-  }
-
-  // Runs every way: right, beside nothing, and the same bits as the first.
-  static void expect_right(const Workload& workload, const std::vector<Way>& ways) {
-    Judge judge(workload);
-    std::map<const Argument*, std::string> first;
-    for (const Way& way : ways) {
-      run(workload, way);
-      const Verdict verdict = judge();
-      const auto repeat = [&] { return command("verify", describe(workload.the_case(), way)); };
-      ASSERT_TRUE(verdict.passed()) << verdict.complaints() << repeat();
-      for (const Verdict::Output& output : verdict.outputs)
-        ASSERT_EQ(output.bits, first.try_emplace(output.argument, output.bits).first->second)
-            << output.argument->name << " has other bits than in the first way\n"
-            << repeat();
-    }
-  }
-
-  // Of one row of every output that has rows.
-  static std::string row_bits(const Workload& workload, std::int64_t row) {
-    Bits bits;
-    for (const Argument* output : workload.outputs()) {
-      const Array& array = *workload.find(output->name);
-      if (output->extent == Extent::matrix) bits.add(array, row, 0, array.form().cols);
-      if (output->extent == Extent::row_statistic) bits.add(array, 0, row, 1);
-    }
-    return bits.hex();
+    return cases_of_every_type(*GetParam(), rows, cols);
   }
 };
 
@@ -91,7 +33,7 @@ TEST_P(Generic, EveryWayIsRightAndGivesTheSameBits) {
     ++index;
     Workload workload(c);
     workload.draw();
-    expect_right(workload, ways(workload, {1, 3}));
+    expect_right(workload, every_way(workload, {1, 3}));
     if (HasFatalFailure()) return;
   }
 }
@@ -119,7 +61,7 @@ TEST_P(Generic, OptionalArgumentsMayBeAbsent) {
       for (const Argument& argument : c.operation->arguments)
         if (workload.find(argument.name)) given += std::string(argument.name) + " ";
       SCOPED_TRACE("given: " + given);
-      expect_right(workload, ways(workload, {1}));
+      expect_right(workload, every_way(workload, {1}));
       if (HasFatalFailure()) return;
     }
     EXPECT_GT(accepted, 0);
@@ -131,7 +73,7 @@ TEST_P(Generic, EmptyArraysAreRight) {
     for (const Case& c : cases(rows, cols)) {
       Workload workload(c);
       workload.draw();
-      expect_right(workload, ways(workload, {1, 3}));
+      expect_right(workload, every_way(workload, {1, 3}));
       if (HasFatalFailure()) return;
     }
 }
@@ -140,7 +82,7 @@ TEST_P(Generic, ThreadCountDoesNotMatter) {
   for (const Case& c : cases(1025, 257)) {
     Workload workload(c);
     workload.draw();
-    expect_right(workload, ways(workload, {1, 2, 3, 5, 8, 64}));
+    expect_right(workload, every_way(workload, {1, 2, 3, 5, 8, 64}));
     if (HasFatalFailure()) return;
   }
 }
@@ -150,31 +92,32 @@ TEST_P(Generic, RowAloneEqualsRowInBatch) {
     for (const Case& c : cases(rows, 37)) {
       Workload batch(c);
       batch.draw();
-      run(batch, any_way(batch));
+      run(batch, default_way(batch));
       for (std::int64_t position : {std::int64_t{0}, rows / 3, rows / 2, rows - 1}) {
         Case single = c;
         single.rows = 1;
         single.first_row = position;
         Workload alone(single);
         alone.draw();
-        run(alone, any_way(alone));
+        run(alone, default_way(alone));
         EXPECT_EQ(row_bits(alone, 0), row_bits(batch, position))
             << "row " << position << " of " << rows << " " << name_of(c.dtype);
       }
     }
 }
 
-// A row of NaN, or other values in it, changes that row and, of what is no sum over rows, nothing
-// else.
+// A row of NaN or infinity, or other values in it, changes that row and, of what is no sum over
+// rows, nothing else.
 TEST_P(Generic, RowResultIgnoresOtherRows) {
   constexpr std::int64_t kRows = 35, kChanged = 17;
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const Case& c : cases(kRows, 513)) {
-    for (double value : {1e3, kNan}) {
-      if (c.dtype == DType::i32 && std::isnan(value)) continue;
+    for (double value : {1e3, kNan, kInfinity}) {
+      if (c.dtype == DType::i32 && !std::isfinite(value)) continue;
       Workload workload(c);
       workload.draw();
-      for (const Way& way : ways(workload, {1, 3})) {
+      for (const Way& way : every_way(workload, {1, 3})) {
         workload.draw();
         run(workload, way);
         std::vector<std::string> before;
@@ -198,9 +141,7 @@ TEST_P(Generic, RowResultIgnoresOtherRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, Generic, testing::ValuesIn(catalog().begin(), catalog().end()),
-                         [](const auto& info) {
-                           return std::string(info.param->op) + "_" + std::string(info.param->pass);
-                         });
+                         name_of_pass);
 
 }  // namespace
 }  // namespace isobit::lab
