@@ -3,13 +3,17 @@
 // is written, and the next right call works.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "calls.h"
 #include "isobit/core/error.h"
+#include "isobit/ops/catalog.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/simd/parallel_for.h"
@@ -319,19 +323,41 @@ TEST(BadCalls, AreRefusedByTheCppFaceToo) {
   EXPECT_EQ(message([&] { layernorm::forward({}, simd::here()); }), "layernorm: x is missing");
 }
 
+// Whatever is thrown, the outputs may be half written by then: no other status would tell.
 TEST(CallersThreads, MayThrowOnceTheirTasksAreDone) {
-  constexpr std::int64_t kMany = 1 << 14;  // enough to be shared out
-  std::vector<float> data(kMany * kCols, 1);
-  isobit_tensor x = {data.data(), std::ssize(data) * 4, ISOBIT_F32, 2, {kMany, kCols}, {kCols, 1}};
-  isobit_layernorm_forward_args args = {sizeof args, &x,      nullptr, nullptr,
-                                        &x,          nullptr, nullptr, 1e-5};
-  isobit_context context = {sizeof context, 4, {}, {}};
-  context.parallel_for.run = [](void*, std::int64_t, isobit_task, void*) {
-    throw std::runtime_error("no threads today");
+  using Run = void (*)(void*, std::int64_t, isobit_task, void*);
+  const std::pair<Run, const char*> kThrowers[] = {
+      {[](void*, std::int64_t, isobit_task, void*) {
+         throw std::runtime_error("no threads today");
+       },
+       "no threads today"},
+      {[](void*, std::int64_t tasks, isobit_task task, void* context) {
+         for (std::int64_t i = 0; i < tasks / 2; ++i) task(context, i);
+         throw std::bad_alloc();
+       },
+       "out of memory"},
+      {[](void*, std::int64_t, isobit_task, void*) { throw 42; }, "an exception of unknown type"},
   };
-  EXPECT_EQ(isobit_layernorm_forward(&args, &context), ISOBIT_INTERNAL);
-  EXPECT_STREQ(isobit_last_error(), "layernorm: no threads today");
-  EXPECT_EQ(isobit_layernorm_forward(&args, nullptr), ISOBIT_OK);
+  for (const Entry& entry : kEntries)
+    for (const auto& [run, says] : kThrowers) {
+      World world(1 << 14);  // enough rows to be shared out
+      world.context.threads = 4;
+      world.context.parallel_for.run = run;
+      EXPECT_EQ(entry.call(world), ISOBIT_INTERNAL);
+      EXPECT_EQ(std::string(isobit_last_error()).find(std::string(entry.name) + ": " + says), 0u)
+          << isobit_last_error();
+      world.context.parallel_for.run = nullptr;
+      EXPECT_EQ(entry.call(world), ISOBIT_OK) << isobit_last_error();
+    }
+}
+
+TEST(Entries, ThereIsOneForEveryOperation) {
+  for (const Operation* operation : catalog()) {
+    const std::string name =
+        std::string(operation->op) + (operation->pass == "bwd" ? " backward" : "");
+    EXPECT_TRUE(std::ranges::any_of(kEntries, [&](const Entry& e) { return e.name == name; }))
+        << name;
+  }
 }
 
 }  // namespace
