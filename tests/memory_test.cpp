@@ -117,6 +117,7 @@ Outcome starved_call(const Entry& entry, std::int64_t k, World& world, World& ri
 
 // The first call of a process asks for the most: it looks at the machine and starts threads.
 TEST(Memory, MayRunOutAtEveryAllocationOfTheFirstCall) {
+  std::int64_t refusals = 0;
   for (const Entry& entry : kEntries)
     for (std::int64_t rows : {kRows, kManyRows}) {
       World world(rows), right(rows);
@@ -128,7 +129,9 @@ TEST(Memory, MayRunOutAtEveryAllocationOfTheFirstCall) {
       }
       EXPECT_EQ(outcome, kRight);
       EXPECT_GT(k, 1) << "a first call allocates";
+      refusals += k - 1;
     }
+  RecordProperty("refusals", std::to_string(refusals));
 }
 
 std::int64_t resident_bytes() {
@@ -154,7 +157,9 @@ TEST(Memory, DoesNotGrowInAMillionCalls) {
   const std::int64_t live_before = live, resident_before = resident_bytes();
   call_often(1'000'000);
   EXPECT_EQ(live, live_before);
-  EXPECT_LT(resident_bytes() - resident_before, 1 << 20);
+  const std::int64_t growth = resident_bytes() - resident_before;
+  EXPECT_LT(growth, 1 << 20);
+  RecordProperty("resident_growth", std::to_string(growth));
 }
 
 }  // namespace
