@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <barrier>
 #include <cfenv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -267,6 +268,9 @@ TEST_P(Faults, CallersMayComeAndGo) {
     const int before = threads_of_this_process();
     for (int caller = 0; caller < 50; ++caller) std::thread([&] { run(execution()); }).join();
     EXPECT_EQ(bits_of_outputs(workload), expected);
+    // The kernel counts a thread for a moment after it was joined.
+    for (int i = 0; i < 1000 && threads_of_this_process() > before; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(threads_of_this_process(), before) << "a thread was left behind";
   });
 }
@@ -292,9 +296,11 @@ class PeculiarFloats {
   }
 
  private:
-  static constexpr unsigned kControl = 0xffc0;
   std::fenv_t saved_;
+#if defined(__x86_64__)
+  static constexpr unsigned kControl = 0xffc0;  // all but the flags of what has happened
   unsigned mode_ = 0;
+#endif
 };
 
 // Constant rows show how eps was rounded, denormal ones what was flushed.

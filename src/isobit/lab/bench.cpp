@@ -98,7 +98,8 @@ class Bench {
     const Copy copy(cost.bytes);
     const std::vector<std::function<void()>> copies = copy.runners(threads);
     runners.insert(runners.end(), copies.begin(), copies.end());
-    const std::optional<Workload> given = given_to_peers(c);
+    const std::optional<Workload> given =
+        peers_.available.empty() ? std::nullopt : given_to_peers(c);
     std::vector<Rival> rivals = rivals_of(peers_, given ? *given : workload, threads);
     for (Rival& rival : rivals) runners.emplace_back([&] { rival.prepared.run(); });
 
