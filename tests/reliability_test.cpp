@@ -112,7 +112,7 @@ TEST_P(Reliability, WeightsOfZeroSpoilNoGradient) {
 }
 
 TEST_P(Reliability, WideRowsAreNotRefused) {
-  for (const std::int64_t cols : {65537, 131073, 262145}) {
+  for (const std::int64_t cols : {65537, 262145}) {
     Workload workload(cases_of_every_type(operation(), 2, cols).at(0));
     workload.draw();
     expect_right(workload, every_way(workload, {2}));
@@ -124,8 +124,9 @@ TEST_P(Reliability, RowsBeyond16BitsAreRight) {
   for (const std::int64_t rows : {65535, 65536, 65537, 100000}) {
     Workload workload(cases_of_every_type(operation(), rows, 3).at(0));
     workload.draw();
+    const bool thorough = rows == 65537 && !kInstrumented;
     expect_right(workload,
-                 rows == 65537 ? every_way(workload, {3}) : std::vector{default_way(workload)});
+                 thorough ? every_way(workload, {3}) : std::vector{default_way(workload)});
   }
 }
 
@@ -155,7 +156,7 @@ TEST_P(Reliability, AThousandRunsGiveTheSameBits) {
   const Way way = default_way(workload);
   run(workload, way);
   const std::string expected = bits_of_outputs(workload);
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < (kInstrumented ? 50 : 1000); ++i) {
     run(workload, way);
     ASSERT_EQ(bits_of_outputs(workload), expected) << "run " << i;
   }
