@@ -18,12 +18,13 @@
 namespace {
 
 std::atomic<std::int64_t> refused_at{0};  // counts down to the allocation that gets nothing
-std::atomic<std::int64_t> live{0};        // allocations that were not given back
+std::atomic<std::int64_t> taken{0};       // allocations, ever
+std::atomic<std::int64_t> live{0};        // those that were not given back
 
 bool refuses() { return refused_at.load() > 0 && refused_at.fetch_sub(1) == 1; }
 
 void* counted(void* memory) {
-  if (memory != nullptr) ++live;
+  if (memory != nullptr) ++taken, ++live;
   return memory;
 }
 
@@ -132,6 +133,25 @@ TEST(Memory, MayRunOutAtEveryAllocationOfTheFirstCall) {
       refusals += k - 1;
     }
   RecordProperty("refusals", std::to_string(refusals));
+}
+
+// With a caller's memory there is nothing left to allocate.
+TEST(Memory, IsTakenForWorkspaceAlone) {
+  std::vector<std::byte> workspace(1 << 24);
+  const isobit_allocator allocator = {[](void* self, std::size_t bytes) -> void* {
+                                        auto& memory = *static_cast<std::vector<std::byte>*>(self);
+                                        return bytes <= memory.size() ? memory.data() : nullptr;
+                                      },
+                                      [](void*, void*, std::size_t) {}, &workspace};
+  for (const Entry& entry : kEntries)
+    for (std::int64_t rows : {kRows, kManyRows}) {
+      World world(rows);
+      world.context.allocator = allocator;
+      ASSERT_EQ(entry.call(world), ISOBIT_OK) << isobit_last_error();  // it may start threads
+      const std::int64_t before = taken;
+      for (int call = 0; call < 10; ++call) entry.call(world);
+      EXPECT_EQ(taken, before) << entry.name << " of " << rows << " rows";
+    }
 }
 
 std::int64_t resident_bytes() {
