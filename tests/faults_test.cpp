@@ -92,8 +92,7 @@ class Faults : public testing::TestWithParam<const Operation*> {
     return workload;
   }
 
-  // Calls visit(way, run, expected) for every variant: run(execution) runs it, expected are its
-  // bits.
+  // Calls visit(run, expected) for every variant: run(execution) runs it, expected are its bits.
   template <class Visit>
   static void for_each_variant(const Workload& workload, Visit visit) {
     Flags flags;
