@@ -12,6 +12,9 @@ BENCH_LAYERNORM_CASES   := layernorm --pass fwd,bwd --threads 1,2 --plan default
 BENCH_RMSNORM_CASES     := rmsnorm --pass fwd,bwd --threads 1,2 --plan default
 BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment --threads 1,2 --plan default
 
+# How many calls `make properties` draws for each property and operation.
+CASES := 10000
+
 CXX_FILES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu' '*.cuh')
 
 # Read by cmake when it first configures a folder.
@@ -19,7 +22,7 @@ ifneq ($(shell command -v ccache 2>/dev/null),)
 export CMAKE_CXX_COMPILER_LAUNCHER := ccache
 endif
 
-.PHONY: help build demo test test-full bench accuracy gpu gpu-dry format check clean venv
+.PHONY: help build demo test test-full properties bench accuracy gpu gpu-dry format check clean venv
 
 help:       ## this list
 	@sed -n 's/^\([a-z -]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,6 +39,9 @@ test: build ## the tests and checks of every day
 
 test-full: build ## sanitizers, coverage, the long tests, formatting
 	@$(PYTHON) tools/suite.py test-full --started $(STARTED)
+
+properties: build ## CASES=10000 calls for each property and operation, under a minute
+	@RC_PARAMS="max_success=$(CASES)" build/release/isobit_tests --gtest_filter='*Properties*'
 
 bench: build ## times every operator beside its peers into bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_LAYERNORM_CASES)

@@ -2,6 +2,7 @@
 // Right calls through the C interface, for tests that change one thing about them.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,11 +21,12 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 // A right call of every entry, for a case to spoil.
 class World {
-  std::vector<float> memory_ =
-      std::vector<float>(15 * kSlot / 4);  // first: the tensors point into it
+  std::int64_t rows_, slot_;  // first: the tensors point into the memory
+  std::vector<float> memory_ = std::vector<float>(15 * slot_ / 4);
 
  public:
-  World() {
+  explicit World(std::int64_t rows = kRows)
+      : rows_(rows), slot_(std::max(kSlot, rows * kCols * 4)) {
     for (std::size_t i = 0; i < memory_.size(); ++i) memory_[i] = std::sin(static_cast<float>(i));
   }
   World(const World&) = delete;
@@ -33,7 +35,7 @@ class World {
   isobit_tensor x = matrix(0), residual = matrix(1), grad_y = matrix(2);
   isobit_tensor weight = vector(3, kCols), bias = vector(4, kCols);
   isobit_tensor y = matrix(5), grad_x = matrix(6);
-  isobit_tensor mean = vector(7, kRows), rstd = vector(8, kRows);
+  isobit_tensor mean = vector(7, rows_), rstd = vector(8, rows_);
   isobit_tensor grad_weight = vector(9, kCols), grad_bias = vector(10, kCols);
   isobit_tensor sum = matrix(12), grad_sum = matrix(13), grad_residual = matrix(14);
 
@@ -98,14 +100,14 @@ class World {
   isobit_context context = {sizeof context, 0, {}, {}};
 
   const std::vector<float>& memory() const { return memory_; }
-  float* slot(int index) { return memory_.data() + index * kSlot / 4; }
+  float* slot(int index) { return memory_.data() + index * slot_ / 4; }
 
  private:
   isobit_tensor matrix(int index) {
-    return {slot(index), kSlot, ISOBIT_F32, 2, {kRows, kCols}, {kCols, 1}};
+    return {slot(index), slot_, ISOBIT_F32, 2, {rows_, kCols}, {kCols, 1}};
   }
   isobit_tensor vector(int index, std::int64_t count) {
-    return {slot(index), kSlot, ISOBIT_F32, 1, {count}, {1}};
+    return {slot(index), slot_, ISOBIT_F32, 1, {count}, {1}};
   }
 };
 
@@ -127,6 +129,20 @@ inline isobit_status add(const World& world) {
 inline isobit_status increment(const World& world) {
   return isobit_elementwise_increment(&world.increment, &world.context);
 }
+
+// Every entry of the library.
+struct Entry {
+  const char* name;
+  isobit_status (*call)(const World&);
+};
+constexpr Entry kEntries[] = {
+    {"layernorm", forward},
+    {"layernorm backward", backward},
+    {"rmsnorm", rms_forward},
+    {"rmsnorm backward", rms_backward},
+    {"elementwise", add},
+    {"elementwise", increment},
+};
 
 inline void move(isobit_tensor& tensor, std::ptrdiff_t bytes) {
   tensor.data = static_cast<std::byte*>(tensor.data) + bytes;

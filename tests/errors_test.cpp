@@ -3,13 +3,17 @@
 // is written, and the next right call works.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "calls.h"
 #include "isobit/core/error.h"
+#include "isobit/ops/catalog.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/simd/parallel_for.h"
@@ -93,6 +97,12 @@ const std::vector<Call> kBadCalls = {
      "layernorm backward: grad_residual is given without dropout"},
     {forward, [](World& w) { w.weight.dtype = ISOBIT_BF16; },
      "layernorm: weight has dtype bf16; allowed are f32"},
+    {backward, [](World& w) { w.mean.dtype = ISOBIT_BF16; },
+     "layernorm backward: mean has dtype bf16; allowed are f32"},
+    {backward, [](World& w) { w.grad_bias.dtype = ISOBIT_BF16; },
+     "layernorm backward: grad_bias has dtype bf16; weight has f32"},
+    {add, [](World& w) { w.y.dtype = ISOBIT_F64; }, "elementwise: y has dtype f64; x has f32"},
+    {increment, [](World& w) { w.x.dtype = 99; }, "elementwise: x has dtype code 99"},
     {forward, [](World& w) { w.x.dtype = w.y.dtype = w.bias.dtype = ISOBIT_BF16; },
      "layernorm: bias has dtype bf16; weight has f32"},
     {forward, [](World& w) { w.mean.dtype = ISOBIT_F64; },
@@ -130,7 +140,29 @@ const std::vector<Call> kBadCalls = {
     {forward, [](World& w) { w.weight.shape[0] = -8; },
      "layernorm: weight has a negative extent in shape (-8)"},
 
+    {backward, [](World& w) { w.grad_weight.shape[0] = 16; },
+     "layernorm backward: grad_weight has 16 elements; x has 8 columns"},
+    {backward, [](World& w) { w.grad_y.shape[1] = 4; },
+     "layernorm backward: grad_y has shape (3, 4); x has (3, 8)"},
+    {forward, [](World& w) { w.rstd = {w.rstd.data, kSlot, ISOBIT_F32, 2, {3, 2}, {2, 1}}; },
+     "layernorm: rstd has 6 elements; x has 3 rows"},
+    {forward, [](World& w) { w.x.shape[1] = 0; }, "layernorm: y has shape (3, 8); x has (3, 0)"},
+    {increment, [](World& w) { w.y.shape[0] = 4; },
+     "elementwise: y has shape (4, 8); x has (3, 8)"},
+    {add, [](World& w) { w.y = {w.y.data, kSlot, ISOBIT_F32, 3, {1, 3, 8}, {24, 8, 1}}; },
+     "elementwise: y has shape (1, 3, 8); x has (3, 8)"},
+
     // Storage, and arithmetic that would wrap.
+    {backward, [](World& w) { w.x.bytes = 0; },
+     "layernorm backward: x of shape (3, 8) reaches 96 bytes into a storage of 0"},
+    {increment, [](World& w) { w.y.bytes = 95; },
+     "elementwise: y of shape (3, 8) reaches 96 bytes into a storage of 95"},
+    {forward, [](World& w) { w.mean.bytes = 11; },
+     "layernorm: mean of shape (3) reaches 12 bytes into a storage of 11"},
+    {backward, [](World& w) { w.x.shape[0] = kMost; },
+     "layernorm backward: x of shape (9223372036854775807, 8) reaches beyond 2^63 bytes"},
+    {backward, [](World& w) { w.grad_x.bytes = std::numeric_limits<std::int64_t>::min(); },
+     "layernorm backward: grad_x has a storage of -9223372036854775808 bytes"},
     {forward, [](World& w) { w.x.bytes = 95; },
      "layernorm: x of shape (3, 8) reaches 96 bytes into a storage of 95"},
     {forward, [](World& w) { w.y.bytes = 0; },
@@ -227,6 +259,16 @@ const std::vector<Call> kBadCalls = {
      "layernorm backward: grad_bias overlaps grad_weight"},
     {backward, [](World& w) { w.grad_bias.data = w.slot(6) + 16; },
      "layernorm backward: grad_bias overlaps grad_x"},
+    {backward, [](World& w) { w.grad_weight.data = w.x.data; },
+     "layernorm backward: grad_weight overlaps x"},
+    {backward, [](World& w) { w.grad_bias.data = w.mean.data; },
+     "layernorm backward: grad_bias overlaps mean"},
+    {forward,
+     [](World& w) {  // y's rows fall into the gaps of x, all but their last element
+       w.y.data = w.slot(0) + 1;
+       w.x.strides[0] = w.y.strides[0] = 16;
+     },
+     "layernorm: y overlaps x"},
     {add, [](World& w) { w.y.data = w.slot(1) + 1; }, "elementwise: y overlaps residual"},
     {increment, [](World& w) { w.y.data = w.slot(0) + 4; }, "elementwise: y overlaps x"},
 
@@ -236,10 +278,13 @@ const std::vector<Call> kBadCalls = {
     {forward, [](World& w) { w.forward.eps = kInf; },
      "layernorm: eps is inf; a finite number is needed"},
     {backward, [](World& w) { w.backward.eps = -kInf; }, "layernorm backward: eps is -inf"},
+    {forward, [](World& w) { w.forward.eps = 1e39; },
+     "layernorm: eps is 1e+39; a number within float's range is needed"},
+    {backward, [](World& w) { w.backward.eps = -1e300; }, "layernorm backward: eps is -1e+300"},
 };
 
 TEST(BadCalls, AreRefusedAndWriteNothing) {
-  EXPECT_GE(kBadCalls.size(), 40u);
+  EXPECT_GE(kBadCalls.size(), 100u);
   for (const Call& call : kBadCalls) {
     SCOPED_TRACE(call.says);
     World world;
@@ -303,20 +348,41 @@ TEST(BadCalls, AreRefusedByTheCppFaceToo) {
   EXPECT_EQ(message([&] { layernorm::forward({}, simd::here()); }), "layernorm: x is missing");
 }
 
+// Whatever is thrown, the outputs may be half written by then: no other status would tell.
 TEST(CallersThreads, MayThrowOnceTheirTasksAreDone) {
-  constexpr std::int64_t kMany = 1 << 14;  // enough to be shared out
-  std::vector<float> data(kMany * kCols, 1);
-  isobit_tensor x = {data.data(), std::ssize(data) * 4, ISOBIT_F32, 2, {kMany, kCols}, {kCols, 1}};
-  isobit_layernorm_forward_args args{};
-  args.struct_size = sizeof args;
-  args.x = args.y = &x;
-  isobit_context context = {sizeof context, 4, {}, {}};
-  context.parallel_for.run = [](void*, std::int64_t, isobit_task, void*) {
-    throw std::runtime_error("no threads today");
+  using Run = void (*)(void*, std::int64_t, isobit_task, void*);
+  const std::pair<Run, const char*> kThrowers[] = {
+      {[](void*, std::int64_t, isobit_task, void*) {
+         throw std::runtime_error("no threads today");
+       },
+       "no threads today"},
+      {[](void*, std::int64_t tasks, isobit_task task, void* context) {
+         for (std::int64_t i = 0; i < tasks / 2; ++i) task(context, i);
+         throw std::bad_alloc();
+       },
+       "out of memory"},
+      {[](void*, std::int64_t, isobit_task, void*) { throw 42; }, "an exception of unknown type"},
   };
-  EXPECT_EQ(isobit_layernorm_forward(&args, &context), ISOBIT_INTERNAL);
-  EXPECT_STREQ(isobit_last_error(), "layernorm: no threads today");
-  EXPECT_EQ(isobit_layernorm_forward(&args, nullptr), ISOBIT_OK);
+  for (const Entry& entry : kEntries)
+    for (const auto& [run, says] : kThrowers) {
+      World world(1 << 14);  // enough rows to be shared out
+      world.context.threads = 4;
+      world.context.parallel_for.run = run;
+      EXPECT_EQ(entry.call(world), ISOBIT_INTERNAL);
+      EXPECT_EQ(std::string(isobit_last_error()).find(std::string(entry.name) + ": " + says), 0u)
+          << isobit_last_error();
+      world.context.parallel_for.run = nullptr;
+      EXPECT_EQ(entry.call(world), ISOBIT_OK) << isobit_last_error();
+    }
+}
+
+TEST(Entries, ThereIsOneForEveryOperation) {
+  for (const Operation* operation : catalog()) {
+    const std::string name =
+        std::string(operation->op) + (operation->pass == "bwd" ? " backward" : "");
+    EXPECT_TRUE(std::ranges::any_of(kEntries, [&](const Entry& e) { return e.name == name; }))
+        << name;
+  }
 }
 
 }  // namespace

@@ -232,8 +232,8 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
     flags.options["dropout"] = {std::to_string(golden.dropout)};
     flags.options["dropout_seed"] = {"42"};
   }
-  const Workload workload(cases_of(operation_of(golden), flags, "quick").at(0),
-                          golden.given_statistics ? any_argument : without_statistics);
+  flags.statistics = {golden.given_statistics ? "given" : "computed"};
+  const Workload workload(cases_of(operation_of(golden), flags, "quick").at(0));
   fill(workload);
   for (const Way& way : ways_of(workload, flags, Unnamed::all).able) {
     run(workload, way);

@@ -155,6 +155,10 @@ TEST_F(Lab, WrongNamesAreAnsweredWithTheRightOnes) {
             std::string::npos);
   EXPECT_NE(complaint("verify layernorm --variant smid").find("did you mean 'simd"),
             std::string::npos);
+  EXPECT_NE(complaint("verify layernorm --variant two_pas").find("did you mean 'two_pass'?"),
+            std::string::npos);
+  EXPECT_NE(complaint("verify layernorm --statistics givn").find("did you mean 'given'?"),
+            std::string::npos);
   EXPECT_NE(complaint("verify layernorm --isa avx51").find("did you mean 'avx512'?"),
             std::string::npos);
   EXPECT_NE(complaint("verify elementwise --kind ad").find("did you mean 'add'?"),
@@ -206,6 +210,37 @@ TEST_F(Lab, ParityGivesOneHashInEveryWay) {
     EXPECT_FALSE(hashes.empty());
     for (const auto& [name, values] : hashes) EXPECT_EQ(values.size(), 1u) << name;
   }
+}
+
+TEST_F(Lab, ParityNamesAnInstructionSetOnlyWhereItMatters) {
+  std::set<std::string> ways;
+  for (const Json& line : isobit("parity elementwise --rows 2 --cols 70 --json").lines()) {
+    const std::string key = line.at("kind").get<std::string>() + line.at("way").get<std::string>();
+    EXPECT_TRUE(ways.insert(key).second) << key << " is told twice";
+  }
+  EXPECT_TRUE(ways.contains("addscalar 1 thread"));
+  EXPECT_TRUE(ways.contains("addsimd scalar 1 thread"));
+}
+
+TEST_F(Lab, StatisticsAreComputedOrGiven) {
+  const std::string call = "layernorm --pass bwd --rows 5 --cols 70 --json";
+  const auto told = [&](const std::string& arguments) {
+    const Outcome outcome = isobit(arguments);
+    EXPECT_EQ(outcome.status, 0) << arguments;
+    return outcome.lines().at(0).at("statistics").get<std::string>();
+  };
+  EXPECT_EQ(told("verify " + call), "computed");
+  EXPECT_EQ(told("verify --statistics given " + call), "given");
+  EXPECT_EQ(told("parity --statistics given " + call), "given");
+  EXPECT_EQ(told("bench --quick " + call), "given");
+  EXPECT_EQ(told("bench --quick --statistics computed " + call), "computed");
+  EXPECT_EQ(isobit("verify --variant scalar --statistics computed,given " + call).lines().size(),
+            2u);
+  EXPECT_EQ(isobit("verify --variant scalar --statistics computed,given --pass fwd --rows 5 "
+                   "--cols 70 --json layernorm")
+                .lines()
+                .size(),
+            1u);
 }
 
 TEST_F(Lab, BenchTellsItsFigures) {
@@ -266,7 +301,14 @@ TEST_F(Lab, ListDescribesEveryPass) {
     passes.insert(line.at("op").get<std::string>() + " " + line.at("pass").get<std::string>());
   EXPECT_TRUE(passes.contains("elementwise fwd"));
   EXPECT_TRUE(passes.contains("layernorm bwd"));
-  for (const Json& line : lines) EXPECT_FALSE(line.at("variants").empty());
+  for (const Json& line : lines) {
+    EXPECT_FALSE(line.at("variants").empty());
+    const bool takes_f64 = line.at("dtypes").dump().find("f64") != std::string::npos;
+    for (const Json& argument : line.at("arguments")) {
+      if (argument.at("shape") != "(rows)") continue;
+      EXPECT_EQ(argument.at("dtype"), takes_f64 ? "f32; f64 where x is f64" : "f32");
+    }
+  }
 }
 
 TEST_F(Lab, InfoAndDoctorSucceed) {

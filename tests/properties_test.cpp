@@ -1,128 +1,395 @@
 // SPDX-License-Identifier: Apache-2.0
-// Relations that LayerNorm keeps to the last bit, on inputs that nobody chose.
+// Relations that operators keep to the last bit, on calls that nobody chose: any operation, types,
+// options, shapes, absent arguments, places in memory and ways. `make properties` draws many more.
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
+#include <rapidcheck.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <map>
 #include <numeric>
+#include <string>
 #include <vector>
 
-#include "isobit/ops/layernorm/layernorm.h"
-#include "isobit/simd/parallel_for.h"
+#include "isobit/core/error.h"
+#include "isobit/lab/limits.h"
+#include "isobit/lab/reference.h"
+#include "workloads.h"
 
-namespace isobit::layernorm {
+namespace isobit::lab {
 namespace {
 
-struct Matrix {
-  std::int64_t rows, cols;
-  std::vector<float> values;
+// A case, and a bit for each argument that is absent if it may be.
+struct Call {
+  Case c;
+  std::uint32_t absent = 0;
 
-  TensorView view() {
-    return matrix_view(values.data(), std::ssize(values) * 4, DType::f32, rows, cols, cols);
+  Workload workload() const {
+    return Workload(c, [this](const Case& of, const Argument& argument) -> std::optional<Form> {
+      const auto bit = &argument - of.operation->arguments.data();
+      const bool statistic = is_given_statistic(argument);
+      if (argument.presence == Presence::optional && !statistic && absent >> bit & 1)
+        return std::nullopt;
+      return case_argument(of, argument);
+    });
   }
-  float* row(std::int64_t i) { return values.data() + i * cols; }
+  Workload drawn() const {
+    Workload result = workload();
+    result.draw();
+    return result;
+  }
 };
 
-TensorView view(std::vector<float>& values) {
-  return vector_view(values.data(), std::ssize(values) * 4, DType::f32, std::ssize(values));
-}
+enum class Choices { any, usual };
 
-// Numbers of a random scale, some of them equal, so that ordinary and unusual rows both come up.
-Matrix any_matrix(std::int64_t max_rows, std::int64_t max_cols, int max_exponent = 60) {
-  Matrix matrix{*rc::gen::inRange<std::int64_t>(1, max_rows + 1),
-                *rc::gen::inRange<std::int64_t>(1, max_cols + 1),
-                {}};
-  const int exponent = *rc::gen::inRange(-max_exponent, max_exponent);
-  const float offset = *rc::gen::element(0.0f, 1.0f, 1000.0f);
-  const auto seed = *rc::gen::arbitrary<std::uint32_t>();
-  std::uint32_t state = seed;
-  for (std::int64_t i = 0; i < matrix.rows * matrix.cols; ++i) {
-    state = state * 1664525u + 1013904223u;
-    const float unit = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31f;
-    matrix.values.push_back(std::ldexp(offset + unit, exponent));
+Call any_call(const Operation& operation, Choices choices = Choices::any) {
+  const CaseGrid grid = *rc::gen::elementOf(operation.cases("test"));
+  Call call;
+  Case& c = call.c;
+  c.operation = &operation;
+  c.types = *rc::gen::elementOf(grid.types);
+  c.with = *rc::gen::elementOf(grid.with);
+  // Now and then so many rows that threads share them.
+  const auto most_rows = *rc::gen::weightedElement<std::int64_t>({{19, 24}, {1, 300}});
+  c.rows = *rc::gen::inRange<std::int64_t>(1, most_rows + 1);
+  c.cols = *rc::gen::inRange<std::int64_t>(1, 700);
+  for (const Option& option : operation.options) {
+    double& value = c.options[option.name] = option.fallback;
+    if (option.name == "eps")
+      value = *rc::gen::element(1e-5, 0.0, 1e-12, 1.0);
+    else if (choices == Choices::any && !option.choices.empty())
+      value = static_cast<double>(*rc::gen::inRange<std::size_t>(0, option.choices.size()));
+    else if (const auto listed = grid.options.find(option.name);
+             option.choices.empty() && listed != grid.options.end())
+      value = *rc::gen::elementOf(listed->second);
   }
-  return matrix;
+  c.input = *rc::gen::elementOf(grid.inputs);
+  c.seed = *rc::gen::inRange<std::uint64_t>(0, 1000);
+  c.offset = *rc::gen::inRange<std::int64_t>(0, 4);
+  c.row_stride = c.cols + *rc::gen::inRange<std::int64_t>(0, 9);
+  c.given_statistics = takes_statistics(operation) && *rc::gen::arbitrary<bool>();
+  call.absent = *rc::gen::arbitrary<std::uint32_t>();
+  try {
+    operation.check(call.workload().args());
+  } catch (const InvalidArgument&) { RC_DISCARD("some arguments belong together"); }
+  return call;
 }
 
-Matrix normalised(Matrix x, double eps, Isa isa = Machine::here().isa, int threads = 1) {
-  Matrix y = x;
-  Execution execution = simd::here(threads);
-  execution.machine.isa = isa;
-  forward(
-      {.x = x.view(), .weight = {}, .bias = {}, .y = y.view(), .mean = {}, .rstd = {}, .eps = eps},
-      execution);
-  return y;
+Way any_way(const Workload& workload) {
+  Flags flags;
+  flags.isa = isas_here();
+  flags.threads = {1, 3};
+  const Way way = *rc::gen::elementOf(ways_of(workload, flags, Unnamed::all).able);
+  std::vector<Way> plans = other_plans(way);
+  plans.push_back(way);
+  return *rc::gen::elementOf(plans);
 }
 
-RC_GTEST_PROP(LayerNorm, EveryInstructionSetAndThreadCountGivesTheSameBits, ()) {
-  const Matrix x = any_matrix(9, 1200);
-  const Matrix expected = normalised(x, 1e-5, Isa::scalar);
-  for (int isa = 0; isa <= static_cast<int>(Machine::here().isa); ++isa)
-    for (int threads : {1, 2, 3})
-      RC_ASSERT(normalised(x, 1e-5, static_cast<Isa>(isa), threads).values == expected.values);
+void run_in_any_way(const Workload& workload) {
+  const Way way = any_way(workload);
+  RC_LOG() << command("verify", describe(workload.the_case(), way)) << "\n";
+  run(workload, way);
 }
 
-RC_GTEST_PROP(LayerNorm, ScalingByAPowerOfTwoChangesNothingWithoutEps, ()) {
-  const Matrix x = any_matrix(4, 700);
-  Matrix scaled = x;
-  const int exponent = *rc::gen::inRange(-20, 20);
-  for (float& value : scaled.values) value = std::ldexp(value, exponent);
-  RC_ASSERT(normalised(scaled, 0).values == normalised(x, 0).values);
+class Properties : public testing::TestWithParam<const Operation*> {
+ protected:
+  static const Operation& operation() { return *GetParam(); }
+
+  template <class Property>
+  static void hold(Property property) {
+    EXPECT_TRUE(rc::check(property));
+  }
+};
+
+TEST_P(Properties, AnyCallIsRightAndGivesTheSameBitsInAnyWay) {
+  hold([] {
+    const Call call = any_call(operation());
+    // Where mean is given, x - mean leaves the range of float.
+    RC_PRE(!(call.c.given_statistics && call.c.input == "fltmax"));
+    const Workload workload = call.drawn();
+    Judge judge(workload);
+    std::map<const Argument*, std::string> first;
+    for (int way = 0; way < 2; ++way) {
+      run_in_any_way(workload);
+      const Verdict verdict = judge();
+      if (!verdict.passed()) RC_FAIL(verdict.complaints());
+      for (const Verdict::Output& output : verdict.outputs)
+        RC_ASSERT(output.bits == first.try_emplace(output.argument, output.bits).first->second);
+    }
+  });
 }
 
-RC_GTEST_PROP(LayerNorm, NegatingTheRowNegatesTheResult, ()) {
-  const Matrix x = any_matrix(4, 700);
-  Matrix negated = x;
-  for (float& value : negated.values) value = -value;
-  Matrix y = normalised(negated, 1e-5);
-  for (float& value : y.values) value = -value;
-  RC_ASSERT(y.values == normalised(x, 1e-5).values);
+// Where a row of a batch comes from.
+struct Source {
+  const Workload* workload;
+  std::int64_t row;
+};
+
+// What belongs to one row of an argument that has rows.
+std::span<std::byte> row_of(const Workload& workload, const Argument& argument, std::int64_t row) {
+  const Array& array = *workload.find(argument.name);
+  const auto size = static_cast<std::size_t>(size_of(array.form().dtype));
+  if (argument.extent == Extent::row_statistic)
+    return {array.row(0) + static_cast<std::size_t>(row) * size, size};
+  return {array.row(row), static_cast<std::size_t>(array.form().cols) * size};
 }
 
-RC_GTEST_PROP(LayerNorm, RowsAreIndependent, ()) {
-  Matrix x = any_matrix(12, 300);
-  std::vector<std::int64_t> order(x.rows);
-  std::iota(order.begin(), order.end(), 0);
-  std::reverse(order.begin(), order.end());
-  std::rotate(order.begin(), order.begin() + *rc::gen::inRange<std::int64_t>(0, x.rows),
-              order.end());
-  Matrix permuted = x;
-  for (std::int64_t i = 0; i < x.rows; ++i) std::copy_n(x.row(order[i]), x.cols, permuted.row(i));
-  Matrix y = normalised(x, 1e-5), permuted_y = normalised(permuted, 1e-5);
-  for (std::int64_t i = 0; i < x.rows; ++i)
-    RC_ASSERT(std::equal(permuted_y.row(i), permuted_y.row(i) + x.cols, y.row(order[i])));
+// The batch of these rows, run.
+Workload run_batch(Call call, const std::vector<Source>& sources) {
+  call.c.rows = std::ssize(sources);
+  Workload batch = call.drawn();  // with the weights that all batches of a seed have
+  for (const Argument& argument : batch.operation().arguments)
+    if (argument.role == Role::input && has_rows(argument) && batch.find(argument.name))
+      for (std::int64_t row = 0; row < call.c.rows; ++row) {
+        const auto from = row_of(*sources[row].workload, argument, sources[row].row);
+        std::memcpy(row_of(batch, argument, row).data(), from.data(), from.size());
+      }
+  batch.seal();
+  run_in_any_way(batch);
+  return batch;
 }
 
-// Doubling is exact, so it passes through every sum and product of the backward pass (unless one
-// underflows).
-RC_GTEST_PROP(LayerNorm, GradientsScaleWithGradY, ()) {
-  Matrix x = any_matrix(20, 200, 8);
-  Matrix grad_y = x;
-  for (std::size_t i = 0; i < grad_y.values.size(); ++i)
-    grad_y.values[i] = static_cast<float>((i * 37) % 101) / 64 - 0.75f;
-  const auto gradients = [&](Matrix dy) {
-    Matrix grad_x = x;
-    std::vector<float> weight(x.cols), bias(x.cols);
-    backward({.x = x.view(),
-              .grad_y = dy.view(),
-              .weight = {},
-              .mean = {},
-              .rstd = {},
-              .grad_x = grad_x.view(),
-              .grad_weight = view(weight),
-              .grad_bias = view(bias)},
-             simd::here(*rc::gen::inRange(1, 4)));
-    grad_x.values.insert(grad_x.values.end(), weight.begin(), weight.end());
-    grad_x.values.insert(grad_x.values.end(), bias.begin(), bias.end());
-    return grad_x.values;
-  };
-  Matrix doubled = grad_y;
-  for (float& value : doubled.values) value *= 2;
-  std::vector<float> once = gradients(grad_y);
-  for (float& value : once) value *= 2;
-  RC_ASSERT(gradients(doubled) == once);
+// A batch of these rows gives their results, bit for bit.
+void expect_rows(const Call& call, const std::vector<Source>& sources) {
+  RC_PRE(!drops(call.c));  // by row
+  const Workload batch = run_batch(call, sources);
+  for (const Argument* output : batch.outputs())
+    for (std::int64_t row = 0; has_rows(*output) && row < std::ssize(sources); ++row)
+      RC_ASSERT(std::ranges::equal(row_of(batch, *output, row),
+                                   row_of(*sources[row].workload, *output, sources[row].row)));
 }
+
+std::vector<Source> rows_of(const Workload& workload) {
+  std::vector<Source> sources;
+  for (std::int64_t row = 0; row < workload.the_case().rows; ++row)
+    sources.push_back({&workload, row});
+  return sources;
+}
+
+TEST_P(Properties, PermutedRowsGivePermutedResults) {
+  hold([] {
+    const Call call = any_call(operation());
+    const Workload workload = call.drawn();
+    run_in_any_way(workload);
+    std::vector<Source> rows = rows_of(workload);
+    for (std::size_t i = rows.size(); i > 1; --i)
+      std::swap(rows[i - 1], rows[*rc::gen::inRange<std::size_t>(0, i)]);
+    expect_rows(call, rows);
+  });
+}
+
+TEST_P(Properties, ASliceOfABatchGivesASliceOfItsResults) {
+  hold([] {
+    const Call call = any_call(operation());
+    const Workload workload = call.drawn();
+    run_in_any_way(workload);
+    std::vector<Source> rows = rows_of(workload);
+    const auto first = *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(rows));
+    const auto last = *rc::gen::inRange<std::ptrdiff_t>(first, std::ssize(rows)) + 1;
+    expect_rows(call, {rows.begin() + first, rows.begin() + last});
+  });
+}
+
+// The same call on other rows, with the same weights.
+Call on_other_rows(Call call, std::int64_t rows) {
+  call.c.first_row += call.c.rows;
+  call.c.rows = rows;
+  return call;
+}
+
+TEST_P(Properties, BatchesOneAfterTheOtherGiveTheirResultsOneAfterTheOther) {
+  hold([] {
+    const Call call = any_call(operation());
+    const Call more = on_other_rows(call, *rc::gen::inRange<std::int64_t>(1, 24));
+    const Workload head = call.drawn(), tail = more.drawn();
+    run_in_any_way(head);
+    run_in_any_way(tail);
+    std::vector<Source> rows = rows_of(head);
+    for (const Source& source : rows_of(tail)) rows.push_back(source);
+    expect_rows(call, rows);
+  });
+}
+
+// Equal, or both NaN.
+bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+// Whether the array can hold the values.
+bool store(const Workload& workload, const Argument& argument, const std::vector<double>& values) {
+  const Array& array = *workload.find(argument.name);
+  const Form& form = array.form();
+  for (std::int64_t row = 0; row < form.rows; ++row)
+    array.store(row, 0, std::span(values).subspan(row * form.cols, form.cols));
+  return std::ranges::equal(values_of(workload, argument.name), values, same);
+}
+
+// What becomes of a call when some of its inputs are multiplied by f: an argument of degree d,
+// input or output, is multiplied by f^d, and eps by f^2 if x is. Arguments that are not named stay.
+struct Law {
+  std::string_view of;  // it must be there
+  bool negates;         // f is -1 instead of a power of two
+  std::map<std::string_view, int> degrees;
+};
+
+const std::vector<Law> kLaws = {
+    {"x",
+     false,
+     {{"x", 1},
+      {"residual", 1},
+      {"sum", 1},
+      {"mean", 1},
+      {"rstd", -1},
+      {"grad_x", -1},
+      {"grad_residual", -1},
+      {"grad_sum", -1}}},
+    {"x",
+     true,
+     {{"x", 1},
+      {"residual", 1},
+      {"sum", 1},
+      {"mean", 1},
+      {"bias", 1},
+      {"y", 1},
+      {"grad_weight", 1}}},
+    {"weight",
+     false,
+     {{"weight", 1}, {"bias", 1}, {"y", 1}, {"grad_x", 1}, {"grad_residual", 1}, {"grad_sum", 1}}},
+    {"grad_y",
+     false,
+     {{"grad_y", 1},
+      {"grad_x", 1},
+      {"grad_residual", 1},
+      {"grad_weight", 1},
+      {"grad_bias", 1},
+      {"grad_sum", 1}}},
+};
+// A sum is not normalised.
+const std::vector<Law> kLawsOfSums = {
+    {"x", false, {{"x", 1}, {"residual", 1}, {"y", 1}}},
+    {"x", true, {{"x", 1}, {"residual", 1}, {"y", 1}}},
+};
+
+// Every bit of a normal number; below those, scaling loses some.
+bool scaled(double value, double factor, double actual, DType dtype) {
+  const double expected = value * factor;
+  if (same(expected, actual)) return true;
+  const double smallest = std::ldexp(1.0, limits_of(dtype).min_exponent);
+  return std::min(std::fabs(value), std::fabs(expected)) < smallest &&
+         std::fabs(actual - expected) < smallest;
+}
+
+TEST_P(Properties, FactorsThatAreExactPassThrough) {
+  hold([] {
+    Call call = any_call(operation(), Choices::usual);
+    const DType x = call.c.types.x;
+    RC_PRE(x != DType::i32 && call.c.input != "fltmax" && call.c.input != "denormal");
+    RC_PRE(x != DType::f16 || call.c.with.empty());  // sums leave its range
+    const Law law = *rc::gen::elementOf(operation().op == "elementwise" ? kLawsOfSums : kLaws);
+    const Workload once = call.drawn();
+    RC_PRE(static_cast<bool>(once.find(law.of)));
+
+    const int exponent =
+        x == DType::f16 ? *rc::gen::inRange(0, 3) : *rc::gen::inRange(-20, 20);
+    const double factor = law.negates ? -1 : std::ldexp(1.0, exponent);
+    const auto power = [&](std::string_view name) {
+      const auto degree = law.degrees.find(name);
+      return std::pow(factor, degree == law.degrees.end() ? 0 : degree->second);
+    };
+    if (call.c.options.contains("eps")) call.c.options["eps"] *= power("x") * power("x");
+    const Workload multiplied = call.workload();
+    for (const Argument& argument : operation().arguments) {
+      if (argument.role == Role::output || !once.find(argument.name)) continue;
+      std::vector<double> values = values_of(once, argument.name);
+      for (double& value : values) value *= power(argument.name);
+      RC_PRE(store(multiplied, argument, values));
+    }
+    run_in_any_way(once);
+    run_in_any_way(multiplied);
+    for (const Argument* output : once.outputs()) {
+      const std::vector<double> before = values_of(once, output->name);
+      const std::vector<double> after = values_of(multiplied, output->name);
+      for (std::size_t i = 0; i < before.size(); ++i)
+        if (!scaled(before[i], power(output->name), after[i], call.c.dtype_of(*output)))
+          RC_FAIL(text(output->name, "[", i, "] went from ", before[i], " to ", after[i], " when ",
+                       law.of, " was multiplied by ", factor));
+    }
+  });
+}
+
+class PropertiesOfCentring : public Properties {};
+
+// Small integers and a power of two of them: every sum and every mean is exact.
+TEST_P(PropertiesOfCentring, AShiftMovesTheMeanAndNothingElse) {
+  hold([] {
+    Call call = any_call(operation());
+    RC_PRE(!drops(call.c));
+    call.c.cols = std::int64_t{1} << *rc::gen::inRange(0, 10);
+    call.c.row_stride = call.c.cols;
+    const double shift = *rc::gen::inRange(-128, 129);
+    const Argument& x = *operation().find("x");
+    const Workload once = call.drawn(), shifted = call.drawn();
+    std::vector<double> values = values_of(once, "x");
+    std::uint32_t state = *rc::gen::arbitrary<std::uint32_t>();
+    for (double& value : values) {
+      state = state * 1664525u + 1013904223u;
+      value = static_cast<double>(state >> 16) / 0x1p16 * 200 - 100;
+      value = std::floor(value);
+    }
+    RC_ASSERT(store(once, x, values));
+    for (double& value : values) value += shift;
+    RC_ASSERT(store(shifted, x, values));
+    for (const Workload* workload : {&once, &shifted}) {
+      if (const Argument* residual = operation().find("residual");
+          residual && workload->find("residual"))
+        store(*workload, *residual, std::vector<double>(values.size()));
+      draw_statistics(*workload);
+      run_in_any_way(*workload);
+    }
+    for (const Argument* output : once.outputs()) {
+      const bool moves = output->name == "mean" || output->name == "sum";
+      std::vector<double> expected = values_of(once, output->name);
+      for (double& value : expected) value += moves ? shift : 0;
+      RC_ASSERT(std::ranges::equal(values_of(shifted, output->name), expected, same));
+    }
+  });
+}
+
+class PropertiesOfColumnSums : public Properties {};
+
+// Sums over rows are trees over runs of 16 rows: a batch of 16 * 2^k rows is a whole subtree, and
+// what follows it, if not longer, the other.
+TEST_P(PropertiesOfColumnSums, SumsOfTwoBatchesAddUp) {
+  hold([] {
+    Call call = any_call(operation());
+    RC_PRE(call.c.types.weight == DType::f32 && call.c.types.x != DType::f64);
+    call.c.rows = std::int64_t{16} << *rc::gen::inRange(0, 4);
+    const Call more = on_other_rows(call, *rc::gen::inRange<std::int64_t>(1, call.c.rows + 1));
+    const Workload head = call.drawn(), tail = more.drawn();
+    run_in_any_way(head);
+    run_in_any_way(tail);
+    std::vector<Source> rows = rows_of(head);
+    for (const Source& source : rows_of(tail)) rows.push_back(source);
+    const Workload both = run_batch(call, rows);
+    for (const Argument* output : both.outputs()) {
+      if (has_rows(*output)) continue;
+      std::vector<double> expected = values_of(head, output->name);
+      const std::vector<double> others = values_of(tail, output->name);
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        expected[i] = static_cast<float>(expected[i]) + static_cast<float>(others[i]);
+      RC_ASSERT(std::ranges::equal(values_of(both, output->name), expected, same));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, Properties,
+                         testing::ValuesIn(catalog().begin(), catalog().end()), name_of_pass);
+INSTANTIATE_TEST_SUITE_P(Operations, PropertiesOfCentring,
+                         testing::ValuesIn(operations_where([](const Operation* operation) {
+                           return operation->find("mean") != nullptr;
+                         })),
+                         name_of_pass);
+INSTANTIATE_TEST_SUITE_P(Operations, PropertiesOfColumnSums,
+                         testing::ValuesIn(operations_where(sums_over_rows)), name_of_pass);
 
 }  // namespace
-}  // namespace isobit::layernorm
+}  // namespace isobit::lab

@@ -47,8 +47,10 @@ isobit_status guarded(std::string_view op, Call call) noexcept {
     return failed(ISOBIT_UNSUPPORTED, {error.what()});
   } catch (const DeviceError& error) {
     return failed(ISOBIT_DEVICE_ERROR, {error.what()});
+  } catch (const OutOfMemory& error) {
+    return failed(ISOBIT_OUT_OF_MEMORY, {op, ": ", error.what()});
   } catch (const std::bad_alloc&) {
-    return failed(ISOBIT_OUT_OF_MEMORY, {op, ": out of memory"});
+    return failed(ISOBIT_OUT_OF_MEMORY, {op, ": out of memory; free some and call again"});
   } catch (const std::exception& error) {
     return failed(ISOBIT_INTERNAL, {op, ": ", error.what()});
   } catch (...) { return failed(ISOBIT_INTERNAL, {op, ": an exception of unknown type"}); }
@@ -78,18 +80,32 @@ struct Reader {
   }
 };
 
-Execution execution(std::string_view op, const isobit_context* context) {
+// A caller's threads, and whether they were left by an exception: then outputs may be half written,
+// whatever was thrown.
+struct LentThreads {
+  isobit_parallel_for threads{};
+  bool interrupted = false;
+
+  static void run(void* self, std::int64_t tasks, isobit_task task, void* context) {
+    auto& lent = *static_cast<LentThreads*>(self);
+    lent.interrupted = true;
+    lent.threads.run(lent.threads.self, tasks, task, context);
+    lent.interrupted = false;
+  }
+};
+
+Execution execution(std::string_view op, const isobit_context* context, LentThreads& lent) {
   if (context == nullptr) return simd::here();
   check_struct(op, "context", context);
   require(context->threads >= 0 && context->threads <= ISOBIT_MAX_THREADS, op, ": context has ",
           context->threads, " threads; 0 to ", ISOBIT_MAX_THREADS, " are allowed");
-  const isobit_parallel_for& parallel_for = context->parallel_for;
   const isobit_allocator& allocator = context->allocator;
   require((allocator.allocate == nullptr) == (allocator.release == nullptr), op,
           ": context has an allocator with one function; allocate and release are both needed");
 
   Execution result = simd::here(context->threads);
-  if (parallel_for.run != nullptr) result.parallel_for = {parallel_for.run, parallel_for.self};
+  lent.threads = context->parallel_for;
+  if (lent.threads.run != nullptr) result.parallel_for = {LentThreads::run, &lent};
   if (allocator.allocate != nullptr)
     result.allocator = {allocator.allocate, allocator.release, allocator.self};
   return result;
@@ -99,10 +115,12 @@ Execution execution(std::string_view op, const isobit_context* context) {
 template <class Args, class Body>
 isobit_status call(std::string_view op, const Args* args, const isobit_context* context,
                    Body body) {
-  return guarded(op, [&] {
+  LentThreads lent;
+  const isobit_status status = guarded(op, [&] {
     check_struct(op, "args", args);
-    body(*args, Reader{op}, execution(op, context));
+    body(*args, Reader{op}, execution(op, context, lent));
   });
+  return lent.interrupted ? ISOBIT_INTERNAL : status;
 }
 
 }  // namespace

@@ -91,9 +91,10 @@ typedef struct isobit_parallel_for {
   void* self;
 } isobit_parallel_for;
 
-/* A caller's memory for workspace, taken and given back within the call. */
+/* A caller's memory for workspace, taken and given back within the call. allocate may throw a C++
+ * exception, release may not. */
 typedef struct isobit_allocator {
-  void* (*allocate)(void* self, size_t bytes); /* aligned to 64 bytes; null when out of memory */
+  void* (*allocate)(void* self, size_t bytes); /* of any alignment; null when out of memory */
   void (*release)(void* self, void* memory, size_t bytes);
   void* self; /* both functions null: the C library's memory */
 } isobit_allocator;

@@ -3,6 +3,8 @@
 // written.
 #pragma once
 
+#include <cstdio>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -22,6 +24,22 @@ struct Unsupported : Error {
 };
 struct DeviceError : Error {
   using Error::Error;
+};
+
+// The allocator refused a call's workspace. The message lies within, as there may be no memory for
+// one.
+class OutOfMemory : public std::bad_alloc {
+ public:
+  explicit OutOfMemory(std::size_t bytes) noexcept {
+    std::snprintf(message_, sizeof message_,
+                  "out of memory: %zu bytes of workspace were refused; fewer rows or threads need "
+                  "less",
+                  bytes);
+  }
+  const char* what() const noexcept override { return message_; }
+
+ private:
+  char message_[112];
 };
 
 template <class... Parts>

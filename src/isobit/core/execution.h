@@ -11,7 +11,7 @@
 namespace isobit {
 
 // Runs body(context, task) for every task in [0, tasks), in any order, and returns when all are
-// done. Bodies never throw.
+// done. Bodies never throw; `run` may, once no body is running any more.
 struct ParallelFor {
   using Body = void (*)(void* context, std::int64_t task);
   void (*run)(void* self, std::int64_t tasks, Body body, void* context) = nullptr;
@@ -30,7 +30,7 @@ struct ParallelFor {
   }
 };
 
-// Returns memory aligned to 64 bytes, or null.
+// Returns memory of any alignment, or null.
 struct Allocator {
   void* (*allocate)(void* self, std::size_t bytes) = nullptr;
   void (*release)(void* self, void* memory, std::size_t bytes) = nullptr;

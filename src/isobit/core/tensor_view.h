@@ -21,7 +21,7 @@ struct TensorView {
   std::array<std::int64_t, kMaxRank> shape{};
   std::array<std::int64_t, kMaxRank> strides{};  // in elements
 
-  bool given() const { return rank > 0; }
+  bool given() const { return rank != 0; }
 };
 
 // A view of `rows` rows of `cols` adjacent elements whose starts lie `row_stride` elements apart.

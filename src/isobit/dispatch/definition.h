@@ -3,7 +3,7 @@
 // check, choose, take workspace, run.
 #pragma once
 
-#include <new>
+#include <cstdint>
 
 #include "isobit/core/error.h"
 #include "isobit/dispatch/operation.h"
@@ -27,24 +27,31 @@ struct Definition {
 
 namespace detail {
 
-// Memory from the caller's allocator, for the length of one call.
+// Memory from the caller's allocator, for the length of one call. It begins at a cache line,
+// wherever the caller's does.
 class Workspace {
  public:
-  Workspace(const Allocator& allocator, std::size_t bytes) : allocator_(allocator), bytes_(bytes) {
-    if (bytes_ == 0) return;
+  Workspace(const Allocator& allocator, std::size_t bytes) : allocator_(allocator) {
+    if (bytes == 0) return;
+    bytes_ = bytes + kAlignment - 1;
     memory_ = allocator_.allocate(allocator_.self, bytes_);
-    if (memory_ == nullptr) throw std::bad_alloc();
+    if (memory_ == nullptr) throw OutOfMemory(bytes_);
   }
   ~Workspace() {
     if (memory_ != nullptr) allocator_.release(allocator_.self, memory_, bytes_);
   }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
-  std::byte* data() const { return static_cast<std::byte*>(memory_); }
+  std::byte* data() const {
+    const auto past = reinterpret_cast<std::uintptr_t>(memory_) % kAlignment;
+    return static_cast<std::byte*>(memory_) + (past == 0 ? 0 : kAlignment - past);
+  }
 
  private:
+  static constexpr std::size_t kAlignment = 64;
+
   const Allocator& allocator_;
-  std::size_t bytes_;
+  std::size_t bytes_ = 0;
   void* memory_ = nullptr;
 };
 

@@ -10,6 +10,22 @@ bool VariantInfo::matches(std::string_view selector) const {
   return full.find("." + std::string(selector) + ".") != std::string::npos;
 }
 
+std::vector<std::string> VariantInfo::selectors() const {
+  std::string full(name_of(device));
+  full += '.';
+  full += name;
+  std::vector<std::string> runs;
+  for (std::size_t begin = 0; begin != std::string::npos;) {
+    for (std::size_t end = begin; end != std::string::npos;) {
+      end = full.find('.', end + 1);
+      runs.push_back(full.substr(begin, end - begin));
+    }
+    begin = full.find('.', begin);
+    if (begin != std::string::npos) ++begin;
+  }
+  return runs;
+}
+
 const Argument* Operation::find(std::string_view name) const {
   for (const Argument& argument : arguments)
     if (argument.name == name) return &argument;

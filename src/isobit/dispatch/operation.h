@@ -104,6 +104,10 @@ struct VariantInfo {
 
   // Whether `selector` names this variant: "all", the device, or a run of its name's parts.
   bool matches(std::string_view selector) const;
+  // Every selector that names it but "all".
+  std::vector<std::string> selectors() const;
+  // Whether its kernels are compiled for each instruction set: what is, has the part "simd".
+  bool has_instruction_sets() const { return matches("simd"); }
 };
 
 // How a call is computed.

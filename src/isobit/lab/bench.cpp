@@ -57,6 +57,16 @@ std::vector<Rival> rivals_of(const Peers& peers, const Workload& workload, int t
   return rivals;
 }
 
+// Peers are given statistics always; so where the case has them computed, a workload of their own.
+std::optional<Workload> given_to_peers(Case c) {
+  if (c.given_statistics || !takes_statistics(*c.operation)) return std::nullopt;
+  c.given_statistics = true;
+  Workload workload(c);
+  workload.draw();
+  workload.poison();
+  return workload;
+}
+
 class Bench {
  public:
   explicit Bench(const Flags& flags)
@@ -67,7 +77,7 @@ class Bench {
 
   // Times the selected ways, plain copies and the peers in one race.
   void time(const Case& c, int threads) {
-    Workload workload(c, any_argument);
+    Workload workload(c);
     workload.draw();
     c.operation->check(workload.args());
     Flags flags = flags_;
@@ -85,7 +95,9 @@ class Bench {
     const Copy copy(cost.bytes);
     const std::vector<std::function<void()>> copies = copy.runners(threads);
     runners.insert(runners.end(), copies.begin(), copies.end());
-    std::vector<Rival> rivals = rivals_of(peers_, workload, threads);
+    const std::optional<Workload> given =
+        peers_.available.empty() ? std::nullopt : given_to_peers(c);
+    std::vector<Rival> rivals = rivals_of(peers_, given ? *given : workload, threads);
     for (Rival& rival : rivals) runners.emplace_back([&] { rival.prepared.run(); });
 
     const std::vector<Times> times = race(runners, length_);
@@ -170,7 +182,9 @@ class Bench {
 
 }  // namespace
 
-int bench(const Flags& flags) {
+int bench(const Flags& given) {
+  Flags flags = given;
+  if (flags.statistics.empty()) flags.statistics = {"given"};  // as frameworks call backward
   std::vector<std::pair<Case, int>> points;
   std::vector<int> threads = flags.threads;
   if (threads.empty()) threads = {Machine::here().threads};

@@ -41,6 +41,14 @@ bool Case::has(const Argument& argument) const {
   return fmt::format("+{}+", with).find(fmt::format("+{}+", argument.name)) != std::string::npos;
 }
 
+bool is_given_statistic(const Argument& argument) {
+  return argument.role == Role::input && argument.elements == Elements::statistic;
+}
+
+bool takes_statistics(const Operation& operation) {
+  return std::any_of(operation.arguments.begin(), operation.arguments.end(), is_given_statistic);
+}
+
 Json value_of(const Option& option, double value) {
   if (option.choices.empty()) return value;
   return option.choices[static_cast<std::size_t>(value)];
@@ -63,6 +71,7 @@ Json describe(const Case& c) {
   json["y_dtype"] = name_of(c.types.y);
   for (const Option& option : c.operation->options)
     json[std::string(option.name)] = value_of(option, c.options.at(option.name));
+  if (takes_statistics(*c.operation)) json["statistics"] = kStatistics[c.given_statistics ? 1 : 0];
   json["input"] = c.input;
   json["seed"] = c.seed;
   json["offset"] = c.offset;

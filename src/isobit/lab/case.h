@@ -25,10 +25,11 @@ struct Case {
   std::map<std::string_view, double> options;  // by the names that the operation describes
   std::string input;                           // a family, or "files"
   std::uint64_t seed = 0;
-  std::int64_t offset = 0;      // elements by which every array is misaligned
-  std::int64_t row_stride = 0;  // elements; 0: rows are adjacent
-  std::string with;             // extra arguments, joined by '+'
-  std::int64_t first_row = 0;   // which row of the family comes first
+  std::int64_t offset = 0;        // elements by which every array is misaligned
+  std::int64_t row_stride = 0;    // elements; 0: rows are adjacent
+  std::string with = {};          // extra arguments, joined by '+'
+  bool given_statistics = false;  // mean and rstd are inputs, where the operation takes them
+  std::int64_t first_row = 0;     // which row of the family comes first
 
   std::int64_t stride() const { return row_stride == 0 ? cols : row_stride; }
   DType dtype_of(const Argument& argument) const;
@@ -38,6 +39,8 @@ struct Case {
 
 // Who chose a way's plan: the variant itself, the stored plans of this machine, or the caller.
 enum class PlanFrom { variant, cache, flag };
+// Whether statistics are computed or given, by name.
+inline constexpr std::string_view kStatistics[] = {"computed", "given"};
 
 struct Way {
   int variant = 0;
@@ -47,6 +50,10 @@ struct Way {
   Plan plan{};
   PlanFrom plan_from = PlanFrom::variant;
 };
+
+// Whether statistics may be given to it, or left to be computed.
+bool takes_statistics(const Operation& operation);
+bool is_given_statistic(const Argument& argument);
 
 // Sets the options of an operation's arguments, which may be another pass's than the case's, by
 // name.

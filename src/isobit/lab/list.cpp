@@ -2,6 +2,7 @@
 // `isobit list`: what there is, from the operators' own descriptions.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "isobit/lab/commands.h"
@@ -13,7 +14,6 @@ namespace {
 
 constexpr const char* kRoles[] = {"input", "output"};
 constexpr const char* kExtents[] = {"(rows, cols)", "(cols)", "(rows)"};
-constexpr const char* kElements[] = {"as x", "as weight", "as y", "f32, or f64 beside f64"};
 
 std::vector<std::string> dtypes_of(const Operation& operation) {
   std::vector<std::string> names;
@@ -21,6 +21,14 @@ std::vector<std::string> dtypes_of(const Operation& operation) {
     for (const Types& types : grid.types)
       if (!contains(names, types_text(types))) names.push_back(types_text(types));
   return names;
+}
+
+std::string elements_of(const Operation& operation, const Argument& argument) {
+  if (argument.elements == Elements::like_x) return "as x";
+  if (argument.elements == Elements::like_weight) return "as weight";
+  if (argument.elements == Elements::like_y) return "as y";
+  const std::vector<std::string> types = dtypes_of(operation);
+  return contains(types, name_of(DType::f64)) ? "f32; f64 where x is f64" : "f32";
 }
 
 // Why a variant cannot run here, from a small call of each type and each choice; empty where it
@@ -47,7 +55,7 @@ Json describe(const Operation& operation) {
     json["arguments"].push_back({{"name", argument.name},
                                  {"role", kRoles[static_cast<int>(argument.role)]},
                                  {"shape", kExtents[static_cast<int>(argument.extent)]},
-                                 {"dtype", kElements[static_cast<int>(argument.elements)]},
+                                 {"dtype", elements_of(operation, argument)},
                                  {"optional", argument.presence != Presence::required}});
   json["options"] = Json::array();
   for (const Option& option : operation.options) {

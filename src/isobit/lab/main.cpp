@@ -47,6 +47,7 @@ void add_shape_flags(CLI::App& app, Flags& flags) {
 // On which values, and where they lie.
 void add_input_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--input", flags.input, "family of input");
+  add_list(app, "--statistics", flags.statistics, "backward's mean and rstd: computed or given");
   add_list(app, "--seed", flags.seed, "seed of the input");
   add_list(app, "--offset", flags.offset, "elements by which arrays are misaligned");
   add_list(app, "--row-stride", flags.row_stride, "elements from one row to the next");

@@ -109,7 +109,10 @@ std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
   std::vector<Route> routes;
   for (std::size_t i = 0; i < ways.able.size(); ++i) {
     const Way& way = ways.able[i];
-    routes.push_back({label(way), c, way, pieces(c.rows, c.rows)});
+    const std::string name = label(way);
+    const bool new_route = std::none_of(routes.begin(), routes.end(),
+                                        [&](const Route& route) { return route.name == name; });
+    if (new_route) routes.push_back({name, c, way, pieces(c.rows, c.rows)});
     const bool widest = i + 1 == ways.able.size() || ways.able[i + 1].variant != way.variant;
     if (widest) add_variations(routes, c, way);
   }

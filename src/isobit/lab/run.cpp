@@ -59,6 +59,10 @@ Case case_of(const Operation& operation, const Flags& flags, const Files& files)
     if (argument.presence == Presence::extra) c.with += fmt::format("+{}", argument.name);
   }
   for (const std::string& with : flags.with) c.with += "+" + with;
+  c.given_statistics = std::any_of(
+      operation.arguments.begin(), operation.arguments.end(), [&](const Argument& argument) {
+        return is_given_statistic(argument) && files.contains(argument.name);
+      });
   c.input = "files";
   return c;
 }

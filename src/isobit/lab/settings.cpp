@@ -93,6 +93,15 @@ std::vector<std::string> with_of(const Operation& operation, const Flags& flags,
   return sets;
 }
 
+// Whether statistics are given; one answer where the operation takes none.
+std::vector<bool> statistics_of(const Operation& operation, const Flags& flags) {
+  std::vector<bool> given;
+  for (const std::string& name : flags.statistics)
+    given.push_back(index_of("statistics", name, kStatistics) == 1);
+  if (given.empty() || !takes_statistics(operation)) return {false};
+  return given;
+}
+
 using Options = std::map<std::string_view, double>;
 
 std::vector<double> values_of(const Operation& operation, const Option& option, const Flags& flags,
@@ -227,6 +236,7 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
   for (const CaseGrid& one : grids) {
     const CaseGrid axes = narrowed(operation, flags, one);
     const std::vector<std::string> withs = with_of(operation, flags, axes);
+    const std::vector<bool> statistics = statistics_of(operation, flags);
     for (const Options& options : options_of(operation, flags, use_grid ? &axes : nullptr))
       for (const std::string& with : withs)
         for (const Types& types : axes.types)
@@ -238,16 +248,18 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
                     require_extents(rows, cols, offset, row_stride);
                     const bool large = cols > 0 && rows > kLargeCase / cols;
                     if (large && flags.input.empty() && !contains(kLargeFamilies, input)) continue;
-                    cases.push_back({.operation = &operation,
-                                     .rows = rows,
-                                     .cols = cols,
-                                     .types = types,
-                                     .options = options,
-                                     .input = std::string(input),
-                                     .seed = seed,
-                                     .offset = offset,
-                                     .row_stride = row_stride,
-                                     .with = with});
+                    for (bool given : statistics)
+                      cases.push_back({.operation = &operation,
+                                       .rows = rows,
+                                       .cols = cols,
+                                       .types = types,
+                                       .options = options,
+                                       .input = std::string(input),
+                                       .seed = seed,
+                                       .offset = offset,
+                                       .row_stride = row_stride,
+                                       .with = with,
+                                       .given_statistics = given});
                   }
   }
   return cases;

@@ -20,7 +20,7 @@ struct Flags {
   std::vector<std::string> ops;
   bool all = false;
   std::vector<std::string> pass, variant, device, isa, dtype, weight_dtype, y_dtype, input, plan;
-  std::vector<std::string> with;
+  std::vector<std::string> with, statistics;
   std::vector<std::int64_t> rows, cols, offset, row_stride;
   std::vector<std::uint64_t> seed;
   std::vector<int> threads;

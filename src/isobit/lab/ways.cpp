@@ -92,20 +92,20 @@ std::vector<int> selected(const Operation& operation, const std::vector<VariantI
   return result;
 }
 
-std::vector<std::string_view> list(const std::set<std::string_view>& names) {
+std::vector<std::string_view> list(const std::set<std::string, std::less<>>& names) {
   return {names.begin(), names.end()};
 }
 
 // Refuses a selector or knob that fits no variant of any pass of the operator.
 void check_names(const Operation& operation, const Flags& flags) {
-  std::set<std::string_view> variants = {"all"}, knobs;
+  std::set<std::string, std::less<>> variants = {"all"}, knobs;
   std::vector<VariantInfo> infos;
   for (const Operation* pass : catalog())
     if (pass->op == operation.op)
       for (const VariantInfo& info : pass->variants()) infos.push_back(info);
   for (const VariantInfo& info : infos) {
-    variants.insert(info.name);
-    for (const Knob& knob : info.knobs) knobs.insert(knob.name);
+    for (std::string& selector : info.selectors()) variants.insert(std::move(selector));
+    for (const Knob& knob : info.knobs) knobs.emplace(knob.name);
   }
   for (const std::string& selector : flags.variant)
     if (std::none_of(infos.begin(), infos.end(),
@@ -187,9 +187,11 @@ std::vector<Way> other_plans(const Way& way) {
 }
 
 std::string label(const Way& way) {
+  std::string text(way.info.name);
+  if (way.info.has_instruction_sets()) text += fmt::format(" {}", name_of(way.isa));
+  text += fmt::format(" {} thread{}", way.threads, way.threads == 1 ? "" : "s");
   const bool told = way.plan_from == PlanFrom::flag && !way.info.knobs.empty();
-  return fmt::format("{} {} {} thread{}{}{}", way.info.name, name_of(way.isa), way.threads,
-                     way.threads == 1 ? "" : "s", told ? " " : "", told ? plan_text(way) : "");
+  return told ? fmt::format("{} {}", text, plan_text(way)) : text;
 }
 
 Execution execution_for(Isa isa, int threads) {

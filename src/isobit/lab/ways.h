@@ -37,7 +37,7 @@ std::vector<std::string> isas_here();
 // The same way with every other plan that differs in one knob.
 std::vector<Way> other_plans(const Way& way);
 
-// "simd avx2 1 thread", and the plan where a flag chose it
+// "simd avx2 1 thread"; the instruction set only where it matters, the plan where a flag chose it
 std::string label(const Way& way);
 
 Execution execution_for(Isa isa, int threads);

@@ -21,8 +21,8 @@ std::optional<Form> any_argument(const Case& c, const Argument& argument) {
   return Form{dtype, 1, c.rows};
 }
 
-std::optional<Form> without_statistics(const Case& c, const Argument& argument) {
-  if (argument.role == Role::input && argument.elements == Elements::statistic) return std::nullopt;
+std::optional<Form> case_argument(const Case& c, const Argument& argument) {
+  if (!c.given_statistics && is_given_statistic(argument)) return std::nullopt;
   return any_argument(c, argument);
 }
 

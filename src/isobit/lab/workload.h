@@ -20,12 +20,12 @@ using FormOf = std::function<std::optional<Form>(const Case&, const Argument&)>;
 
 // Every argument.
 std::optional<Form> any_argument(const Case& c, const Argument& argument);
-// Statistics are computed, not given.
-std::optional<Form> without_statistics(const Case& c, const Argument& argument);
+// Every argument but the statistics that the case leaves to be computed.
+std::optional<Form> case_argument(const Case& c, const Argument& argument);
 
 class Workload {
  public:
-  explicit Workload(const Case& c, const FormOf& form_of = without_statistics);
+  explicit Workload(const Case& c, const FormOf& form_of = case_argument);
 
   const Case& the_case() const { return case_; }
   const Operation& operation() const { return *case_.operation; }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <thread>
 
@@ -21,8 +22,11 @@ constexpr int kSpins = 2000;
 // never for helpers.
 class Pool {
  public:
-  explicit Pool(int helpers) : helpers_(helpers) {
-    for (int i = 0; i < helpers; ++i) std::thread([this] { help(); }).detach();
+  // Where the system grants fewer threads, there are fewer helpers: a call needs none.
+  explicit Pool(int helpers) {
+    try {
+      for (; helpers_ < helpers; ++helpers_) std::thread([this] { help(); }).detach();
+    } catch (const std::exception&) { return; }
   }
 
   void run(std::int64_t tasks, ParallelFor::Body body, void* context) {
@@ -80,7 +84,7 @@ class Pool {
 #endif
   }
 
-  const int helpers_;
+  int helpers_ = 0;                // read by callers only, after the pool is made
   std::atomic<bool> busy_{false};  // a call is under way
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -115,7 +119,7 @@ ParallelFor threads() {
 }
 
 Allocator heap() {
-  return {[](void*, std::size_t bytes) { return std::aligned_alloc(64, (bytes + 63) / 64 * 64); },
+  return {[](void*, std::size_t bytes) { return std::malloc(bytes); },
           [](void*, void* memory, std::size_t) { std::free(memory); }, nullptr};
 }
 

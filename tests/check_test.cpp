@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checker's one number, and every argument of every operation spoiled in every way.
+#include "isobit/core/check.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <string_view>
+
+#include "isobit/core/error.h"
+#include "workloads.h"
+
+namespace isobit::lab {
+namespace {
+
+TEST(Checker, RoundsToTheNearestFloat) {
+  const Checker checker("test");
+  const auto expect_nearest = [&](double value) {
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(checker.finite_float("eps", value)),
+              std::bit_cast<std::uint32_t>(static_cast<float>(value)))
+        << value;
+  };
+  std::mt19937_64 random(1);
+  for (int exponent = -1080; exponent < 128; ++exponent)
+    for (int i = 0; i < 200; ++i) {
+      // Digits near a tie, at every distance from the last one that a float has.
+      const double tie = static_cast<double>(random() >> 39 | 1) * 0x1p-25;
+      const double nudge = i % 3 == 0 ? 0 : (i % 2 ? 1 : -1) * std::ldexp(1.0, -52 + i % 30);
+      const double value = std::ldexp(tie + nudge, exponent);
+      if (std::fabs(value) > std::numeric_limits<float>::max()) continue;
+      expect_nearest(value);
+      expect_nearest(-value);
+    }
+  for (double value : {0.0, -0.0, 1e-5, 0x1p-149, 0x1p-150, 0x1.8p-150, 0x1.fffffffp-127})
+    expect_nearest(value);
+}
+
+// A way to spoil an argument, and what its complaint says beside the argument's name.
+struct Spoil {
+  const char* says;
+  void (*change)(TensorView& view);
+};
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+constexpr Spoil kSpoils[] = {
+    {"has 9 dimensions; 1 to 8 are allowed", [](TensorView& view) { view.rank = 9; }},
+    {"has -1 dimensions", [](TensorView& view) { view.rank = -1; }},
+    {"dtype", [](TensorView& view) { view.dtype = static_cast<DType>(99); }},
+    {"has dtype f128",
+     [](TensorView& view) {
+       view.dtype = DType::f128;
+       view.bytes *= 8;
+     }},
+    {"is null", [](TensorView& view) { view.data = nullptr; }},
+    {"has a storage of -1 bytes", [](TensorView& view) { view.bytes = -1; }},
+    {"bytes into a storage of ", [](TensorView& view) { --view.bytes; }},
+    {"has a negative extent", [](TensorView& view) { view.shape[0] = -1; }},
+    {"has the negative stride -1 in", [](TensorView& view) { view.strides[view.rank - 1] = -1; }},
+    {"has stride 2 in",
+     [](TensorView& view) {
+       view.strides[view.rank - 1] = 2;
+       view.bytes *= 2;
+     }},
+    {"reaches beyond 2^63 bytes", [](TensorView& view) { view.strides[0] = kMost; }},
+    {"reaches beyond 2^63 bytes", [](TensorView& view) { view.shape[0] = kMost; }},
+    {"starts 1 bytes past",
+     [](TensorView& view) { view.data = static_cast<std::byte*>(view.data) + 1; }},
+    {"wraps around the address space",
+     [](TensorView& view) {
+       view.data = reinterpret_cast<void*>(~std::uintptr_t{4095});
+       view.bytes = kMost;
+     }},
+    {"has ", [](TensorView& view) { --view.shape[view.rank - 1]; }},
+    {"has ", [](TensorView& view) { --view.shape[0]; }},
+};
+
+class SpoiledArguments : public testing::TestWithParam<const Operation*> {
+ protected:
+  // A right call with every argument there is.
+  static Workload right_call() {
+    Flags flags;
+    flags.rows = {3};
+    flags.cols = {8};
+    flags.statistics = {"given"};
+    return Workload(cases_of(*GetParam(), flags, "quick").at(0));
+  }
+
+  static std::string complaint(const Workload& call) {
+    try {
+      GetParam()->check(call.args());
+    } catch (const InvalidArgument& error) { return error.what(); }
+    return "accepted";
+  }
+
+  static void expect_complaint(const Workload& call, std::string_view name, std::string_view says) {
+    const std::string told = complaint(call);
+    const auto tells = [&](std::string_view what) { return told.find(what) != std::string::npos; };
+    EXPECT_TRUE(told.starts_with(GetParam()->op) && tells(text(' ', name)) && tells(says))
+        << "not of " << name << " that it " << says << ":\n  " << told;
+  }
+};
+
+TEST_P(SpoiledArguments, AreRefusedByName) {
+  ASSERT_EQ(complaint(right_call()), "accepted");
+  for (const Argument& argument : GetParam()->arguments)
+    for (const Spoil& spoil : kSpoils) {
+      const Workload call = right_call();
+      if (!call.args().applies(argument)) continue;
+      spoil.change(call.args()[argument]);
+      expect_complaint(call, argument.name, spoil.says);
+    }
+}
+
+TEST_P(SpoiledArguments, AreRefusedWhereTheyAreMissing) {
+  for (const Argument& argument : GetParam()->arguments) {
+    const Workload call = right_call();
+    if (!call.args().applies(argument) || argument.presence == Presence::optional) continue;
+    call.args()[argument] = {};
+    expect_complaint(call, argument.name, "is missing");
+  }
+}
+
+// One element past the start of another argument: no output may lie there, whatever may be in
+// place.
+TEST_P(SpoiledArguments, AreRefusedWhereOutputsOverlapHalfway) {
+  for (const Argument& output : GetParam()->arguments)
+    for (const Argument& other : GetParam()->arguments) {
+      const Workload call = right_call();
+      if (output.role == Role::input || &output == &other || !call.args().applies(other)) continue;
+      TensorView& view = call.args()[output];
+      view.data = static_cast<std::byte*>(call.args()[other].data) + size_of(view.dtype);
+      expect_complaint(call, output.name, "overlaps");
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, SpoiledArguments,
+                         testing::ValuesIn(catalog().begin(), catalog().end()), name_of_pass);
+
+}  // namespace
+}  // namespace isobit::lab

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program with a malloc of its own, which counts and can refuse: what becomes of every entry when
+// memory runs out at any moment, and whether a million calls leave any behind.
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "calls.h"
+
+namespace {
+
+std::atomic<std::int64_t> refused_at{0};  // counts down to the allocation that gets nothing
+std::atomic<std::int64_t> taken{0};       // allocations, ever
+std::atomic<std::int64_t> live{0};        // those that were not given back
+
+bool refuses() { return refused_at.load() > 0 && refused_at.fetch_sub(1) == 1; }
+
+void* counted(void* memory) {
+  if (memory != nullptr) ++taken, ++live;
+  return memory;
+}
+
+void* none() {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+}  // namespace
+
+// glibc's own, under the names that it keeps for those who replace the others.
+extern "C" {
+void* __libc_malloc(std::size_t bytes);
+void* __libc_calloc(std::size_t count, std::size_t bytes);
+void* __libc_realloc(void* memory, std::size_t bytes);
+void* __libc_memalign(std::size_t alignment, std::size_t bytes);
+void __libc_free(void* memory);
+
+void* malloc(std::size_t bytes) { return refuses() ? none() : counted(__libc_malloc(bytes)); }
+void* calloc(std::size_t count, std::size_t bytes) {
+  return refuses() ? none() : counted(__libc_calloc(count, bytes));
+}
+void* realloc(void* memory, std::size_t bytes) {
+  if (refuses()) return none();
+  void* moved = __libc_realloc(memory, bytes);
+  return memory == nullptr ? counted(moved) : moved;
+}
+void* memalign(std::size_t alignment, std::size_t bytes) {
+  return refuses() ? none() : counted(__libc_memalign(alignment, bytes));
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) { return memalign(alignment, bytes); }
+int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
+  *memory = memalign(alignment, bytes);
+  return *memory == nullptr ? ENOMEM : 0;
+}
+void free(void* memory) {
+  if (memory != nullptr) --live;
+  __libc_free(memory);
+}
+}
+
+namespace isobit {
+namespace {
+
+using namespace calls;
+
+constexpr std::int64_t kManyRows = 1 << 13;  // enough that the library's threads are started
+
+// Runs `child` in a process of its own, where the library was never called; its exit status.
+template <class Child>
+int in_child(Child child) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(60);
+    _exit(child());
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  return WEXITSTATUS(status);
+}
+
+enum Outcome { kRight, kRefused, kWrong };
+
+// The first call of its process, whose k-th allocation is refused, and what follows it. Both worlds
+// are alike.
+Outcome starved_call(const Entry& entry, std::int64_t k, World& world, World& right) {
+  const std::vector<float> before = world.memory();
+  refused_at = k;
+  const isobit_status status = entry.call(world);
+  const bool refused = refused_at.exchange(0) <= 0;
+  const std::string says = isobit_last_error();
+  const auto require = [&](bool condition, const char* what) {
+    if (!condition)
+      std::fprintf(stderr, "%s, allocation %ld refused: %s; it says '%s'\n", entry.name,
+                   static_cast<long>(k), what, says.c_str());
+    return condition;
+  };
+  if (!require(entry.call(right) == ISOBIT_OK, "the next call fails")) return kWrong;
+  if (status != ISOBIT_OK) {
+    const std::string expected = std::string(entry.name) + ": out of memory";
+    if (!require(status == ISOBIT_OUT_OF_MEMORY, "not the status of missing memory") ||
+        !require(says.starts_with(expected), "not the message of missing memory") ||
+        !require(world.memory() == before, "something was written") ||
+        !require(entry.call(world) == ISOBIT_OK, "the same call fails again"))
+      return kWrong;
+  }
+  if (!require(world.memory() == right.memory(), "the result is wrong")) return kWrong;
+  return refused ? kRefused : kRight;
+}
+
+// The first call of a process asks for the most: it looks at the machine and starts threads.
+TEST(Memory, MayRunOutAtEveryAllocationOfTheFirstCall) {
+  std::int64_t refusals = 0;
+  for (const Entry& entry : kEntries)
+    for (std::int64_t rows : {kRows, kManyRows}) {
+      World world(rows), right(rows);
+      std::int64_t k = 0;
+      int outcome = kRefused;
+      while (outcome == kRefused) {
+        ++k;
+        outcome = in_child([&] { return starved_call(entry, k, world, right); });
+      }
+      EXPECT_EQ(outcome, kRight);
+      EXPECT_GT(k, 1) << "a first call allocates";
+      refusals += k - 1;
+    }
+  RecordProperty("refusals", std::to_string(refusals));
+}
+
+// With a caller's memory there is nothing left to allocate.
+TEST(Memory, IsTakenForWorkspaceAlone) {
+  std::vector<std::byte> workspace(1 << 24);
+  const isobit_allocator allocator = {[](void* self, std::size_t bytes) -> void* {
+                                        auto& memory = *static_cast<std::vector<std::byte>*>(self);
+                                        return bytes <= memory.size() ? memory.data() : nullptr;
+                                      },
+                                      [](void*, void*, std::size_t) {}, &workspace};
+  for (const Entry& entry : kEntries)
+    for (std::int64_t rows : {kRows, kManyRows}) {
+      World world(rows);
+      world.context.allocator = allocator;
+      ASSERT_EQ(entry.call(world), ISOBIT_OK) << isobit_last_error();  // it may start threads
+      const std::int64_t before = taken;
+      for (int call = 0; call < 10; ++call) entry.call(world);
+      EXPECT_EQ(taken, before) << entry.name << " of " << rows << " rows";
+    }
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Right calls and, one in sixteen, a wrong one.
+void call_often(std::int64_t calls) {
+  World world, wrong;
+  wrong.context.threads = -1;
+  for (std::int64_t i = 0; i < calls; ++i) {
+    const bool right = i % 16 != 0;
+    const isobit_status status = kEntries[i % std::size(kEntries)].call(right ? world : wrong);
+    ASSERT_EQ(status, right ? ISOBIT_OK : ISOBIT_INVALID_ARGUMENT);
+  }
+}
+
+TEST(Memory, DoesNotGrowInAMillionCalls) {
+  call_often(1000);
+  const std::int64_t live_before = live, resident_before = resident_bytes();
+  call_often(1'000'000);
+  EXPECT_EQ(live, live_before);
+  const std::int64_t growth = resident_bytes() - resident_before;
+  EXPECT_LT(growth, 1 << 20);
+  RecordProperty("resident_growth", std::to_string(growth));
+}
+
+}  // namespace
+}  // namespace isobit

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// Failures that other libraries had, one by one, for every operation: docs/reliability.md says
+// which test holds which. What the generic suite and the properties hold is not repeated here.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "isobit/core/error.h"
+#include "isobit/lab/limits.h"
+#include "workloads.h"
+
+namespace isobit::lab {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kInstrumented = true;
+#else
+constexpr bool kInstrumented = false;
+#endif
+
+// A number in (-1, 1) that depends on its place alone.
+double noise(std::int64_t row, std::int64_t col) {
+  std::uint64_t z = static_cast<std::uint64_t>(row * 1'000'003 + col) * 0x9e3779b97f4a7c15;
+  z = (z ^ z >> 29) * 0xbf58476d1ce4e5b9;
+  return static_cast<double>(static_cast<std::int64_t>(z ^ z >> 32)) * 0x1p-63;
+}
+
+template <class Value>
+void fill(const Workload& workload, std::string_view name, Value value) {
+  const Array* array = workload.find(name);
+  if (array == nullptr) return;
+  const Form& form = array->form();
+  const double limit = limits_of(form.dtype).largest();
+  std::vector<double> values(static_cast<std::size_t>(form.cols));
+  for (std::int64_t row = 0; row < form.rows; ++row) {
+    for (std::int64_t col = 0; col < form.cols; ++col)
+      values[col] = std::clamp(static_cast<double>(value(row, col)), -limit, limit);
+    array->store(row, 0, values);
+  }
+}
+
+class Reliability : public testing::TestWithParam<const Operation*> {
+ protected:
+  static const Operation& operation() { return *GetParam(); }
+
+  // For every type and choice, with eps as usual and without.
+  template <class Visit>
+  static void for_each_case(std::int64_t rows, std::int64_t cols, Visit visit) {
+    for (Case c : cases_of_every_type(operation(), rows, cols))
+      for (const double eps : {1e-5, 0.0}) {
+        if (c.options.contains("eps"))
+          c.options["eps"] = eps;
+        else if (eps == 0)
+          continue;
+        SCOPED_TRACE(text(types_text(c.types), " with ", c.with, ", eps ", eps));
+        visit(c);
+        if (HasFatalFailure()) return;
+      }
+  }
+
+  // x has these values; every way must be right.
+  template <class Value>
+  static void expect_right_on(std::int64_t rows, std::int64_t cols, Value value) {
+    for_each_case(rows, cols, [&](const Case& c) {
+      Workload workload(c);
+      workload.draw();
+      fill(workload, "x", value);
+      workload.seal();
+      expect_right(workload, every_way(workload, {1, 3}));
+    });
+  }
+};
+
+TEST_P(Reliability, ASmallSpreadOnALargeMeanKeepsItsVariance) {
+  expect_right_on(3, 32768, [](auto row, auto col) { return 100 + 0.01 * noise(row, col); });
+  expect_right_on(5, 4, [](auto row, auto col) { return 2000 + noise(row, col); });
+  expect_right_on(1, 4, [](auto, auto col) { return 40000 + col; });
+  expect_right_on(7, 1024, [](auto row, auto col) { return 1449 + noise(row, col) / 8; });
+}
+
+TEST_P(Reliability, SquaresMayLeaveTheRangeOfTheType) {
+  expect_right_on(2, 64, [](auto row, auto col) { return (col + row) % 2 ? 1e30 : -1e30; });
+  expect_right_on(2, 300, [](auto row, auto col) { return 300 * noise(row, col); });
+  expect_right_on(2, 300, [](auto row, auto col) { return 60000 * noise(row, col); });
+  expect_right_on(2, 300, [](auto row, auto col) { return 1e-30 * noise(row, col); });
+}
+
+TEST_P(Reliability, RowsOfZerosAreRight) {
+  expect_right_on(3, 70, [](auto, auto) { return 0.0; });
+  expect_right_on(3, 70, [](auto, auto) { return -0.0; });
+}
+
+TEST_P(Reliability, RaggedRowsFarFromZeroCountNoPadding) {
+  for (const std::int64_t cols : {769, 3584})
+    expect_right_on(4, cols, [](auto row, auto col) { return 1000 + noise(row, col); });
+}
+
+// A result cannot be divided by its weight to find what was normalised.
+TEST_P(Reliability, WeightsOfZeroSpoilNoGradient) {
+  for_each_case(19, 70, [](const Case& c) {
+    Workload workload(c);
+    workload.draw();
+    fill(workload, "weight", [](auto, auto col) { return col % 3 ? 0 : noise(0, col); });
+    workload.seal();
+    expect_right(workload, every_way(workload, {1}));
+  });
+}
+
+TEST_P(Reliability, WideRowsAreNotRefused) {
+  for (const std::int64_t cols : {65537, 262145}) {
+    Workload workload(cases_of_every_type(operation(), 2, cols).at(0));
+    workload.draw();
+    expect_right(workload, every_way(workload, {2}));
+  }
+}
+
+// The number of rows crosses what 16 bits count.
+TEST_P(Reliability, RowsBeyond16BitsAreRight) {
+  for (const std::int64_t rows : {65535, 65536, 65537, 100000}) {
+    Workload workload(cases_of_every_type(operation(), rows, 3).at(0));
+    workload.draw();
+    const bool thorough = rows == 65537 && !kInstrumented;
+    expect_right(workload,
+                 thorough ? every_way(workload, {3}) : std::vector{default_way(workload)});
+  }
+}
+
+// Batches on both sides of where a call begins to be shared out, and to leave the second cache.
+TEST_P(Reliability, ThresholdsOfDispatchDoNotShow) {
+  constexpr std::int64_t kCols = 1024;
+  const std::int64_t shared = (64 << 10) / kCols, streamed = Machine::here().l2_bytes / kCols / 4;
+  for (const Case& c : cases_of_every_type(operation(), 1, kCols)) {
+    Workload alone(c);
+    alone.draw();
+    run(alone, default_way(alone));
+    for (const std::int64_t threshold : {shared, streamed, 2 * streamed})
+      for (const std::int64_t rows : {threshold - 1, threshold, threshold + 1}) {
+        Case batch_case = c;
+        batch_case.rows = rows;
+        Workload batch(batch_case);
+        batch.draw();
+        run(batch, default_way(batch));
+        EXPECT_EQ(row_bits(alone, 0), row_bits(batch, 0)) << rows << " rows " << types_text(c.types);
+      }
+  }
+}
+
+TEST_P(Reliability, AThousandRunsGiveTheSameBits) {
+  Workload workload(cases_of_every_type(operation(), 300, 257).at(0));
+  workload.draw();
+  const Way way = default_way(workload);
+  run(workload, way);
+  const std::string expected = bits_of_outputs(workload);
+  for (int i = 0; i < (kInstrumented ? 50 : 1000); ++i) {
+    run(workload, way);
+    ASSERT_EQ(bits_of_outputs(workload), expected) << "run " << i;
+  }
+}
+
+// Inputs at aligned addresses, outputs an element past one, and the other way round.
+TEST_P(Reliability, EachArrayMayBeMisalignedByItself) {
+  for (const Case& c : cases_of_every_type(operation(), 5, 769)) {
+    Case shifted_case = c;
+    shifted_case.offset = 1;
+    Workload aligned(c), shifted(shifted_case);
+    aligned.draw();
+    shifted.draw();
+    run(aligned, default_way(aligned));
+    const std::string expected = bits_of_outputs(aligned);
+    for (const Argument& moved : operation().arguments) {
+      if (aligned.find(moved.name) == nullptr) continue;
+      const TensorView home = aligned.args()[moved];
+      aligned.args()[moved] = shifted.args()[moved];
+      aligned.poison();
+      shifted.poison();
+      run(aligned, default_way(aligned));
+      std::string bits_found;
+      for (const Argument* output : aligned.outputs())
+        bits_found += bits(*(output == &moved ? shifted : aligned).find(output->name));
+      EXPECT_EQ(bits_found, expected) << moved.name << " " << types_text(c.types);
+      EXPECT_EQ(aligned.damage() + shifted.damage(), "");
+      aligned.args()[moved] = home;
+    }
+  }
+}
+
+// What a framework makes of the gradient of a sum.
+TEST_P(Reliability, AnExpandedRowEqualsItsCopies) {
+  for (const Case& c : cases_of_every_type(operation(), 37, 130))
+    for (const Argument& expanded : operation().arguments) {
+      if (expanded.role == Role::output || expanded.extent != Extent::matrix) continue;
+      Workload copies(c);
+      if (copies.find(expanded.name) == nullptr) continue;
+      copies.draw();
+      const Array& array = *copies.find(expanded.name);
+      for (std::int64_t row = 1; row < c.rows; ++row)
+        std::memcpy(array.row(row), array.row(0),
+                    static_cast<std::size_t>(c.cols * size_of(array.form().dtype)));
+      const Way way = default_way(copies);
+      run(copies, way);
+      const std::string expected = bits_of_outputs(copies);
+      copies.args()[expanded].strides[0] = 0;
+      run(copies, way);
+      EXPECT_EQ(bits_of_outputs(copies), expected) << expanded.name << " " << types_text(c.types);
+    }
+}
+
+// Matrices as (a, b, cols) with gaps between their rows.
+TEST_P(Reliability, LeadingDimensionsCollapse) {
+  for (Case c : cases_of_every_type(operation(), 24, 70)) {
+    c.row_stride = 77;
+    Workload workload(c);
+    workload.draw();
+    const Way way = default_way(workload);
+    run(workload, way);
+    const std::string expected = bits_of_outputs(workload);
+    for (const Argument& argument : operation().arguments) {
+      TensorView& view = workload.args()[argument];
+      if (argument.extent != Extent::matrix || !view.given()) continue;
+      view.rank = 4;
+      view.shape = {4, 1, 6, 70};
+      view.strides = {6 * 77, 5, 77, 1};
+    }
+    run(workload, way);
+    EXPECT_EQ(bits_of_outputs(workload), expected) << types_text(c.types);
+  }
+}
+
+TEST_P(Reliability, AnEmptyDimensionAmongOthersIsEmpty) {
+  const Workload workload(cases_of_every_type(operation(), 0, 10).at(0));
+  for (const Argument& argument : operation().arguments) {
+    TensorView& view = workload.args()[argument];
+    if (argument.extent != Extent::matrix || !view.given()) continue;
+    view.rank = 3;
+    view.shape = {1, 0, 10};
+    view.strides = {0, 10, 1};
+    view.data = nullptr;
+  }
+  const Way way = default_way(workload);
+  EXPECT_NO_THROW(run(workload, way));
+}
+
+// A type that an operation does not take is refused as an argument, with elements or without.
+TEST_P(Reliability, UnknownTypesAreRefusedEvenWhenEmpty) {
+  for (const std::int64_t rows : {0, 3}) {
+    const Workload workload(cases_of_every_type(operation(), rows, 4).at(0));
+    for (const Argument& argument : operation().arguments)
+      if (TensorView& view = workload.args()[argument]; view.given()) view.dtype = DType::f128;
+    EXPECT_THROW(operation().check(workload.args()), InvalidArgument);
+  }
+}
+
+// Pages that are nobody's until they are touched.
+class Expanse {
+ public:
+  explicit Expanse(std::size_t bytes)
+      : bytes_(bytes),
+        data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
+  ~Expanse() {
+    if (made()) munmap(data_, bytes_);
+  }
+  Expanse(const Expanse&) = delete;
+  Expanse& operator=(const Expanse&) = delete;
+  bool made() const { return data_ != MAP_FAILED; }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
+// The third row lies more than 2^31 elements and 2^33 bytes after the first.
+TEST_P(Reliability, RowsMayLieFurtherApartThan32BitsTell) {
+  constexpr std::int64_t kRows = 3, kCols = 130, kStride = (std::int64_t{1} << 30) + 64;
+  Workload together(cases_of_every_type(operation(), kRows, kCols).at(0));
+  together.draw();
+  const Way way = default_way(together);
+  run(together, way);
+  const std::int64_t size = size_of(together.the_case().dtype);
+  const std::size_t bytes = static_cast<std::size_t>((kRows - 1) * kStride + kCols) * size;
+  for (const Argument& apart : operation().arguments) {
+    if (apart.extent != Extent::matrix || !together.find(apart.name)) continue;
+    const Array& array = *together.find(apart.name);
+    const Expanse expanse(bytes);
+    if (!expanse.made()) GTEST_SKIP() << "no address space for " << bytes << " bytes";
+    const std::string expected = bits_of_outputs(together);
+    const TensorView home = together.args()[apart];
+    together.args()[apart] = matrix_view(expanse.data(), static_cast<std::int64_t>(bytes),
+                                         home.dtype, kRows, kCols, kStride);
+    const auto row_bytes = static_cast<std::size_t>(kCols * size);
+    const auto far_row = [&](std::int64_t row) { return expanse.data() + row * kStride * size; };
+    for (std::int64_t row = 0; row < kRows; ++row)
+      std::memcpy(far_row(row), array.row(row), row_bytes);
+    run(together, way);
+    if (apart.role == Role::output)
+      for (std::int64_t row = 0; row < kRows; ++row)
+        std::memcpy(array.row(row), far_row(row), row_bytes);
+    EXPECT_EQ(bits_of_outputs(together), expected) << apart.name;
+    together.args()[apart] = home;
+  }
+}
+
+class SumsOverRows : public Reliability {};
+
+// 2^31 + 4096 elements in 2^23 + 16 equal rows: the tree over their runs doubles the sum of one run
+// 19 times, and adds it once more.
+TEST_P(SumsOverRows, CountMoreElementsThan31BitsTell) {
+  if (kInstrumented) GTEST_SKIP() << "minutes under a sanitizer";
+  constexpr std::int64_t kRun = 16, kDoublings = 19, kCols = 256;
+  const Case c = cases_of_every_type(operation(), kRun, kCols).at(0);
+  Workload workload(c, [](const Case& of, const Argument& argument) -> std::optional<Form> {
+    if (argument.role == Role::output && argument.extent == Extent::matrix) return std::nullopt;
+    return case_argument(of, argument);
+  });
+  workload.draw();
+  for (const Argument& argument : operation().arguments)
+    if (TensorView& view = workload.args()[argument];
+        view.given() && argument.extent == Extent::matrix)
+      view.strides[0] = 0;
+  const Way way = default_way(workload);
+  run(workload, way);
+  std::vector<std::vector<double>> of_a_run;
+  for (const Argument* output : workload.outputs())
+    of_a_run.push_back(values_of(workload, output->name));
+
+  for (const Argument& argument : operation().arguments)
+    if (TensorView& view = workload.args()[argument];
+        view.given() && argument.extent == Extent::matrix)
+      view.shape[0] = (kRun << kDoublings) + kRun;
+  run(workload, default_way(workload));
+  for (std::size_t i = 0; i < of_a_run.size(); ++i) {
+    std::vector<double> expected = of_a_run[i];
+    for (double& sum : expected)
+      sum = static_cast<float>(std::ldexp(sum, kDoublings)) + static_cast<float>(sum);
+    EXPECT_EQ(values_of(workload, workload.outputs()[i]->name), expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, SumsOverRows,
+                         testing::ValuesIn(operations_where(sums_over_rows)), name_of_pass);
+class Centring : public Reliability {};
+
+TEST_P(Centring, MakesConstantRowsExactlyTheBias) {
+  for (const std::int64_t cols : {1, 2, 769})
+    for_each_case(4, cols, [&](const Case& c) {
+      constexpr double kConstants[] = {1e4, 1.0 / 3, 1e30, -1e-30};
+      Workload workload(c);
+      workload.draw();
+      fill(workload, "x", [&](auto row, auto) { return kConstants[row]; });
+      fill(workload, "bias", [](auto, auto col) { return (col % 64 - 32) / 8.0; });
+      workload.seal();
+      const std::vector<double> bias = values_of(workload, "bias");
+      for (const Way& way : every_way(workload, {1})) {
+        run(workload, way);
+        const std::vector<double> y = values_of(workload, "y");
+        for (std::size_t i = 0; i < y.size(); ++i)
+          ASSERT_EQ(y[i], bias[i % bias.size()]) << label(way) << " element " << i;
+      }
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, Centring,
+                         testing::ValuesIn(operations_where([](const Operation* operation) {
+                           return operation->find("mean") && operation->find("y");
+                         })),
+                         name_of_pass);
+INSTANTIATE_TEST_SUITE_P(Operations, Reliability,
+                         testing::ValuesIn(catalog().begin(), catalog().end()), name_of_pass);
+
+}  // namespace
+}  // namespace isobit::lab
