@@ -56,7 +56,7 @@ template <Loop kLoop>
 Kernel plain_kernel(Kind kind, DType dtype) {
   return visit(dtype, [&](auto type) -> Kernel {
     using T = typename decltype(type)::type;
-    if constexpr (std::is_same_v<T, __float128>) {
+    if constexpr (std::is_same_v<T, quad>) {
       return nullptr;
     } else {
       const auto bind = [](auto kind_constant) -> Kernel {
