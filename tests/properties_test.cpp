@@ -58,9 +58,9 @@ Matrix normalised(Matrix x, double eps, Isa isa = Machine::here().isa, int threa
 RC_GTEST_PROP(LayerNorm, EveryInstructionSetAndThreadCountGivesTheSameBits, ()) {
   const Matrix x = any_matrix(9, 1200);
   const Matrix expected = normalised(x, 1e-5, Isa::scalar);
-  for (int isa = 0; isa <= static_cast<int>(Machine::here().isa); ++isa)
+  for (Isa isa : Machine::isas_here())
     for (int threads : {1, 2, 3})
-      RC_ASSERT(normalised(x, 1e-5, static_cast<Isa>(isa), threads).values == expected.values);
+      RC_ASSERT(normalised(x, 1e-5, isa, threads).values == expected.values);
 }
 
 RC_GTEST_PROP(LayerNorm, ScalingByAPowerOfTwoChangesNothingWithoutEps, ()) {
