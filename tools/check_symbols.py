@@ -18,11 +18,15 @@ def main(build, nm):
     problems = []
     # The linker keeps one of several weak definitions. One that names no instruction set could be
     # kept for every caller, though it was compiled for a processor that the caller lacks.
-    kernels = sorted(build.glob("CMakeFiles/isobit_kernels_*.dir/**/*.o"))
+    kernels = sorted(
+        file
+        for objects in ("isobit_kernels", "isobit_vectors")
+        for file in build.rglob(f"CMakeFiles/{objects}_*.dir/**/*.o")
+    )
     if not kernels:
         problems.append(f"{build} holds no kernel objects")
     for file in kernels:
-        isa = re.search(r"isobit_kernels_(\w+)\.dir", str(file)).group(1)
+        isa = re.search(r"isobit_[a-z]+_(\w+)\.dir", str(file)).group(1)
         problems += [
             f"{file.name} for {isa}: offers {name}"
             for _, name in symbols(nm, file)
