@@ -242,7 +242,7 @@ double Checker::finite(std::string_view name, double value, DType real) const {
   if (real == DType::f64) return value;
   require(std::abs(value) <= std::numeric_limits<float>::max(), op_, ": ", name, " is ", value,
           "; a number within float's range is needed");
-  return static_cast<float>(value);
+  return value;
 }
 
 }  // namespace isobit
