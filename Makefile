@@ -37,7 +37,8 @@ demo: build ## builds, then shows everything in a few minutes and writes an HTML
 test: build ## the tests and checks of every day
 	@$(PYTHON) tools/suite.py test --started $(STARTED)
 
-test-full: build ## sanitizers, coverage, the long tests, formatting
+test-full: build ## sanitizers, coverage, another architecture, the long tests, formatting
+	@tools/bootstrap test-full
 	@$(PYTHON) tools/suite.py test-full --started $(STARTED)
 
 properties: build ## CASES=10000 calls for each property and operation, under a minute

@@ -3,13 +3,8 @@
 // throw, dawdle or end, an odd float mode. Every operation, in every variant, keeps its promises.
 #include <gtest/gtest.h>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
 #include <algorithm>
 #include <barrier>
-#include <cfenv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -272,53 +267,6 @@ TEST_P(Faults, CallersMayComeAndGo) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(threads_of_this_process(), before) << "a thread was left behind";
   });
-}
-
-// The control register with another rounding and, where there is one, flushing of denormals.
-class PeculiarFloats {
- public:
-  explicit PeculiarFloats(int rounding) {
-    std::fegetenv(&saved_);
-    std::fesetround(rounding);
-#if defined(__x86_64__)
-    _mm_setcsr(_mm_getcsr() | 0x8040);  // flush to zero, denormals are zero
-    mode_ = _mm_getcsr() & kControl;
-#endif
-  }
-  ~PeculiarFloats() { std::fesetenv(&saved_); }
-
-  bool kept() const {
-#if defined(__x86_64__)
-    if ((_mm_getcsr() & kControl) != mode_) return false;
-#endif
-    return std::fegetround() != FE_TONEAREST;
-  }
-
- private:
-  std::fenv_t saved_;
-#if defined(__x86_64__)
-  static constexpr unsigned kControl = 0xffc0;  // all but the flags of what has happened
-  unsigned mode_ = 0;
-#endif
-};
-
-// Constant rows show how eps was rounded, denormal ones what was flushed.
-TEST_P(Faults, TheCallersFloatModeIsIgnoredAndKept) {
-  for (const auto& [rows, input] : {std::pair{3, "constant"}, {300, "constant"}, {3, "denormal"}}) {
-    const Workload workload = drawn(rows, input);
-    for_each_variant(workload, [&](const auto& run, const std::string& expected) {
-      for (const int rounding : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
-        bool kept = false;
-        {
-          const PeculiarFloats mode(rounding);
-          run(execution());
-          kept = mode.kept();
-        }
-        EXPECT_TRUE(kept);
-        EXPECT_EQ(bits_of_outputs(workload), expected);
-      }
-    });
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, Faults, testing::ValuesIn(catalog().begin(), catalog().end()),

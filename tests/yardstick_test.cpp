@@ -70,8 +70,8 @@ TEST(Yardstick, WantsIntegersExactAndWrapped) {
 }
 
 TEST(Yardstick, MeasuresF64InQuad) {
-  const __float128 exact = static_cast<__float128>(1.0) + static_cast<__float128>(0x1p-60);
-  EXPECT_NEAR(distance(1.0, exact, __float128(1)).c, 0x1p-7, 1e-9);
+  const quad exact = static_cast<quad>(1.0) + static_cast<quad>(0x1p-60);
+  EXPECT_NEAR(distance(1.0, exact, quad(1)).c, 0x1p-7, 1e-9);
 }
 
 TEST(Deviation, RemembersThePlaceOfTheWorst) {

@@ -7,31 +7,35 @@ import sys
 from pathlib import Path
 
 
-def symbols(file, *options):
+def symbols(nm, file, *options):
     """(kind, demangled name) of every symbol that a file defines for others."""
-    command = ["nm", "--demangle", "--defined-only", "--extern-only", *options, str(file)]
+    command = [nm, "--demangle", "--defined-only", "--extern-only", *options, str(file)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     return [tuple(line.split(" ", 2)[1:]) for line in lines if line.count(" ") > 1]
 
 
-def main(build):
+def main(build, nm):
     problems = []
     # The linker keeps one of several weak definitions. One that names no instruction set could be
     # kept for every caller, though it was compiled for a processor that the caller lacks.
-    kernels = sorted(build.glob("CMakeFiles/isobit_kernels_*.dir/**/*.o"))
+    kernels = sorted(
+        file
+        for objects in ("isobit_kernels", "isobit_vectors")
+        for file in build.rglob(f"CMakeFiles/{objects}_*.dir/**/*.o")
+    )
     if not kernels:
         problems.append(f"{build} holds no kernel objects")
     for file in kernels:
-        isa = re.search(r"isobit_kernels_(\w+)\.dir", str(file)).group(1)
+        isa = re.search(r"isobit_[a-z]+_(\w+)\.dir", str(file)).group(1)
         problems += [
             f"{file.name} for {isa}: offers {name}"
-            for _, name in symbols(file)
+            for _, name in symbols(nm, file)
             if f"::{isa}::" not in name
         ]
     library = build / "libisobit.so"
     problems += [
         f"{library.name}: exports {name}"
-        for kind, name in symbols(library, "--dynamic")
+        for kind, name in symbols(nm, library, "--dynamic")
         if kind == "T" and not name.startswith("isobit_")
     ]
     for problem in problems:
@@ -40,4 +44,4 @@ def main(build):
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

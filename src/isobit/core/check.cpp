@@ -3,7 +3,6 @@
 #include "isobit/core/check.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <ostream>
@@ -67,23 +66,6 @@ bool overlap(const Checker::Named& a, const Checker::Named& b) {
 bool same(const Checker::Named& a, const Checker::Named& b) {
   return a.matrix.data == b.matrix.data && a.view.dtype == b.view.dtype &&
          (a.matrix.stride == b.matrix.stride || a.matrix.rows <= 1);
-}
-
-// The nearest float, even between two, of a finite number in its range. In integers: a conversion
-// would follow the caller's rounding mode and flush as it says.
-float nearest_float(double value) {
-  constexpr int kDropped = 52 - 23;  // digits that a float lacks
-  const auto bits = std::bit_cast<std::uint64_t>(value);
-  const int exponent = static_cast<int>(bits >> 52 & 0x7ff) - 1023;
-  const int dropped = kDropped + std::max(0, -126 - exponent);  // more of them below 2^-126
-  if (dropped > 53) return std::signbit(value) ? -0.0f : 0.0f;
-  const std::uint64_t digits = (bits & 0xfffffffffffff) | std::uint64_t{1} << 52;
-  const std::uint64_t half = std::uint64_t{1} << (dropped - 1);
-  const std::uint64_t rounded = (digits + half - 1 + (digits >> dropped & 1)) >> dropped;
-  // The leading digit adds one to the exponent's field.
-  const auto field = static_cast<std::uint64_t>(std::max(exponent, -126) + 126);
-  return std::bit_cast<float>(
-      static_cast<std::uint32_t>((bits >> 63 << 31) + (field << 23) + rounded));
 }
 
 }  // namespace
@@ -262,7 +244,7 @@ double Checker::finite(std::string_view name, double value, DType real) const {
   if (real == DType::f64) return value;
   require(std::abs(value) <= std::numeric_limits<float>::max(), op_, ": ", name, " is ", value,
           "; a number within float's range is needed");
-  return nearest_float(value);
+  return value;
 }
 
 }  // namespace isobit

@@ -56,7 +56,7 @@ class Checker {
   // it be exactly that input: same start, dtype and strides.
   void no_overlap(std::initializer_list<Named> outputs, std::initializer_list<Named> inputs) const;
 
-  // A finite number that `real` (f32 or f64) can hold, rounded to it.
+  // A finite number that `real` (f32 or f64) can hold; kernels round it, in their own float mode.
   double finite(std::string_view name, double value, DType real) const;
 
  private:

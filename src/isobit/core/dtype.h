@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "isobit/core/inline.h"
+#include "isobit/core/quad.h"
 
 namespace isobit {
 
@@ -139,7 +140,7 @@ ISOBIT_INLINE auto visit(DType dtype, Visitor&& visitor) {
     case DType::i32:  return visitor(Type<std::int32_t>{});
     case DType::f128: break;
   }
-  return visitor(Type<__float128>{});
+  return visitor(Type<quad>{});
 }
 
 }  // namespace isobit

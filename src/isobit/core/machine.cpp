@@ -6,23 +6,29 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <iterator>
+#include <vector>
 
 namespace isobit {
 namespace {
 
 constexpr std::string_view kDevices[] = {"cpu", "emu", "cuda"};
-constexpr std::string_view kIsas[] = {"scalar", "avx2", "avx512"};
+constexpr std::string_view kIsaNames[] = {"scalar", "avx2", "avx512", "neon"};
+static_assert(std::size(kIsaNames) == std::size(kIsas));
 
-Isa detect_isa() {
+std::vector<Isa> detect_isas() {
+  std::vector<Isa> isas = {Isa::scalar};
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                     __builtin_cpu_supports("f16c");
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (avx2 && avx512) return Isa::avx512;
-  if (avx2) return Isa::avx2;
+  if (avx2) isas.push_back(Isa::avx2);
+  if (avx2 && avx512) isas.push_back(Isa::avx512);
+#elif defined(__aarch64__)
+  isas.push_back(Isa::neon);  // every such processor has it
 #endif
-  return Isa::scalar;
+  return isas;
 }
 
 int usable_processors() {
@@ -51,7 +57,7 @@ std::int64_t cache_size(int level, std::int64_t fallback) {
 
 Machine detect() {
   Machine machine;
-  machine.isa = detect_isa();
+  machine.isa = Machine::isas_here().back();
   machine.threads = usable_processors();
   machine.l1_bytes = cache_size(1, machine.l1_bytes);
   machine.l2_bytes = cache_size(2, machine.l2_bytes);
@@ -69,13 +75,18 @@ std::optional<Enum> find(const std::string_view (&names)[N], std::string_view na
 }  // namespace
 
 std::string_view name_of(Device device) { return kDevices[static_cast<int>(device)]; }
-std::string_view name_of(Isa isa) { return kIsas[static_cast<int>(isa)]; }
+std::string_view name_of(Isa isa) { return kIsaNames[static_cast<int>(isa)]; }
 std::optional<Device> device_named(std::string_view name) { return find<Device>(kDevices, name); }
-std::optional<Isa> isa_named(std::string_view name) { return find<Isa>(kIsas, name); }
+std::optional<Isa> isa_named(std::string_view name) { return find<Isa>(kIsaNames, name); }
 
 const Machine& Machine::here() {
   static const Machine machine = detect();
   return machine;
+}
+
+std::span<const Isa> Machine::isas_here() {
+  static const std::vector<Isa> isas = detect_isas();
+  return isas;
 }
 
 std::string processor_name() {

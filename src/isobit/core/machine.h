@@ -5,13 +5,15 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace isobit {
 
 enum class Device : std::uint8_t { cpu, emu, cuda };
-enum class Isa : std::uint8_t { scalar, avx2, avx512 };
+enum class Isa : std::uint8_t { scalar, avx2, avx512, neon };
+inline constexpr Isa kIsas[] = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::neon};
 
 std::string_view name_of(Device device);
 std::string_view name_of(Isa isa);
@@ -31,6 +33,8 @@ struct Machine {
 
   // The machine that this process runs on, with all its processors.
   static const Machine& here();
+  // What this processor knows of kIsas, the widest last.
+  static std::span<const Isa> isas_here();
 };
 
 std::string processor_name();

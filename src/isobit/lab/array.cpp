@@ -86,7 +86,7 @@ void Array::load(std::int64_t at, std::int64_t first_col, std::span<Real> values
   });
 }
 template void Array::load(std::int64_t, std::int64_t, std::span<double>) const;
-template void Array::load(std::int64_t, std::int64_t, std::span<__float128>) const;
+template void Array::load(std::int64_t, std::int64_t, std::span<quad>) const;
 
 void Array::store(std::int64_t at, std::int64_t first_col, std::span<const double> values) const {
   visit(form_.dtype, [&]<class T>(Type<T>) {

@@ -3,7 +3,6 @@
 // too, have the same bits everywhere.
 #include "isobit/lab/families.h"
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>

@@ -58,7 +58,7 @@ void add_way_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--pass", flags.pass, "fwd or bwd");
   add_list(app, "--variant", flags.variant, "a variant, a part of its name, or all");
   add_list(app, "--device", flags.device, "cpu, emu or cuda");
-  add_list(app, "--isa", flags.isa, "auto, scalar, avx2 or avx512");
+  add_list(app, "--isa", flags.isa, "auto, scalar, avx2, avx512 or neon");
   add_list(app, "--threads", flags.threads, "threads; all processors unless given");
   add_list(app, "--plan", flags.plan, "KNOB=VALUE,...; all: every combination; default: untuned");
   // The operators' own options, each once.

@@ -93,9 +93,11 @@ void add_variations(std::vector<Route>& routes, const Case& c, const Way& way) {
 std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
   const std::set<int> threads = {1, 2, 3, Machine::here().threads};
   if (flags.threads.empty()) flags.threads.assign(threads.begin(), threads.end());
-  if (flags.isa.empty()) flags.isa = {"scalar", "avx2", "avx512"};
+  if (flags.isa.empty())
+    for (Isa isa : kIsas) flags.isa.emplace_back(name_of(isa));
   std::erase_if(flags.isa, [&](const std::string& name) {
-    const bool lacking = isa_named(name) > Machine::here().isa;
+    const std::optional<Isa> isa = isa_named(name);
+    const bool lacking = isa && !contains(Machine::isas_here(), *isa);
     if (lacking) decline(name, "this processor lacks it");
     return lacking;
   });

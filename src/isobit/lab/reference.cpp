@@ -191,7 +191,7 @@ const Operation* producer(const Operation& consumer, std::string_view statistic)
 }  // namespace
 
 std::vector<Comparison> compare(const Workload& workload) {
-  return workload.the_case().types.x == DType::f64 ? compare_in<__float128>(workload)
+  return workload.the_case().types.x == DType::f64 ? compare_in<quad>(workload)
                                                    : compare_in<double>(workload);
 }
 

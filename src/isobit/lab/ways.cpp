@@ -17,10 +17,11 @@ namespace isobit::lab {
 namespace {
 
 Isa isa_of(std::string_view name) {
-  static constexpr std::string_view kNames[] = {"auto", "scalar", "avx2", "avx512"};
-  if (index_of("isa", name, kNames) == 0) return Machine::here().isa;
+  std::vector<std::string_view> names = {"auto"};
+  for (Isa isa : kIsas) names.push_back(name_of(isa));
+  if (index_of("isa", name, names) == 0) return Machine::here().isa;
   const Isa isa = *isa_named(name);
-  if (isa > Machine::here().isa)
+  if (!contains(Machine::isas_here(), isa))
     throw Unsupported(fmt::format("this processor has no {}; its widest instruction set is {}",
                                   name, name_of(Machine::here().isa)));
   return isa;
@@ -170,8 +171,7 @@ std::string Ways::reasons() const {
 
 std::vector<std::string> isas_here() {
   std::vector<std::string> names;
-  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
-    if (isa <= Machine::here().isa) names.emplace_back(name_of(isa));
+  for (Isa isa : Machine::isas_here()) names.emplace_back(name_of(isa));
   return names;
 }
 

@@ -75,7 +75,7 @@ template <class Real>
 void measure(const Array& actual, std::int64_t row, std::int64_t first_col,
              std::span<const Real> exact, std::span<const Real> scale, Deviation& worst) {
   visit(actual.form().dtype, [&]<class T>(Type<T>) {
-    if constexpr (!std::is_same_v<T, __float128>) {
+    if constexpr (!std::is_same_v<T, quad>) {
       const T* values = reinterpret_cast<const T*>(actual.row(row)) + first_col;
       for (std::size_t i = 0; i < exact.size(); ++i) {
         const Distance d = distance(values[i], exact[i], scale[i]);
@@ -95,12 +95,12 @@ void measure(const Array& actual, std::int64_t row, std::int64_t first_col,
 
 template void measure(const Array&, std::int64_t, std::int64_t, std::span<const double>,
                       std::span<const double>, Deviation&);
-template void measure(const Array&, std::int64_t, std::int64_t, std::span<const __float128>,
-                      std::span<const __float128>, Deviation&);
+template void measure(const Array&, std::int64_t, std::int64_t, std::span<const quad>,
+                      std::span<const quad>, Deviation&);
 template Distance distance(float, double, double);
 template Distance distance(f16, double, double);
 template Distance distance(bf16, double, double);
-template Distance distance(double, __float128, __float128);
+template Distance distance(double, quad, quad);
 template Distance distance(std::int32_t, double, double);
 
 }  // namespace isobit::lab

@@ -97,6 +97,7 @@ struct Tools {
 ISOBIT_NORMS_TOOLS(scalar)
 ISOBIT_NORMS_TOOLS(avx2)
 ISOBIT_NORMS_TOOLS(avx512)
+ISOBIT_NORMS_TOOLS(neon)
 #undef ISOBIT_NORMS_TOOLS
 
 }  // namespace isobit::norms

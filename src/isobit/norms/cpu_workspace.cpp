@@ -32,6 +32,8 @@ const Tools& tools_of(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::avx512) return avx512::kTools;
   if (isa == Isa::avx2) return avx2::kTools;
+#elif defined(__aarch64__)
+  if (isa == Isa::neon) return neon::kTools;
 #endif
   static_cast<void>(isa);
   return scalar::kTools;

@@ -21,9 +21,10 @@ Real magnitude(Real value) {
 
 inline double root(double value) { return std::sqrt(value); }
 
-// A long double has the exponents of a __float128; one step of Newton gives it the digits as well.
-inline __float128 root(__float128 value) {
-  const __float128 guess = std::sqrt(static_cast<long double>(value));
+// A long double has the exponents of a quad; where it lacks the digits, a step of Newton gives
+// them.
+inline quad root(quad value) {
+  const quad guess = std::sqrt(static_cast<long double>(value));
   const bool ordinary = guess > 0 && guess < std::numeric_limits<long double>::infinity();
   return ordinary ? (guess + value / guess) / 2 : guess;
 }

@@ -10,6 +10,7 @@
 #define ISOBIT_ISA_scalar 0
 #define ISOBIT_ISA_avx2 1
 #define ISOBIT_ISA_avx512 2
+#define ISOBIT_ISA_neon 3
 #define ISOBIT_JOIN_(a, b) a##b
 #define ISOBIT_JOIN(a, b) ISOBIT_JOIN_(a, b)
 
@@ -17,6 +18,8 @@
 #include "isobit/simd/vec_avx512.h"
 #elif ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx2
 #include "isobit/simd/vec_avx2.h"
+#elif ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_neon
+#include "isobit/simd/vec_neon.h"
 #else
 #include "isobit/simd/vec_scalar.h"
 #endif

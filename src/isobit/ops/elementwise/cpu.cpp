@@ -56,7 +56,7 @@ template <Loop kLoop>
 Kernel plain_kernel(Kind kind, DType dtype) {
   return visit(dtype, [&](auto type) -> Kernel {
     using T = typename decltype(type)::type;
-    if constexpr (std::is_same_v<T, __float128>) {
+    if constexpr (std::is_same_v<T, quad>) {
       return nullptr;
     } else {
       const auto bind = [](auto kind_constant) -> Kernel {
@@ -78,6 +78,8 @@ Kernel simd_kernel(const Problem& problem, Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::avx512) return avx512::kernel(problem.kind, problem.dtype);
   if (isa == Isa::avx2) return avx2::kernel(problem.kind, problem.dtype);
+#elif defined(__aarch64__)
+  if (isa == Isa::neon) return neon::kernel(problem.kind, problem.dtype);
 #endif
   return scalar::kernel(problem.kind, problem.dtype);
 }

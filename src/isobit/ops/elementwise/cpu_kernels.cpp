@@ -45,7 +45,7 @@ void add(const void* x, const void* residual, void* y, std::int64_t count, bool 
 Kernel kernel(Kind kind, DType dtype) {
   return visit(dtype, [&](auto type) ISOBIT_INLINE_LAMBDA -> Kernel {
     using T = typename decltype(type)::type;
-    if constexpr (std::is_same_v<T, __float128>)
+    if constexpr (std::is_same_v<T, quad>)
       return nullptr;
     else
       return kind == Kind::add ? add<T, Kind::add> : add<T, Kind::increment>;

@@ -23,5 +23,8 @@ Kernel kernel(Kind kind, DType dtype);
 namespace avx512 {
 Kernel kernel(Kind kind, DType dtype);
 }
+namespace neon {
+Kernel kernel(Kind kind, DType dtype);
+}
 
 }  // namespace isobit::elementwise

@@ -34,7 +34,7 @@ void compute(const Args& exact, const Args& scale) {
 
 void reference(const Args& exact, const Args& scale, const Rounding&) {
   if (exact.x.dtype == DType::f128)
-    compute<__float128>(exact, scale);
+    compute<quad>(exact, scale);
   else
     compute<double>(exact, scale);
 }

@@ -17,6 +17,8 @@ norms::ForwardKernel forward_kernel(Isa isa, DType dtype, norms::Schedule schedu
 #if defined(__x86_64__)
   if (isa == Isa::avx512) return avx512::forward_kernel(dtype, schedule);
   if (isa == Isa::avx2) return avx2::forward_kernel(dtype, schedule);
+#elif defined(__aarch64__)
+  if (isa == Isa::neon) return neon::forward_kernel(dtype, schedule);
 #endif
   static_cast<void>(isa);
   return scalar::forward_kernel(dtype, schedule);
@@ -26,6 +28,8 @@ norms::BackwardKernels backward_kernels(Isa isa, DType dtype, bool streaming) {
 #if defined(__x86_64__)
   if (isa == Isa::avx512) return avx512::backward_kernels(dtype, streaming);
   if (isa == Isa::avx2) return avx2::backward_kernels(dtype, streaming);
+#elif defined(__aarch64__)
+  if (isa == Isa::neon) return neon::backward_kernels(dtype, streaming);
 #endif
   static_cast<void>(isa);
   return scalar::backward_kernels(dtype, streaming);

@@ -46,13 +46,13 @@ struct Normalised {
 
 void forward_reference(const ForwardArgs& exact, const ForwardArgs& scale,
                        const Rounding& rounding) {
-  exact.x.dtype == DType::f128 ? reference::forward<Normalised, __float128>(exact, scale, rounding)
+  exact.x.dtype == DType::f128 ? reference::forward<Normalised, quad>(exact, scale, rounding)
                                : reference::forward<Normalised, double>(exact, scale, rounding);
 }
 
 void backward_reference(const BackwardArgs& exact, const BackwardArgs& scale,
                         const Rounding& rounding) {
-  exact.x.dtype == DType::f128 ? reference::backward<Normalised, __float128>(exact, scale, rounding)
+  exact.x.dtype == DType::f128 ? reference::backward<Normalised, quad>(exact, scale, rounding)
                                : reference::backward<Normalised, double>(exact, scale, rounding);
 }
 

@@ -20,7 +20,7 @@
 namespace isobit::layernorm {
 namespace {
 
-using Quad = __float128;
+using Quad = quad;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr Rounding kRounding{DType::f64};

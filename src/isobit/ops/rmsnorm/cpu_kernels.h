@@ -18,5 +18,9 @@ namespace avx512 {
 norms::ForwardKernel forward_kernel(DType dtype, norms::Schedule schedule);
 norms::BackwardKernels backward_kernels(DType dtype, bool streaming);
 }  // namespace avx512
+namespace neon {
+norms::ForwardKernel forward_kernel(DType dtype, norms::Schedule schedule);
+norms::BackwardKernels backward_kernels(DType dtype, bool streaming);
+}  // namespace neon
 
 }  // namespace isobit::rmsnorm

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quad precision, by the name that each architecture has for it.
+#pragma once
+
+namespace isobit {
+
+#if defined(__aarch64__)
+using quad = long double;
+#else
+using quad = __float128;
+#endif
+static_assert(sizeof(quad) == 16);
+
+}  // namespace isobit

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A caller's float mode changes no bit, and is the caller's again afterwards.
+#include <gtest/gtest.h>
+
+#include <cfenv>
+#include <set>
+#include <string>
+
+#include "isobit/lab/settings.h"
+#include "isobit/lab/ways.h"
+#include "isobit/lab/workload.h"
+#include "isobit/ops/catalog.h"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace isobit::lab {
+namespace {
+
+// Denormals flushed, as sums and as operands.
+void flush_denormals() {
+#if defined(__x86_64__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);
+#elif defined(__aarch64__)
+  unsigned long mode;
+  asm volatile("mrs %0, fpcr" : "=r"(mode));
+  asm volatile("msr fpcr, %0" ::"r"(mode | 1ul << 24));
+#endif
+}
+
+bool denormals_are_flushed() {
+  volatile float smallest_normal = 0x1p-126f;
+  return smallest_normal / 2 == 0;
+}
+
+// Runs `action` in a caller's mode, and says whether that mode is still there afterwards.
+bool keeps_mode(int rounding, auto action) {
+  std::fenv_t ours;
+  std::fegetenv(&ours);
+  std::fesetround(rounding);
+  flush_denormals();
+  action();
+  const bool kept = std::fegetround() == rounding && denormals_are_flushed();
+  std::fesetenv(&ours);
+  return kept;
+}
+
+constexpr int kRoundings[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+
+class FloatModes : public testing::TestWithParam<const Operation*> {};
+
+// Rounding upward gave eps, and so LayerNorm, other bits.
+TEST_P(FloatModes, TheCallersChangesNoBitAndIsRestored) {
+  std::set<std::string> seen;
+  for (Case c : cases_of(*GetParam(), Flags{}, "quick")) {
+    c.rows = 9;
+    c.cols = 130;
+    c.input = "denormal";
+    if (!seen.insert(describe(c).dump()).second) continue;
+    Workload workload(c);
+    workload.draw();
+    const auto bits = [&] {
+      Bits all;
+      for (const Argument* output : workload.outputs()) all.add(*workload.find(output->name));
+      return all.hex();
+    };
+    Flags flags;
+    flags.isa = isas_here();
+    flags.threads = {1, 3};
+    for (const Way& way : ways_of(workload, flags, Unnamed::all).able) {
+      run(workload, way);
+      const std::string expected = bits();
+      for (int rounding : kRoundings) {
+        ASSERT_TRUE(keeps_mode(rounding, [&] { run(workload, way); })) << label(way);
+        ASSERT_EQ(bits(), expected)
+            << "rounding " << rounding << ": " << command("verify", describe(c, way));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, FloatModes,
+                         testing::ValuesIn(catalog().begin(), catalog().end()),
+                         [](const auto& info) {
+                           return std::string(info.param->op) + "_" + std::string(info.param->pass);
+                         });
+
+}  // namespace
+}  // namespace isobit::lab

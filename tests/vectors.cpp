@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of simd's vectors and row_sums.h, compiled once for each instruction set.
+#include "vectors.h"
+
+#include "isobit/simd/row_sums.h"
+
+namespace isobit::vectors::ISOBIT_ISA {
+namespace {
+
+using simd::Nan;
+using simd::Stores;
+
+template <class S, class T>
+Elements<typename S::Real, T> elements() {
+  using Real = typename S::Real;
+  return {[](const T* from, Real* to) { S::store(to, S::load(from)); },
+          [](const T* from, std::int64_t count, Real* to) {
+            S::store(to, S::load(from, S::first(count)));
+          },
+          [](const Real* from, T* to) { S::store(to, S::load(from)); },
+          [](const Real* from, T* to) {
+            S::template store<Stores::cached, Nan::absent>(to, S::load(from));
+          },
+          [](const Real* from, std::int64_t count, T* to) {
+            S::store(to, S::load(from), S::first(count));
+          }};
+}
+
+template <class S>
+Vectors<typename S::Real> vectors_of() {
+  using Real = typename S::Real;
+  return {.width = S::kWidth,
+          .add = [](const Real* a, const Real* b, const Real*,
+                    Real* to) { S::store(to, S::add(S::load(a), S::load(b))); },
+          .sub = [](const Real* a, const Real* b, const Real*,
+                    Real* to) { S::store(to, S::sub(S::load(a), S::load(b))); },
+          .mul = [](const Real* a, const Real* b, const Real*,
+                    Real* to) { S::store(to, S::mul(S::load(a), S::load(b))); },
+          .fma = [](const Real* a, const Real* b, const Real* c,
+                    Real* to) { S::store(to, S::fma(S::load(a), S::load(b), S::load(c))); },
+          .minus_product =
+              [](const Real* a, const Real* b, const Real* c, Real* to) {
+                S::store(to, S::minus_product(S::load(a), S::load(b), S::load(c)));
+              },
+          .fold = [](const Real* from) { return S::fold(S::load(from)); },
+          .only = [](const Real* from, std::int64_t count,
+                     Real* to) { S::store(to, S::only(S::load(from), S::first(count))); },
+          .sum =
+              [](const Real* x, std::int64_t count) {
+                return simd::row_sum<S>(
+                    count, [x](std::int64_t i, auto... part)
+                               ISOBIT_INLINE_LAMBDA { return S::load(x + i, part...); });
+              },
+          .dot =
+              [](const Real* x, const Real* y, std::int64_t count) {
+                return simd::row_dot<S>(
+                    count, [x, y](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+                      return simd::Terms<S>{S::load(x + i, part...), S::load(y + i, part...)};
+                    });
+              },
+          .elements = elements<S, Real>()};
+}
+
+}  // namespace
+
+AllVectors vectors() {
+  return {vectors_of<simd::F32>(), elements<simd::F32, f16>(), elements<simd::F32, bf16>(),
+          vectors_of<simd::F64>()};
+}
+
+}  // namespace isobit::vectors::ISOBIT_ISA

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What vectors.cpp offers once for each instruction set: simd's vectors and row_sums.h, over
+// arrays.
+#pragma once
+
+#include <cstdint>
+
+#include "isobit/core/dtype.h"
+
+namespace isobit::vectors {
+
+// One vector's elements of type T, in memory; a part is the first `count` of them.
+template <class Real, class T>
+struct Elements {
+  void (*load)(const T* from, Real* to);
+  void (*load_part)(const T* from, std::int64_t count, Real* to);
+  void (*store)(const Real* from, T* to);
+  void (*store_numbers)(const Real* from, T* to);  // none of which is NaN
+  void (*store_part)(const Real* from, std::int64_t count, T* to);
+};
+
+template <class Real>
+struct Vectors {
+  using Operation = void (*)(const Real* a, const Real* b, const Real* c, Real* to);
+
+  int width;
+  Operation add, sub, mul, fma, minus_product;
+  Real (*fold)(const Real* from);
+  void (*only)(const Real* from, std::int64_t count, Real* to);
+  Real (*sum)(const Real* x, std::int64_t count);
+  Real (*dot)(const Real* x, const Real* y, std::int64_t count);
+  Elements<Real, Real> elements;
+};
+
+struct AllVectors {
+  Vectors<float> f32;
+  Elements<float, f16> f32_in_f16;
+  Elements<float, bf16> f32_in_bf16;
+  Vectors<double> f64;
+};
+
+namespace scalar {
+AllVectors vectors();
+}
+namespace avx2 {
+AllVectors vectors();
+}
+namespace avx512 {
+AllVectors vectors();
+}
+namespace neon {
+AllVectors vectors();
+}
+
+}  // namespace isobit::vectors
