@@ -17,7 +17,7 @@ def ctest(preset):
     return ["ctest", "--preset", preset, "--output-junit", str(JUNIT / f"{preset}.xml")]
 
 
-def instrumented(preset):
+def preset_steps(preset):
     return [
         (f"configure {preset}", ["cmake", "--preset", preset]),
         (f"build {preset}", ["cmake", "--build", "--preset", preset]),
@@ -34,9 +34,10 @@ SUITES = {
         ("paths", [PYTHON, "tools/check_paths.py"]),
     ],
     "test-full": [
-        *instrumented("asan"),
-        *instrumented("tsan"),
-        *instrumented("coverage"),
+        *preset_steps("asan"),
+        *preset_steps("tsan"),
+        *preset_steps("clang"),
+        *preset_steps("coverage"),
         ("coverage summary", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
         ("full", ctest("full")),
         ("format and lint", ["make", "--no-print-directory", "check"]),

@@ -79,7 +79,8 @@ void Call::make_right(Bytes& bytes) {
   dtypes[0] = bytes.one_of(kDTypes);
   for (isobit_dtype& dtype : dtypes) {
     const std::size_t choice = bytes.below(8);
-    if (&dtype != dtypes) dtype = choice < 5 ? dtypes[0] : choice < 7 ? ISOBIT_F32 : kDTypes[3];
+    if (&dtype != dtypes)
+      dtype = choice < 5 ? dtypes[0] : choice < 7 ? ISOBIT_F32 : bytes.one_of(kDTypes);
   }
   const bool wide_statistics = dtypes[0] == ISOBIT_F64;
 
@@ -127,7 +128,9 @@ void Call::make_right(Bytes& bytes) {
     constexpr std::int64_t kLead[] = {0, 1, 4, 7};
     array.begin = bytes.one_of(kLead) * array.element_size();
     array.block = arrays_.size();
-    array.given = argument->presence == Presence::required || bytes.below(4) != 3;
+    const bool fourth = bytes.below(4) == 3;
+    array.given = argument->presence == Presence::required ||
+                  fourth == (argument->presence == Presence::extra);
     arrays_.push_back(array);
   }
 
