@@ -15,6 +15,10 @@ BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment --threads 1,2 --plan
 # How many calls `make properties` draws for each property and operation.
 CASES := 10000
 
+# How `make fuzz` runs; a call that takes seconds is a finding.
+RUNS       := 10000000
+FUZZ_FLAGS := -max_len=192 -timeout=10 -artifact_prefix=build/fuzz/ -print_final_stats=1
+
 CXX_FILES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu' '*.cuh')
 
 # Read by cmake when it first configures a folder.
@@ -22,7 +26,7 @@ ifneq ($(shell command -v ccache 2>/dev/null),)
 export CMAKE_CXX_COMPILER_LAUNCHER := ccache
 endif
 
-.PHONY: help build demo test test-full properties bench accuracy gpu gpu-dry format check clean venv
+.PHONY: help build demo test test-full properties fuzz bench accuracy gpu gpu-dry format check clean venv
 
 help:       ## this list
 	@sed -n 's/^\([a-z -]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,7 +41,7 @@ demo: build ## builds, then shows everything in a few minutes and writes an HTML
 test: build ## the tests and checks of every day
 	@$(PYTHON) tools/suite.py test --started $(STARTED)
 
-test-full: build ## sanitizers, coverage, another architecture, the long tests, formatting
+test-full: build ## sanitizers, coverage, the other compiler, another architecture, the long tests, formatting
 	@tools/bootstrap test-full
 	@$(PYTHON) tools/suite.py test-full --started $(STARTED)
 
@@ -53,6 +57,13 @@ accuracy: build ## the full accuracy grid, half an hour, and its table
 	@$(ISOBIT) verify $(ACCURACY_CASES) --out build/accuracy
 	@$(ISOBIT) verify $(ACCURACY_LONG_CASES) --out build/accuracy/long
 	@$(PYTHON) tools/tables.py accuracy build/accuracy/verify.jsonl build/accuracy/long/verify.jsonl
+
+fuzz: ## RUNS=10000000: calls of the C ABI made by libFuzzer; what it learns stays in build/fuzz
+	@tools/bootstrap build test test-full
+	@cmake --preset fuzz
+	@cmake --build --preset fuzz
+	@mkdir -p build/fuzz/corpus
+	@build/fuzz/fuzz_c_abi -runs=$(RUNS) $(FUZZ_FLAGS) build/fuzz/corpus tests/fuzz/corpus
 
 gpu: ## PHASE=test|sanitize|bench: not yet, there are no CUDA kernels
 	@echo "make $@: there are no CUDA kernels yet; this verb arrives with the CUDA operators" >&2

@@ -36,6 +36,7 @@ SUITES = {
     "test-full": [
         *preset_steps("asan"),
         *preset_steps("tsan"),
+        *preset_steps("clang"),
         *preset_steps("coverage"),
         ("coverage summary", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
         *preset_steps("aarch64"),

@@ -9,6 +9,10 @@
 #include <iterator>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace isobit {
 namespace {
 
@@ -16,11 +20,18 @@ constexpr std::string_view kDevices[] = {"cpu", "emu", "cuda"};
 constexpr std::string_view kIsaNames[] = {"scalar", "avx2", "avx512", "neon"};
 static_assert(std::size(kIsaNames) == std::size(kIsas));
 
+#if defined(__x86_64__)
+// clang 14's __builtin_cpu_supports knows no "f16c".
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 std::vector<Isa> detect_isas() {
   std::vector<Isa> isas = {Isa::scalar};
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (avx2) isas.push_back(Isa::avx2);
