@@ -56,13 +56,14 @@ constexpr Spoil kSpoils[] = {
 
 class SpoiledArguments : public testing::TestWithParam<const Operation*> {
  protected:
-  // A right call with every argument there is.
-  static Workload right_call() {
-    Flags flags;
-    flags.rows = {3};
-    flags.cols = {8};
-    flags.statistics = {"given"};
-    return Workload(cases_of(*GetParam(), flags, "quick").at(0));
+  // Right calls that between them have every argument.
+  static std::vector<Case> right_calls() {
+    std::vector<Case> cases;
+    for (Case c : cases_of_every_type(*GetParam(), 3, 8)) {
+      c.given_statistics = true;
+      cases.push_back(c);
+    }
+    return cases;
   }
 
   static std::string complaint(const Workload& call) {
@@ -81,32 +82,37 @@ class SpoiledArguments : public testing::TestWithParam<const Operation*> {
 };
 
 TEST_P(SpoiledArguments, AreRefusedByName) {
-  ASSERT_EQ(complaint(right_call()), "accepted");
-  for (const Argument& argument : GetParam()->arguments)
-    for (const Spoil& spoil : kSpoils) {
-      const Workload call = right_call();
-      if (!call.args().applies(argument)) continue;
-      spoil.change(call.args()[argument]);
-      expect_complaint(call, argument.name, spoil.says);
-    }
+  for (const Case& c : right_calls()) {
+    ASSERT_EQ(complaint(Workload(c)), "accepted");
+    for (const Argument& argument : GetParam()->arguments)
+      for (const Spoil& spoil : kSpoils) {
+        const Workload call(c);
+        if (call.find(argument.name) == nullptr) continue;
+        spoil.change(call.args()[argument]);
+        expect_complaint(call, argument.name, spoil.says);
+      }
+  }
 }
 
 TEST_P(SpoiledArguments, AreRefusedWhereTheyAreMissing) {
-  for (const Argument& argument : GetParam()->arguments) {
-    const Workload call = right_call();
-    if (!call.args().applies(argument) || argument.presence == Presence::optional) continue;
-    call.args()[argument] = {};
-    expect_complaint(call, argument.name, "is missing");
-  }
+  for (const Case& c : right_calls())
+    for (const Argument& argument : GetParam()->arguments) {
+      const Workload call(c);
+      if (!call.find(argument.name) || argument.presence != Presence::required) continue;
+      call.args()[argument] = {};
+      expect_complaint(call, argument.name, "is missing");
+    }
 }
 
 // One element past the start of another argument: no output may lie there, whatever may be in
 // place.
 TEST_P(SpoiledArguments, AreRefusedWhereOutputsOverlapHalfway) {
+  const Case c = right_calls().at(0);
   for (const Argument& output : GetParam()->arguments)
     for (const Argument& other : GetParam()->arguments) {
-      const Workload call = right_call();
-      if (output.role == Role::input || &output == &other || !call.args().applies(other)) continue;
+      const Workload call(c);
+      if (output.role == Role::input || &output == &other) continue;
+      if (!call.find(output.name) || !call.find(other.name)) continue;
       TensorView& view = call.args()[output];
       view.data = static_cast<std::byte*>(call.args()[other].data) + size_of(view.dtype);
       expect_complaint(call, output.name, "overlaps");

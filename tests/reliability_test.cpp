@@ -57,7 +57,7 @@ class Reliability : public testing::TestWithParam<const Operation*> {
           c.options["eps"] = eps;
         else if (eps == 0)
           continue;
-        SCOPED_TRACE(text(types_text(c.types), " with ", c.with, ", eps ", eps));
+        SCOPED_TRACE(text(types_text(c.types), " ", c.with, ", eps ", eps));
         visit(c);
         if (HasFatalFailure()) return;
       }
@@ -145,7 +145,8 @@ TEST_P(Reliability, ThresholdsOfDispatchDoNotShow) {
         Workload batch(batch_case);
         batch.draw();
         run(batch, default_way(batch));
-        EXPECT_EQ(row_bits(alone, 0), row_bits(batch, 0)) << rows << " rows " << types_text(c.types);
+        EXPECT_EQ(row_bits(alone, 0), row_bits(batch, 0))
+            << rows << " rows " << types_text(c.types);
       }
   }
 }
@@ -195,7 +196,7 @@ TEST_P(Reliability, AnExpandedRowEqualsItsCopies) {
     for (const Argument& expanded : operation().arguments) {
       if (expanded.role == Role::output || expanded.extent != Extent::matrix) continue;
       Workload copies(c);
-      if (copies.find(expanded.name) == nullptr) continue;
+      if (!copies.find(expanded.name)) continue;
       copies.draw();
       const Array& array = *copies.find(expanded.name);
       for (std::int64_t row = 1; row < c.rows; ++row)
@@ -282,11 +283,11 @@ TEST_P(Reliability, RowsMayLieFurtherApartThan32BitsTell) {
   together.draw();
   const Way way = default_way(together);
   run(together, way);
-  const std::int64_t size = size_of(together.the_case().dtype);
-  const std::size_t bytes = static_cast<std::size_t>((kRows - 1) * kStride + kCols) * size;
   for (const Argument& apart : operation().arguments) {
     if (apart.extent != Extent::matrix || !together.find(apart.name)) continue;
     const Array& array = *together.find(apart.name);
+    const std::int64_t size = size_of(array.form().dtype);
+    const auto bytes = static_cast<std::size_t>(((kRows - 1) * kStride + kCols) * size);
     const Expanse expanse(bytes);
     if (!expanse.made()) GTEST_SKIP() << "no address space for " << bytes << " bytes";
     const std::string expected = bits_of_outputs(together);
@@ -349,6 +350,7 @@ class Centring : public Reliability {};
 TEST_P(Centring, MakesConstantRowsExactlyTheBias) {
   for (const std::int64_t cols : {1, 2, 769})
     for_each_case(4, cols, [&](const Case& c) {
+      if (drops(c) || !c.with.empty()) return;  // what is normalised is not constant then
       constexpr double kConstants[] = {1e4, 1.0 / 3, 1e30, -1e-30};
       Workload workload(c);
       workload.draw();
