@@ -136,12 +136,9 @@ struct Entry {
   isobit_status (*call)(const World&);
 };
 constexpr Entry kEntries[] = {
-    {"layernorm", forward},
-    {"layernorm backward", backward},
-    {"rmsnorm", rms_forward},
-    {"rmsnorm backward", rms_backward},
-    {"elementwise", add},
-    {"elementwise", increment},
+    {"layernorm", forward},   {"layernorm backward", backward},
+    {"rmsnorm", rms_forward}, {"rmsnorm backward", rms_backward},
+    {"elementwise", add},     {"elementwise", increment},
 };
 
 inline void move(isobit_tensor& tensor, std::ptrdiff_t bytes) {

@@ -129,8 +129,8 @@ std::vector<double> values_of(const Operation& operation, const Option& option, 
 std::vector<Options> options_of(const Operation& operation, const Flags& flags,
                                 const CaseGrid* grid) {
   for (const auto& [name, values] : flags.options) {
-    const bool known = std::ranges::find(operation.options, name, &Option::name) !=
-                       operation.options.end();
+    const bool known =
+        std::ranges::find(operation.options, name, &Option::name) != operation.options.end();
     if (!known && !values.empty() && one_operator(flags))
       throw UsageError(fmt::format("{} has no option --{}", operation.op, name));
   }

@@ -47,6 +47,13 @@ class NormaliseAny {
 
 namespace detail {
 
+// 1 / sqrt(squares / cols + eps), in double: its roundings would count in every element of a row.
+template <class Real>
+ISOBIT_INLINE Real inverse_root(Real squares, std::int64_t cols, Real eps) {
+  const double mean_square = double{squares} / static_cast<double>(cols);
+  return static_cast<Real>(1 / std::sqrt(mean_square + double{eps}));
+}
+
 template <class Row, class Real = typename Row::Real>
 [[gnu::noinline]] Statistics<Real> unusual_statistics(const Row& row, std::int64_t cols, Real eps) {
   const norms::Extremes<Real> extremes = row.extremes();
@@ -62,8 +69,7 @@ template <class Row, class Real = typename Row::Real>
   result.exponent = norms::scaling_exponent(largest, eps);
   const NormaliseAny<typename Row::Scalar> any(result);
   const Real squares = row.moments([&](Real x) { return any.scaled(x); }).squares;
-  result.rstd =
-      norms::inverse_root(squares / static_cast<Real>(cols) + std::ldexp(eps, 2 * result.exponent));
+  result.rstd = inverse_root(squares, cols, std::ldexp(eps, 2 * result.exponent));
   result.saved_rstd = std::ldexp(result.rstd, result.exponent);
   return result;
 }
@@ -92,7 +98,7 @@ struct Formula {
     if (!norms::in_range(squares)) [[unlikely]]
       return detail::unusual_statistics(row, cols, eps);
     Statistics<Real> result;
-    result.rstd = norms::inverse_root(squares / static_cast<Real>(cols) + eps);
+    result.rstd = detail::inverse_root(squares, cols, eps);
     result.saved_rstd = result.rstd;
     return result;
   }
