@@ -25,6 +25,9 @@ CXX_FILES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu' '*.
 # Read by cmake when it first configures a folder.
 ifneq ($(shell command -v ccache 2>/dev/null),)
 export CMAKE_CXX_COMPILER_LAUNCHER := ccache
+# Clones and worktrees share what they compile.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
 endif
 
 .PHONY: help build demo test test-full properties fuzz bench accuracy gpu gpu-dry format check clean venv
