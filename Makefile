@@ -30,7 +30,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 endif
 
-.PHONY: help build demo test test-full properties fuzz bench accuracy gpu gpu-dry format check clean venv
+.PHONY: help build demo test test-full properties fuzz mutants bench accuracy gpu gpu-dry format check clean venv
 
 help:       ## this list
 	@sed -n 's/^\([a-z -]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -51,6 +51,9 @@ test-full: build ## sanitizers, coverage, the other compiler, another architectu
 
 properties: build ## CASES=10000 calls for each property and operation, under a minute
 	@RC_PARAMS="max_success=$(CASES)" build/release/isobit_tests --gtest_filter='*Properties*'
+
+mutants: build ## plants every defect of tests/mutants/, asks the tests to find it, and writes the log
+	@$(PYTHON) tools/mutants.py --all
 
 bench: build ## times every operator beside its peers into bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_LAYERNORM_CASES)

@@ -57,6 +57,17 @@ TEST(Philox, GivesThePublishedWords) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
+// Also of the upper 32 bits of each: no mask comes again after 2^32 rows.
+TEST(Dropout, WordsDependOnEveryBitOfSeedRowAndColumn) {
+  const auto words = dropout_words(0, 0, 0);
+  for (int bit = 0; bit < 64; ++bit) {
+    const std::uint64_t one = std::uint64_t{1} << bit;
+    EXPECT_NE(dropout_words(one, 0, 0), words) << bit;
+    EXPECT_NE(dropout_words(0, static_cast<std::int64_t>(one), 0), words) << bit;
+    EXPECT_NE(dropout_words(0, 0, static_cast<std::int64_t>(one)), words) << bit;
+  }
+}
+
 TEST(Dropout, DropsAsManyAsItSays) {
   Array<> x, sum;
   std::fill(x.values.begin(), x.values.end(), 1.0f);

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutants apply to the sources as they are, and what the tests say of one is read rightly."""
+
+import mutants
+import pytest
+
+PATCHES = sorted(mutants.PATCHES.glob("*.patch"))
+MINUS_ZERO = "minus_zero_leaves_a_sum"
+
+
+@pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.stem)
+def test_mutant_applies_and_says_what_it_is(path, tmp_path):
+    mutant = mutants.Mutant(path)
+    mutant.overlay(tmp_path / "overlay")
+    assert mutant.defect.endswith(".")
+    for file in mutant.files:
+        planted = (tmp_path / "overlay" / file).read_text()
+        assert planted != (mutants.ROOT / file).read_text()
+
+
+def test_mutant_that_no_longer_applies_is_an_error(tmp_path):
+    path = tmp_path / "stale.patch"
+    text = (mutants.PATCHES / f"{MINUS_ZERO}.patch").read_text()
+    path.write_text(text.replace("depth_ > 0", "depth_ > 1"))
+    with pytest.raises(mutants.Broken, match="no longer applies"):
+        mutants.Mutant(path).overlay(tmp_path / "overlay")
+
+
+def program(tmp_path, script):
+    path = tmp_path / "tests"
+    path.write_text(f"#!/bin/sh\necho '[ RUN      ] A.B'\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("script", "failure"),
+    [
+        ("exit 0", None),
+        ("echo '[  FAILED  ] A.B (1 ms)'; echo '[  FAILED  ] A.B'; exit 1", ("A.B", "failed")),
+        ("echo '[       OK ] A.B (1 ms)'; echo '[ RUN      ] C.D'; kill $$", ("C.D", "crashed")),
+        ("exec sleep 60", ("A.B", "hung")),
+    ],
+)
+def test_first_failure_is_named(tmp_path, monkeypatch, script, failure):
+    monkeypatch.setattr(mutants, "SECONDS", 1)
+    assert mutants.first_failure(program(tmp_path, script), "*") == failure
+
+
+def test_chosen_are_the_changed_ones_and_ten_more(tmp_path, monkeypatch):
+    all_mutants = [mutants.Mutant(path) for path in PATCHES]
+    changed = next(mutant for mutant in all_mutants if mutant.name == MINUS_ZERO)
+    monkeypatch.setattr(mutants, "LOG", tmp_path / "LOG.md")
+    assert mutants.chosen(all_mutants) == all_mutants
+    states = [mutant.state() for mutant in all_mutants if mutant is not changed]
+    (tmp_path / "LOG.md").write_text("".join(f"| {state} |\n" for state in states))
+    chosen = mutants.chosen(all_mutants)
+    assert changed in chosen
+    assert len(set(chosen)) == 1 + mutants.BY_COMMIT

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plants the defects of tests/mutants/ one at a time and asks the tests to find each.
+
+A mutant is a patch; before it, one sentence says what the defect is, and `Unit:` names the source
+that is compiled with it, and for which instruction set (without one: the patched source itself).
+Everything else comes out of the release build. Without names, runs the mutants whose files are not
+those of the log, and ten more that the commit chooses.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PATCHES = ROOT / "tests" / "mutants"
+LOG = PATCHES / "LOG.md"
+BY_COMMIT = 10
+SECONDS = 120  # for the tests of one mutant; a mutant that hangs is found
+
+# All but the tests of the lab, of the references and of the tests themselves, and but those that
+# take long; some of these are asked where all others pass.
+QUICK = (
+    "-Lab*:Npy*:Families*:Yardstick*:Deviation*:Judge*:*Reference*:LayerNormCases*:*Fuzz*:Plan*"
+    ":StoredPlan*:Contest*:*EveryWayIsRight*:*ThreadCount*:*RowAlone*:*ThousandRuns*"
+    ":*MayComeAndGo*:*CountMoreElements*:*Properties*"
+)
+THOROUGH = "*EveryWayIsRight*:*ThreadCount*:*RowAlone*:*CountMoreElements*"
+
+
+class Broken(Exception):
+    """What is wrong with a mutant itself: it does not apply, compile or go with the build."""
+
+
+def run(command, **kwargs):
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", **kwargs)
+
+
+class Mutant:
+    def __init__(self, path):
+        self.name = path.stem
+        self.path = path
+        head, _, self.diff = path.read_text().partition("\n--- ")
+        lines = head.splitlines()[1:]
+        self.units = [line.split()[1:] for line in lines if line.startswith("Unit: ")]
+        self.defect = " ".join(line for line in lines if not line.startswith("Unit: "))
+        self.files = re.findall(r"^\+\+\+ b/(\S+)", self.diff, re.MULTILINE)
+        self.units = self.units or [[file] for file in self.files]
+
+    def state(self):
+        """A hash that changes with the patch and with what it patches."""
+        contents = [self.path.read_bytes()]
+        contents += [(ROOT / file).read_bytes() for file in self.files if (ROOT / file).exists()]
+        return hashlib.sha256(b"\0".join(contents)).hexdigest()[:12]
+
+    def overlay(self, folder):
+        """A source tree of the patched files alone."""
+        shutil.rmtree(folder, ignore_errors=True)
+        for file in self.files:
+            if not (ROOT / file).exists():
+                raise Broken(f"{file} is gone")
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, folder / file)
+        alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+        applied = run(["git", "apply", "-p1", str(self.path)], cwd=folder, env=alone)
+        if applied.returncode != 0:
+            raise Broken(f"no longer applies: {applied.stderr.strip()}")
+
+
+class Build:
+    """The commands of a release build."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.commands = {}
+        for entry in json.loads((folder / "compile_commands.json").read_text()):
+            command = shlex.split(entry["command"])
+            isa = [word[13:] for word in command if word.startswith("-DISOBIT_ISA=")]
+            source = os.path.relpath(entry["file"], ROOT)
+            self.commands[(source, *isa)] = command
+        linked = run(["ninja", "-C", str(folder), "-t", "commands", "isobit_tests"], check=True)
+        self.link = shlex.split(linked.stdout.splitlines()[-1].split(" && ")[1])
+        golden = next(word for word in self.link if word.endswith("golden_test.cpp.o"))
+        self.link.remove(golden)  # what is linked first runs first, and this one finds the most
+        self.first = next(i for i, word in enumerate(self.link) if word.endswith(".o"))
+        self.link.insert(self.first, golden)
+        self.ccache = ["ccache"] if shutil.which("ccache") else []
+
+    def compile(self, unit, overlay):
+        """Returns the object that the release build has, and that with the patched files."""
+        if tuple(unit) not in self.commands:
+            raise Broken(f"no source of this build: {' '.join(unit)}")
+        command = [word for word in self.commands[tuple(unit)] if word != "-g1"]
+        command = ["-O1" if word == "-O3" else word for word in command]
+        source, output = command.index("-c") + 1, command.index("-o") + 1
+        original, mutated = command[output], str(overlay / ("_".join(unit[0].split("/")) + ".o"))
+        command[output] = mutated
+        if (overlay / unit[0]).exists():
+            command[source] = str(overlay / unit[0])
+        command[1:1] = [f"-I{overlay / 'src'}"]
+        compiled = run([*self.ccache, *command], cwd=self.folder)
+        if compiled.returncode != 0:
+            raise Broken(f"does not compile: {compiled.stderr.strip()}")
+        return original, mutated
+
+    def program(self, units, overlay):
+        """The tests, linked with the units; what they define is not taken from the library."""
+        link = [*self.link, "-s"]
+        for unit in units:
+            original, mutated = self.compile(unit, overlay)
+            if original in link:
+                link[link.index(original)] = mutated
+            else:
+                link.insert(self.first, mutated)
+        program = overlay / "tests"
+        link[link.index("-o") + 1] = str(program)
+        linked = run(link, cwd=self.folder)
+        if linked.returncode != 0:
+            raise Broken(f"does not link: {linked.stderr.strip()}")
+        return program
+
+
+def first_failure(program, tests):
+    """The test that failed, crashed or hung first, and how; None where all pass."""
+    command = [str(program), f"--gtest_filter={tests}", "--gtest_fail_fast"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+    ) as process:
+        try:
+            output, how = process.communicate(timeout=SECONDS)[0], "failed"
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, how = process.communicate()[0], "hung"
+    if how == "failed" and process.returncode == 0:
+        return None
+    if how == "failed" and process.returncode < 0:
+        how = "crashed"
+    begun = re.findall(r"^\[ RUN      \] (\S+)", output, re.MULTILINE)
+    failed = re.findall(r"^\[  FAILED  \] ([^\s,]+)", output, re.MULTILINE)
+    named = failed if how == "failed" else begun[-1:]
+    return (named or ["the program"])[0], how
+
+
+def missing_isa(mutant, build):
+    """The instruction set of a mutant that this build or processor lacks."""
+    flags = Path("/proc/cpuinfo").read_text().split()
+    needed = {"avx2": "avx2", "avx512": "avx512dq"}
+    built = {isa for _, *isa_of in build.commands for isa in isa_of}
+    isas = [isa for _, *isa_of in mutant.units for isa in isa_of]
+    lacks = (isa for isa in isas if isa not in built or needed.get(isa, flags[0]) not in flags)
+    return next(lacks, None)
+
+
+def verdict(mutant, build):
+    """(verdict, by which test, seconds); the verdict is caught, SURVIVED, BROKEN or left out."""
+    started = time.time()
+    folder = build.folder.parent / "mutants" / mutant.name
+
+    def result(word, reason):
+        return word, reason, time.time() - started
+
+    if isa := missing_isa(mutant, build):
+        return result("left out", f"no {isa} here")
+    try:
+        mutant.overlay(folder)
+        program = build.program(mutant.units, folder)
+        failure = first_failure(program, QUICK) or first_failure(program, THOROUGH)
+        if failure is None:
+            return result("SURVIVED", mutant.defect)
+        test, how = failure
+        if first_failure(build.folder / "isobit_tests", test) is not None:
+            raise Broken(f"{test} fails without it too")
+        return result("caught", test if how == "failed" else f"{test} ({how})")
+    except Broken as broken:
+        return result("BROKEN", str(broken))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def commit():
+    return run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True).stdout.strip()
+
+
+def chosen(mutants):
+    """Those that the log does not know as they are now, and some that change with the commit."""
+    log = LOG.read_text() if LOG.exists() else ""
+    changed = [mutant for mutant in mutants if f"| {mutant.state()} |" not in log]
+    head = commit()
+    rest = [mutant for mutant in mutants if mutant not in changed]
+    rest.sort(key=lambda mutant: hashlib.sha256((head + mutant.name).encode()).digest())
+    return changed + rest[:BY_COMMIT]
+
+
+def write_log(results, seconds):
+    words = [word for word, _, _ in results.values()]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
+    rows = [
+        f"| {mutant.name} | {mutant.defect} | {word} | {reason} | {spent:.0f} | {mutant.state()} |"
+        for mutant, (word, reason, spent) in sorted(results.items(), key=lambda item: item[0].name)
+    ]
+    LOG.write_text(
+        "<!-- SPDX-License-Identifier: Apache-2.0 -->\n# Every mutant, planted and looked for\n\n"
+        f"Written by `make mutants` at {commit()[:12]}: {len(results)} mutants, {counts}, in "
+        f"{seconds:.0f} s.\nThe last column changes with a mutant or what it patches; `make "
+        "test-full` runs those it does not find here.\n\n"
+        "| mutant | the defect | | by | s | state |\n|---|---|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", help="mutants; none: the changed ones and ten more")
+    parser.add_argument("--all", action="store_true", help="all of them, and writes the log")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+
+    started = time.time()
+    mutants = [Mutant(path) for path in sorted(PATCHES.glob("*.patch"))]
+    if unknown := set(args.names) - {mutant.name for mutant in mutants}:
+        parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
+    if args.names:
+        mutants = [mutant for mutant in mutants if mutant.name in args.names]
+    elif not args.all:
+        mutants = chosen(mutants)
+
+    build = Build(args.build.resolve())
+    results = {}
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        pending = {pool.submit(verdict, mutant, build): mutant for mutant in mutants}
+        for future in concurrent.futures.as_completed(pending):
+            mutant = pending[future]
+            word, reason, seconds = results[mutant] = future.result()
+            print(f"{word:9} {mutant.name:40} {seconds:4.0f} s  {reason}", flush=True)
+
+    good = sum(word in ("caught", "left out") for word, _, _ in results.values())
+    print(f"{good} of {len(results)} mutants caught, in {time.time() - started:.0f} s")
+    if args.all:
+        write_log(results, time.time() - started)
+    return 0 if good == len(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
