@@ -269,6 +269,12 @@ const std::vector<Call> kBadCalls = {
        w.x.strides[0] = w.y.strides[0] = 16;
      },
      "layernorm: y overlaps x"},
+    {rms_backward,
+     [](World& w) {
+       w.rms_backward.grad_sum = &w.grad_sum;
+       w.grad_x.data = static_cast<float*>(w.grad_sum.data) + 8;
+     },
+     "rmsnorm backward: grad_x overlaps grad_sum"},
     {add, [](World& w) { w.y.data = w.slot(1) + 1; }, "elementwise: y overlaps residual"},
     {increment, [](World& w) { w.y.data = w.slot(0) + 4; }, "elementwise: y overlaps x"},
 
