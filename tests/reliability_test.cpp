@@ -17,12 +17,6 @@
 namespace isobit::lab {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kInstrumented = true;
-#else
-constexpr bool kInstrumented = false;
-#endif
-
 // A number in (-1, 1) that depends on its place alone.
 double noise(std::int64_t row, std::int64_t col) {
   std::uint64_t z = static_cast<std::uint64_t>(row * 1'000'003 + col) * 0x9e3779b97f4a7c15;

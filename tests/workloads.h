@@ -24,6 +24,13 @@
 
 namespace isobit::lab {
 
+// Sanitizers are slow: they see less of what only repeats.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kInstrumented = true;
+#else
+inline constexpr bool kInstrumented = false;
+#endif
+
 // Every variant on every instruction set; the other plans for the last of the thread counts.
 inline std::vector<Way> every_way(const Workload& workload, std::vector<int> threads) {
   Flags flags;
