@@ -35,7 +35,9 @@ void* none() {
 
 }  // namespace
 
-// glibc's own, under the names that it keeps for those who replace the others.
+// glibc's own, under the names that it keeps for those who replace the others. What replaces them is
+// for the library to find, so it cannot be hidden as all else is.
+#pragma GCC visibility push(default)
 extern "C" {
 void* __libc_malloc(std::size_t bytes);
 void* __libc_calloc(std::size_t count, std::size_t bytes);
@@ -65,6 +67,7 @@ void free(void* memory) {
   __libc_free(memory);
 }
 }
+#pragma GCC visibility pop
 
 namespace isobit {
 namespace {
