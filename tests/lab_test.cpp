@@ -378,7 +378,7 @@ TEST_F(LabTune, ForgetsWhatTheDefaultBeats) {
 
 TEST_F(LabTune, StoresWhatItSays) {
   const Outcome outcome =
-      isobit("tune elementwise,layernorm --quick --rows 64 --cols 300,70000 --threads 1,2 --json");
+      isobit("tune elementwise,layernorm --quick --rows 9 --cols 300,70000 --threads 1,2 --json");
   EXPECT_EQ(outcome.status, 0);
   const std::vector<Json> lines = outcome.lines();
   EXPECT_EQ(lines.size(), (1u + 2u) * 2 * 2);

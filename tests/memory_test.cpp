@@ -35,8 +35,8 @@ void* none() {
 
 }  // namespace
 
-// glibc's own, under the names that it keeps for those who replace the others. What replaces them is
-// for the library to find, so it cannot be hidden as all else is.
+// glibc's own, under the names that it keeps for those who replace the others. What replaces them
+// is for the library to find, so it cannot be hidden as all else is.
 #pragma GCC visibility push(default)
 extern "C" {
 void* __libc_malloc(std::size_t bytes);

@@ -24,12 +24,15 @@
 
 namespace isobit::lab {
 
-// Sanitizers are slow: they see less of what only repeats.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kInstrumented = true;
-#else
-inline constexpr bool kInstrumented = false;
-#endif
+// Whether this build is slow, by a sanitizer or by counting what runs.
+inline constexpr bool kInstrumented = ISOBIT_ONE_IN > 1;
+
+// All of the cases, or in a slow build one of so many.
+inline std::vector<Case> some_of(const std::vector<Case>& cases) {
+  std::vector<Case> some;
+  for (std::size_t i = 0; i < cases.size(); i += ISOBIT_ONE_IN) some.push_back(cases[i]);
+  return some;
+}
 
 // Every variant on every instruction set; the other plans for the last of the thread counts.
 inline std::vector<Way> every_way(const Workload& workload, std::vector<int> threads) {
