@@ -59,8 +59,8 @@ void row_terms(const BackwardProblem& problem, const Weights& weights, std::int6
       terms->statistics = given_statistics(given(problem.mean, row), given(problem.rstd, row));
     } else {
       const Row<S, T, false> summed(x, problem.cols, x);
-      terms->statistics = Formula::second_round(summed, Formula::first_round(summed, problem.cols),
-                                                problem.cols, static_cast<Real>(problem.eps));
+      terms->statistics =
+          statistics_of<Formula>(summed, problem.cols, static_cast<Real>(problem.eps));
     }
     terms->mean_g = terms->mean_gx = 0;
     if (!problem.wants_rows()) continue;

@@ -57,8 +57,7 @@ class ScalarForward : ScalarArrays<typename S::Real> {
     const auto x = [&](std::int64_t i) { return normalised_element(row, i); };
     const SpecifiedRow<S, decltype(x)> summed(problem_.cols, x);
     const Statistics<Real> statistics =
-        Formula::second_round(summed, Formula::first_round(summed, problem_.cols), problem_.cols,
-                              static_cast<Real>(problem_.eps));
+        statistics_of<Formula>(summed, problem_.cols, static_cast<Real>(problem_.eps));
     const typename Formula::template NormaliseAny<S> normalise(statistics);
     for (std::int64_t i = 0; i < problem_.cols; ++i) {
       const Real value = x(i);  // y may be x
@@ -109,8 +108,7 @@ class ScalarBackward : ScalarArrays<typename S::Real> {
     statistics_[row] =
         problem_.rstd != nullptr
             ? given_statistics(given(problem_.mean), given(problem_.rstd))
-            : Formula::second_round(summed, Formula::first_round(summed, problem_.cols),
-                                    problem_.cols, static_cast<Real>(problem_.eps));
+            : statistics_of<Formula>(summed, problem_.cols, static_cast<Real>(problem_.eps));
   }
 
   void gradients(std::int64_t row) const {

@@ -85,6 +85,13 @@ ISOBIT_INLINE Statistics<Real> given_statistics(Real mean, Real rstd) {
   return result;
 }
 
+// The statistics of a row, in the rounds of a norm's formula.
+template <class Formula, class Row, class Real>
+ISOBIT_INLINE Statistics<Real> statistics_of(const Row& row, std::int64_t cols, Real eps) {
+  const Real first = Formula::first_round(row, cols);
+  return Formula::statistics(row, first, Formula::second_round(row, first), cols, eps);
+}
+
 // Multiplication by 2^exponent and back. Two factors: neither leaves the type's range, whatever the
 // exponent.
 template <class S>

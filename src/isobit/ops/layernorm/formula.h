@@ -120,14 +120,20 @@ struct Formula {
     return row.sum() / static_cast<typename Row::Real>(cols);
   }
 
-  // The second round: all else, the short way where that is exact enough.
+  // The second round: what it missed, and the squares.
   template <class Row, class Real = typename Row::Real>
-  ISOBIT_INLINE static Statistics<Real> second_round(const Row& row, Real mean, std::int64_t cols,
-                                                     Real eps) {
+  ISOBIT_INLINE static norms::Moments<Real> second_round(const Row& row, Real mean) {
+    return row.deviations(mean);
+  }
+
+  // What both rounds tell, or all anew the long way where that is not exact enough.
+  template <class Row, class Real = typename Row::Real>
+  ISOBIT_INLINE static Statistics<Real> statistics(const Row& row, Real mean,
+                                                   const norms::Moments<Real>& deviations,
+                                                   std::int64_t cols, Real eps) {
     const Real n = static_cast<Real>(cols);
     Statistics<Real> result;
     result.mean = mean;
-    const norms::Moments<Real> deviations = row.deviations(mean);
     result.shift = deviations.sum / n;
     const Real mean_square = deviations.squares / n;
     const bool in_range = norms::in_range(deviations.squares);

@@ -93,8 +93,13 @@ struct Formula {
   }
 
   template <class Row, class Real = typename Row::Real>
-  ISOBIT_INLINE static Statistics<Real> second_round(const Row& row, Real squares,
-                                                     std::int64_t cols, Real eps) {
+  ISOBIT_INLINE static Real second_round(const Row&, Real squares) {
+    return squares;
+  }
+
+  template <class Row, class Real = typename Row::Real>
+  ISOBIT_INLINE static Statistics<Real> statistics(const Row& row, Real, Real squares,
+                                                   std::int64_t cols, Real eps) {
     if (!norms::in_range(squares)) [[unlikely]]
       return detail::unusual_statistics(row, cols, eps);
     Statistics<Real> result;
