@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -138,6 +139,35 @@ TEST_P(Generic, RowResultIgnoresOtherRows) {
         const Verdict verdict = Judge(workload)();
         EXPECT_TRUE(verdict.passed()) << verdict.complaints();
       }
+    }
+  }
+}
+
+// A NaN has a sign and a payload, which one instruction passes on and another does not.
+TEST_P(Generic, NansOfAnyKindBecomeTheOne) {
+  for (const Case& c : some_of(cases(5, 70))) {
+    if (c.types.x == DType::i32) continue;
+    for (const Argument& argument : GetParam()->arguments) {
+      Workload workload(c);
+      workload.draw();
+      const Array* array = workload.find(argument.name);
+      if (array == nullptr || argument.role != Role::input) continue;
+      const Form& form = array->form();
+      // The lowest bit of a negative, quiet NaN is the payload.
+      const std::uint64_t bits = [&]() -> std::uint64_t {
+        switch (form.dtype) {
+          case DType::bf16: return 0xffc1;
+          case DType::f16:  return 0xfe01;
+          case DType::f32:  return 0xffc00001;
+          default:          return 0xfff8000000000001;
+        }
+      }();
+      const auto size = static_cast<std::size_t>(size_of(form.dtype));
+      std::memcpy(array->row(form.rows / 2) + form.cols / 2 * size, &bits, size);
+      workload.seal();
+      SCOPED_TRACE(argument.name);
+      expect_right(workload, every_way(workload, {2}));
+      if (HasFatalFailure()) return;
     }
   }
 }
