@@ -2,9 +2,12 @@
 """Prints the measured tables of the documentation, as Markdown, from the lab's JSON lines."""
 
 import json
+import re
 import sys
 from collections import defaultdict
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def lines(files):
@@ -16,10 +19,9 @@ def lines(files):
 
 
 def table(heads, rows):
-    print("| " + " | ".join(heads) + " |")
-    print("|" + "|".join("---" if i == 0 else "--:" for i in range(len(heads))) + "|")
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
+    rule = "|" + "|".join("---" if i == 0 else "--:" for i in range(len(heads))) + "|"
+    head, *body = (f"| {' | '.join(row)} |" for row in [heads, *rows])
+    return [head, rule, *body]
 
 
 def types(line):
@@ -44,10 +46,11 @@ def accuracy(files):
                 columns.append(column)
             key = (line["input"], *column)
             worst[key] = max(worst[key], measured["C"])
+    print(f"{cases} cases, {failed} failed.")
+    tables = {}
     for kind in dict.fromkeys(kind for kind, _ in columns):
         outputs = [output for of, output in columns if of == kind]
-        print(f"\n{kind}\n")
-        table(
+        tables[kind] = table(
             ["input", *(f"`{output}`" for output in outputs)],
             (
                 [f"`{family}`", *(f"{worst[family, kind, output]:.2g}" for output in outputs)]
@@ -55,52 +58,75 @@ def accuracy(files):
                 if (family, kind, outputs[0]) in worst
             ),
         )
-    print(f"\n{cases} cases, {failed} failed.")
+    return tables
 
 
 def speed(files):
     """Every case's fraction of a copy, and the peers' times over ours."""
     rows = defaultdict(dict)
-    counts, peers = [], []
+    counts, peers = set(), defaultdict(list)
     for line in lines(files):
-        kind = line.get("kind")
-        key = (line["pass"] if kind is None else kind, types(line), line["rows"], line["cols"])
-        rows[key][line["threads"]] = line
-        counts = sorted({*counts, line["threads"]})
-        peers += [peer["name"] for peer in line["peers"] if peer["name"] not in peers]
+        what = line.get("kind", line["pass"])
+        if "with" in line:
+            what += f" with {line['with'].replace('+', ' and ')}"
+        title = f"{what}, {types(line)}"
+        rows[title, line["rows"], line["cols"]][line["threads"]] = line
+        counts.add(line["threads"])
+        known = peers[title]
+        known += [peer["name"] for peer in line["peers"] if peer["name"] not in known]
 
     def cell(value):
-        return "" if value is None else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+        return "" if value is None else f"{value:.2f}" if value < 10 else f"{value:.3g}"
 
-    def ratio(line, name):
-        return next((peer["ratio"] for peer in line["peers"] if peer["name"] == name), None)
+    def cells(line, title):
+        ratios = {peer["name"]: peer["ratio"] for peer in line["peers"]}
+        measured = [line["gbps"], line["copy_fraction"], *map(ratios.get, peers[title])]
+        return [cell(value) for value in measured]
 
-    heads = ["shape"]
-    for count in counts:
-        threads = f"{count} thread" + "s" * (count > 1)
-        heads += [f"{threads}: GB/s", "of a copy", *(f"{peer} / ours" for peer in peers)]
-    groups = dict.fromkeys((what, kind) for what, kind, _, _ in rows)
-    for group in groups:
-        print(f"\n{group[0]}, {group[1]}\n")
-        body = []
-        for key, by_threads in rows.items():
-            if key[:2] != group:
-                continue
-            row = [f"{key[2]} × {key[3]}"]
-            for count in counts:
-                line = by_threads.get(count)
-                if line is None:
-                    row += [""] * (2 + len(peers))
-                    continue
-                row += [cell(line["gbps"]), cell(line["copy_fraction"])]
-                row += [cell(ratio(line, peer)) for peer in peers]
-            body.append(row)
-        table(heads, body)
+    tables = {}
+    for title in dict.fromkeys(title for title, _, _ in rows):
+        heads = ["shape"]
+        for count in sorted(counts):
+            threads = f"{count} thread" + "s" * (count > 1)
+            heads += [f"{threads}: GB/s", "of a copy", *(f"{peer} / ours" for peer in peers[title])]
+        body = [
+            [f"{key[1]} × {key[2]}"]
+            + [text for count in sorted(counts) for text in cells(by_threads[count], title)]
+            for key, by_threads in rows.items()
+            if key[0] == title
+        ]
+        tables[title] = table(heads, body)
+    return tables
 
 
 TABLES = {"accuracy": accuracy, "speed": speed}
+MARK = re.compile(r"<!-- (\w+) (\S+): (.*) -->")
+
+
+def refresh(page):
+    """Writes the tables of a page anew, each below a comment `<!-- speed FILE: TITLE -->`."""
+    made, fresh, skipping = {}, [], False
+    for text in page.read_text().splitlines():
+        mark = MARK.fullmatch(text)
+        if mark:
+            kind, file, title = mark.groups()
+            if (kind, file) not in made:
+                made[kind, file] = TABLES[kind]([ROOT / file])
+            fresh += [text, *made[kind, file][title]]
+        elif not (skipping and text.startswith("|")):
+            fresh.append(text)
+        skipping = bool(mark) or (skipping and text.startswith("|"))
+    page.write_text("\n".join(fresh) + "\n")
+
+
+def main(arguments):
+    if len(arguments) == 2 and arguments[0] == "refresh":
+        return refresh(Path(arguments[1]))
+    if len(arguments) < 2 or arguments[0] not in TABLES:
+        sys.exit(f"usage: tools/tables.py {'|'.join(TABLES)} FILE... | refresh PAGE")
+    for title, rows in TABLES[arguments[0]](arguments[1:]).items():
+        print("", title, "", *rows, sep="\n")
+
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in TABLES:
-        sys.exit(f"usage: tools/tables.py {'|'.join(TABLES)} FILE...")
-    TABLES[sys.argv[1]](sys.argv[2:])
+    main(sys.argv[1:])
