@@ -143,6 +143,19 @@ TEST_P(Generic, RowResultIgnoresOtherRows) {
   }
 }
 
+TEST_P(Generic, CostIsTheFloor) {
+  for (const Case& c : cases(19, 70)) {
+    const Workload workload(c);
+    double bytes = 0;
+    for (const Argument& argument : GetParam()->arguments)
+      if (const Array* array = workload.find(argument.name))
+        bytes += static_cast<double>(array->form().elements() * size_of(array->form().dtype));
+    const Cost cost = GetParam()->cost(workload.args());
+    EXPECT_EQ(cost.bytes, bytes) << types_text(c.types) << " " << c.with;
+    EXPECT_GE(cost.flops, 19 * 70);
+  }
+}
+
 // A NaN has a sign and a payload, which one instruction passes on and another does not.
 TEST_P(Generic, NansOfAnyKindBecomeTheOne) {
   for (const Case& c : some_of(cases(5, 70))) {

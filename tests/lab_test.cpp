@@ -311,6 +311,18 @@ TEST_F(Lab, ListDescribesEveryPass) {
   }
 }
 
+TEST_F(Lab, ListAndInfoSpeakToPeopleToo) {
+  const std::string list = isobit("list").text;
+  for (const char* part :
+       {"layernorm fwd    f32, bf16, bf16/f32, ",
+        "  output  grad_residual (rows, cols)  as x, optional\n", ", optional\n",
+        "option  --zero_centred no (no, yes)\n", "cpu     simd\n", "--plan schedule=0|1|2    "})
+    EXPECT_NE(list.find(part), std::string::npos) << part << " is not in\n" << list;
+  const std::string info = isobit("info").text;
+  for (const char* part : {"\nisa ", "\nl2 ", " KiB\n", " GiB\n", "\ngpu        none used yet"})
+    EXPECT_NE(info.find(part), std::string::npos) << part << " is not in\n" << info;
+}
+
 TEST_F(Lab, InfoAndDoctorSucceed) {
   const Outcome info = isobit("info --json");
   EXPECT_EQ(info.status, 0);

@@ -18,6 +18,12 @@
 namespace isobit::lab {
 namespace {
 
+#if defined(__clang__)
+constexpr const char* kCompiler = __VERSION__;  // it says its name
+#else
+constexpr const char* kCompiler = "g++ " __VERSION__;
+#endif
+
 std::string operating_system() {
   std::ifstream release("/etc/os-release");
   for (std::string line; std::getline(release, line);)
@@ -49,7 +55,7 @@ Json description() {
           {"gpu", nullptr},
           {"os", operating_system()},
           {"kernel", kernel()},
-          {"compiler", fmt::format("g++ {}", __VERSION__)},
+          {"compiler", kCompiler},
           {"version", version()},
           {"plans", plans_text(read_plans(plan_file()))}};
 }
