@@ -107,16 +107,16 @@ TEST_P(SpoiledArguments, AreRefusedWhereTheyAreMissing) {
 // One element past the start of another argument: no output may lie there, whatever may be in
 // place.
 TEST_P(SpoiledArguments, AreRefusedWhereOutputsOverlapHalfway) {
-  const Case c = right_calls().at(0);
-  for (const Argument& output : GetParam()->arguments)
-    for (const Argument& other : GetParam()->arguments) {
-      const Workload call(c);
-      if (output.role == Role::input || &output == &other) continue;
-      if (!call.find(output.name) || !call.find(other.name)) continue;
-      TensorView& view = call.args()[output];
-      view.data = static_cast<std::byte*>(call.args()[other].data) + size_of(view.dtype);
-      expect_complaint(call, output.name, "overlaps");
-    }
+  for (const Case& c : right_calls())
+    for (const Argument& output : GetParam()->arguments)
+      for (const Argument& other : GetParam()->arguments) {
+        const Workload call(c);
+        if (output.role == Role::input || &output == &other) continue;
+        if (!call.find(output.name) || !call.find(other.name)) continue;
+        TensorView& view = call.args()[output];
+        view.data = static_cast<std::byte*>(call.args()[other].data) + size_of(view.dtype);
+        expect_complaint(call, output.name, "overlaps");
+      }
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, SpoiledArguments,

@@ -41,6 +41,7 @@ SUITES = {
         ("coverage summary", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
         *preset_steps("aarch64"),
         ("full", ctest("full")),
+        ("mutants", [PYTHON, "tools/mutants.py"]),
         ("format and lint", ["make", "--no-print-directory", "check"]),
     ],
 }
