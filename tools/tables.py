@@ -25,40 +25,45 @@ def table(heads, rows):
 
 
 def types(line):
-    x, weight = line["dtype"], line["weight_dtype"]
-    return x if x == weight else f"{x}, {weight} weights"
+    x, weight, y = line["dtype"], line["weight_dtype"], line.get("y_dtype", line["dtype"])
+    return x + (f", {weight} weights" if weight != x else "") + (f", {y} y" if y != x else "")
+
+
+def options(line):
+    """What a case asks for beside the plain norm."""
+    if "with" in line:
+        yield line["with"].replace("+", " and ")
+    if line.get("zero_centred") == "yes":
+        yield "zero-centred weight"
+    if line.get("dropout"):
+        yield "dropout"
 
 
 def accuracy(files):
-    """The worst C of every family, type and output."""
-    worst, cases, failed = defaultdict(float), 0, 0
-    families, columns = [], []
+    """The worst C of every output: by types, by options, and by family of inputs for each type."""
+    tables = defaultdict(lambda: defaultdict(dict))
+    cases, failed = 0, 0
     for line in lines(files):
         cases += 1
         failed += not line["passed"]
-        if line["input"] not in families:
-            families.append(line["input"])
-        for output, measured in line["outputs"].items():
-            column = (types(line), output)
-            if output in ("mean", "rstd"):
-                continue
-            if column not in columns:
-                columns.append(column)
-            key = (line["input"], *column)
-            worst[key] = max(worst[key], measured["C"])
+        rows = [(f"{line['op']}, by type", types(line))]
+        rows += [(f"{line['op']}, by option", option) for option in options(line)]
+        rows += [(f"{line['op']}, {types(line)}", f"`{line['input']}`")]
+        for title, row in rows:
+            worst = tables[title][row]
+            for output, measured in line["outputs"].items():
+                worst[output] = max(worst.get(output, 0), measured["C"])
     print(f"{cases} cases, {failed} failed.")
-    tables = {}
-    for kind in dict.fromkeys(kind for kind, _ in columns):
-        outputs = [output for of, output in columns if of == kind]
-        tables[kind] = table(
-            ["input", *(f"`{output}`" for output in outputs)],
-            (
-                [f"`{family}`", *(f"{worst[family, kind, output]:.2g}" for output in outputs)]
-                for family in families
-                if (family, kind, outputs[0]) in worst
-            ),
+
+    def in_lines(rows):
+        outputs = list(dict.fromkeys(output for worst in rows.values() for output in worst))
+        cells = (
+            [row, *(f"{worst[output]:.2g}" if output in worst else "" for output in outputs)]
+            for row, worst in rows.items()
         )
-    return tables
+        return table(["", *(f"`{output}`" for output in outputs)], cells)
+
+    return {title: in_lines(rows) for title, rows in tables.items()}
 
 
 def speed(files):
