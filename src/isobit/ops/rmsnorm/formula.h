@@ -47,11 +47,28 @@ class NormaliseAny {
 
 namespace detail {
 
-// 1 / sqrt(squares / cols + eps), in double: its roundings would count in every element of a row.
-template <class Real>
-ISOBIT_INLINE Real inverse_root(Real squares, std::int64_t cols, Real eps) {
+// 1 / sqrt(squares / cols + eps), rounded about once: each of its roundings would count in every
+// element of a row. For floats, double does that.
+ISOBIT_INLINE float inverse_root(float squares, std::int64_t cols, float eps) {
   const double mean_square = double{squares} / static_cast<double>(cols);
-  return static_cast<Real>(1 / std::sqrt(mean_square + double{eps}));
+  return static_cast<float>(1 / std::sqrt(mean_square + double{eps}));
+}
+
+// For doubles, `rest` keeps what the quotient and the sum lose, and a step of Newton's brings it
+// in.
+ISOBIT_INLINE double inverse_root(double squares, std::int64_t cols, double eps) {
+  const double n = static_cast<double>(cols);
+  const double mean_square = squares / n;
+  const double value = mean_square + eps;
+  const double added = value - mean_square;
+  const double rest =
+      std::fma(-mean_square, n, squares) / n + ((mean_square - (value - added)) + (eps - added));
+  const double root = 1 / std::sqrt(value);
+  if (!(value > 0)) return root;
+  const double product = value * root;
+  const double product_rest = std::fma(value, root, -product) + rest * root;
+  const double missing = std::fma(-product, root, 1.0) - product_rest * root;
+  return std::fma(root / 2, missing, root);
 }
 
 template <class Row, class Real = typename Row::Real>
