@@ -60,7 +60,7 @@ bench: build ## times every operator beside its peers into bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_RMSNORM_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_ELEMENTWISE_CASES)
 
-accuracy: build ## the full accuracy grid, half an hour, and its table
+accuracy: build ## the full accuracy grid, which takes long, and its tables
 	@$(ISOBIT) verify $(ACCURACY_CASES) --out build/accuracy
 	@$(ISOBIT) verify $(ACCURACY_LONG_CASES) --out build/accuracy/long
 	@$(PYTHON) tools/tables.py accuracy build/accuracy/verify.jsonl build/accuracy/long/verify.jsonl
