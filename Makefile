@@ -45,7 +45,7 @@ demo: build ## builds, then shows everything in a few minutes and writes an HTML
 test: build ## the tests and checks of every day
 	@$(PYTHON) tools/suite.py test --started $(STARTED)
 
-test-full: build ## sanitizers, coverage, the other compiler, another architecture, the long tests, formatting
+test-full: build ## sanitizers, coverage, the other compiler, another architecture, the long tests, mutants, formatting
 	@tools/bootstrap test-full
 	@$(PYTHON) tools/suite.py test-full --started $(STARTED)
 
