@@ -143,7 +143,10 @@ ISOBIT_INLINE Sums<S> row_sums(std::int64_t count, const Get& get) {
   };
   for (; i + order::kBlock <= count; i += order::kBlock)
     push(whole_rows<S, kWant, order::kRows>(i, get));
-  if (i < count) push(last_block<S, kWant>(i, count - i, get));
+  if (count - i == order::kBlock / 2)  // 256, 768, 1280: half a block is worth no call
+    push(whole_rows<S, kWant, order::kRows / 2>(i, get));
+  else if (i < count)
+    push(last_block<S, kWant>(i, count - i, get));
   return {kWant == Want::dot ? 0 : sums.total(), kWant == Want::sum ? 0 : dots.total()};
 }
 
