@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/settings.h"
 #include "isobit/lab/verdict.h"
@@ -34,14 +35,26 @@ inline std::vector<Case> some_of(const std::vector<Case>& cases) {
   return some;
 }
 
-// Every variant on every instruction set; the other plans for the last of the thread counts.
+// What the emulator, a thousand times slower than the processor, is given in a test.
+inline constexpr std::int64_t kMostEmulated = kInstrumented ? 2'000 : 20'000;
+
+// Every variant on every instruction set, and on the emulator where the call is small; the other
+// plans for the last of the thread counts.
 inline std::vector<Way> every_way(const Workload& workload, std::vector<int> threads) {
   Flags flags;
   flags.isa = isas_here();
   flags.threads = std::move(threads);
+  flags.device = {"cpu"};
+  attach_devices();
+  const Case& c = workload.the_case();
+  const std::vector<VariantInfo> infos = c.operation->variants();
+  const bool has_kernels = std::any_of(infos.begin(), infos.end(), [](const VariantInfo& info) {
+    return info.device == Device::emu;
+  });
+  if (has_kernels && c.rows * c.cols <= kMostEmulated) flags.device.emplace_back("emu");
   std::vector<Way> all = ways_of(workload, flags, Unnamed::all).able;
   for (const Way& way : std::vector<Way>(all)) {
-    if (way.threads != flags.threads.back()) continue;
+    if (way.info.device == Device::cpu && way.threads != flags.threads.back()) continue;
     const std::vector<Way> others = other_plans(way);
     all.insert(all.end(), others.begin(), others.end());
   }

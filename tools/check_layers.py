@@ -11,26 +11,28 @@ SOURCES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
 
 # A file takes the first row whose pattern it matches; OP is then its own operator, FACE any
 # operator's face (ops/NAME/NAME.h), FORMULA any operator's arithmetic, and SHARED what its own
-# backends and its dispatch share. NORMS is what all norms share, but for one backend's code. A
-# folder may always include itself, except in ops/ and norms/, where each role has a row. Those
-# through whom users call lend operators simd's threads.
-USERS = "core/* dispatch/* simd/parallel_for.h simt/device* ops/catalog.h FACE"
+# backends and its dispatch share (of any operator: PROBLEMS). NORMS is what all norms share, but
+# for one backend's code. A folder may always include itself, except in ops/ and norms/, where each
+# role has a row. Those through whom users call lend operators simd's threads.
+USERS = "core/* dispatch/* simd/parallel_for.h ops/catalog.h ops/device_catalog.h FACE"
 RULES = (
     ("core/*", ""),
     ("simd/*", "core/*"),
     ("simt/*", "core/*"),
     ("dispatch/*", "core/*"),
-    ("tile/*", "core/* simt/*"),
+    ("tile/*", "core/* simt/simt.h"),
     ("norms/reference*", "core/* norms/reference*"),
     ("norms/cpu*", "core/* dispatch/* simd/* norms/cpu* NORMS"),
     ("norms/*", "core/* dispatch/* NORMS"),
     ("ops/catalog.*", "core/* dispatch/* FACE ops/catalog.h"),
+    ("ops/device_catalog.h", "dispatch/*"),
+    ("ops/device_catalog.cu", "dispatch/* simt/simt.h PROBLEMS ops/device_catalog.h"),
     ("ops/OP/test*.cpp", "*"),
     ("ops/OP/reference*", "core/* norms/reference* FACE ops/OP/reference*.h"),
     ("ops/OP/cases*", "core/* norms/cases.h FACE ops/OP/cases*.h"),
     ("ops/OP/formula*", "core/* norms/statistics.h FACE FORMULA"),
     ("ops/OP/cpu*", "core/* dispatch/* simd/* norms/cpu* FACE FORMULA SHARED ops/OP/cpu*.h"),
-    ("ops/OP/cuda*", "core/* dispatch/* simt/* tile/* FACE FORMULA SHARED ops/OP/cuda*.h"),
+    ("ops/OP/cuda*", "core/* dispatch/* simt/simt.h tile/* FACE FORMULA SHARED ops/OP/cuda*.h"),
     ("SHARED", "core/* dispatch/* NORMS FACE SHARED"),
     ("ops/OP/OP.cpp", "core/* dispatch/* NORMS FACE SHARED ops/OP/cases.h ops/OP/reference.h"),
     ("ops/OP/OP.h", "core/* FACE"),
@@ -40,16 +42,14 @@ RULES = (
 )
 SYSTEM = (
     r"[a-z_0-9]+|(sys|linux|asm)/\w+\.h|\w*intrin\.h"
-    r"|(arm_neon|cpuid|dlfcn|fcntl|pthread|sched|unistd)\.h"
+    r"|(arm_neon|cpuid|dlfcn|fcntl|pthread|sched|ucontext|unistd)\.h"
 )
 CUDA = r"cuda\w*\.h(pp)?|(cuda|cooperative_groups)/.*|cooperative_groups\.h"
 ANGLED = (  # what <...> may name, beside the standard library and the system
     ("lab/*", ".*"),
     ("capi/*.h", r"std(def|int)\.h"),
     ("torch/*", r"torch/.*"),
-    ("simt/*", CUDA),
-    ("tile/*", CUDA),
-    ("ops/*/cuda*", CUDA),
+    ("simt/cuda/*", CUDA),
     ("ops/*/test*.cpp", ".*"),
 )
 
@@ -59,6 +59,7 @@ def matches(path, patterns, op):
         return {
             "FACE": r"ops/(\w+)/\1\.h\Z",
             "FORMULA": r"ops/\w+/formula\w*\.h\Z",
+            "PROBLEMS": r"ops/\w+/problem\.h\Z",
             "NORMS": r"norms/(cases|check|options|philox|problem|statistics)\.h\Z",
             "SHARED": rf"ops/{op}/(problem|backends)\.h\Z",
         }.get(pattern) or fnmatch.translate(pattern.replace("OP", op))
@@ -88,6 +89,26 @@ def complaint(path, bracket, name):
     return None
 
 
+# What only simt may say: all else must mean the same to nvcc and to the emulator.
+BACKEND = re.compile(
+    r"\basm\b|__CUDA\w*|\b(thread|block)Idx\b|\b(block|grid)Dim\b|<<<"
+    r"|\b__(global|device|host|shared|constant|syncthreads|syncwarp|shfl|ballot|ldg|stcs)\w*"
+)
+
+
+def backend_words(path, text):
+    """Where kernels, or what they are made of, name one back end."""
+    if not matches(path, "tile/* ops/*.cu ops/*/cuda* norms/*", ""):
+        return []
+    lines = (re.sub(r"//.*", "", line) for line in text.splitlines())
+    found = ((number, BACKEND.search(line)) for number, line in enumerate(lines, 1))
+    return [
+        f"src/isobit/{path}:{number}: says {word[0]}; that belongs to simt"
+        for number, word in found
+        if word
+    ]
+
+
 def circle(edges):
     """One circle among operators, as a list of their names, or None."""
 
@@ -109,6 +130,7 @@ def check(files):
     """The complaints about {path below src/isobit: text}."""
     problems, edges = [], {}
     for path, text in sorted(files.items()):
+        problems += backend_words(path, text)
         for number, line in enumerate(text.splitlines(), 1):
             include = re.match(r'\s*#\s*include\s*([<"])([^>"]+)', line)
             if not include:
@@ -134,7 +156,8 @@ PLANTED = (
     ("simd/rows.h", '"isobit/dispatch/plan.h"', False),
     ("simd/avx2.h", "<immintrin.h>", True),
     ("dispatch/choose.cpp", '"isobit/ops/layernorm/layernorm.h"', False),
-    ("tile/reduce.h", '"isobit/simt/shuffle.h"', True),
+    ("tile/reduce.h", '"isobit/simt/simt.h"', True),
+    ("tile/reduce.h", '"isobit/simt/cuda/device.h"', False),
     ("norms/check.h", '"isobit/norms/problem.h"', True),
     ("norms/check.h", '"isobit/norms/cpu_row.h"', False),
     ("norms/cpu_row.h", '"isobit/simd/vec.h"', True),
@@ -148,7 +171,12 @@ PLANTED = (
     ("ops/layernorm/cpu.cpp", '"isobit/ops/rmsnorm/cpu.h"', False),
     ("ops/layernorm/cpu.cpp", '"isobit/simt/launch.h"', False),
     ("ops/layernorm/cuda.cu", '"isobit/simd/vector.h"', False),
-    ("ops/layernorm/cuda.cu", "<cuda_runtime.h>", True),
+    ("ops/layernorm/cuda.cu", '"isobit/simt/simt.h"', True),
+    ("ops/layernorm/cuda.cu", '"isobit/simt/host/emulator.h"', False),
+    ("ops/layernorm/cuda.cu", "<cuda_runtime.h>", False),
+    ("simt/cuda/launch.h", "<cuda_runtime.h>", True),
+    ("ops/device_catalog.cu", '"isobit/ops/rmsnorm/problem.h"', True),
+    ("ops/device_catalog.cu", '"isobit/ops/rmsnorm/formula.h"', False),
     ("ops/layernorm/layernorm.cpp", '"isobit/ops/layernorm/cpu.h"', False),
     ("ops/layernorm/layernorm.cpp", '"isobit/ops/layernorm/backends.h"', True),
     ("ops/layernorm/helpers.h", '"isobit/core/dtype.h"', False),
@@ -168,6 +196,9 @@ def self_test():
         for path, name, expected in PLANTED
         if expected != (not check({path: f"#include {name}\n"}))
     ]
+    kernel = {"ops/a/cuda.cu": "x = threadIdx.x;  // blockIdx\n", "simt/cuda/a.h": "asm volatile"}
+    if len(check(kernel)) != 1:
+        wrong.append("a CUDA built-in in a kernel went unseen, or one in simt was not")
     face = '#include "isobit/ops/{0}/{0}.h"\n'.format
     ring = {"ops/a/a.h": face("b"), "ops/b/b.h": face("c"), "ops/c/c.h": face("a")}
     if not any("a -> b -> c -> a" in problem for problem in check(ring)):

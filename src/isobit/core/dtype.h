@@ -100,6 +100,18 @@ ISOBIT_INLINE T narrow(double value) {
     return from_float<T>(static_cast<float>(value));
 }
 
+// Both as one type, for arithmetic that back ends share: a GPU has instructions for them.
+struct Conversions {
+  template <class Real, class T>
+  ISOBIT_INLINE static Real widen(T value) {
+    return isobit::widen<Real>(value);
+  }
+  template <class T, class Real>
+  ISOBIT_INLINE static T narrow(Real value) {
+    return isobit::narrow<T>(value);
+  }
+};
+
 constexpr std::int64_t size_of(DType dtype) {
   switch (dtype) {
     case DType::f16:
@@ -131,7 +143,7 @@ struct Type {
 
 // Calls visitor(Type<T>{}) with the C++ type of `dtype`.
 template <class Visitor>
-ISOBIT_INLINE auto visit(DType dtype, Visitor&& visitor) {
+ISOBIT_INLINE_HOST auto visit(DType dtype, Visitor&& visitor) {
   switch (dtype) {
     case DType::f32:  return visitor(Type<float>{});
     case DType::f16:  return visitor(Type<f16>{});

@@ -39,6 +39,7 @@ struct Allocator {
 
 struct Execution {
   Machine machine;
+  void* stream = nullptr;  // of a GPU: a cudaStream_t
   ParallelFor parallel_for;
   Allocator allocator;
   std::byte* workspace = nullptr;  // what the variant asked for; filled in by run()

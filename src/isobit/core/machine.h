@@ -20,8 +20,18 @@ std::string_view name_of(Isa isa);
 std::optional<Device> device_named(std::string_view name);
 std::optional<Isa> isa_named(std::string_view name);
 
+// A GPU, as far as plans depend on it.
+struct Gpu {
+  int capability = 0;  // 90 for sm_90
+  int multiprocessors = 0;
+  std::int64_t shared_bytes = 0;  // the most that a block may have
+  std::int64_t l2_bytes = 0;
+};
+
 struct Machine {
-  Isa isa = Isa::scalar;  // the widest that may be used
+  Device device = Device::cpu;  // where variants compute
+  Gpu gpu;                      // on emu and cuda
+  Isa isa = Isa::scalar;        // the widest that may be used
   int threads = 1;
   std::int64_t l1_bytes = 32 << 10;
   std::int64_t l2_bytes = 1 << 20;

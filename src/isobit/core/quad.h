@@ -4,11 +4,15 @@
 
 namespace isobit {
 
+#if defined(__CUDACC__)
+struct quad;  // nvcc knows none, and no kernel needs one
+#else
 #if defined(__aarch64__)
 using quad = long double;
 #else
 using quad = __float128;
 #endif
 static_assert(sizeof(quad) == 16);
+#endif
 
 }  // namespace isobit

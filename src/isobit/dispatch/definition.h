@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "isobit/core/error.h"
+#include "isobit/dispatch/device_library.h"
 #include "isobit/dispatch/operation.h"
 #include "isobit/dispatch/plan_cache.h"
 #include "isobit/dispatch/variant.h"
@@ -18,7 +19,8 @@ struct Definition {
   std::span<const Argument> arguments;
   std::span<const Option> options;
   Problem (*check)(const Args&);
-  std::span<const Variant<Args, Problem>> variants;  // the first that suits is the default
+  // On the processor; attached device libraries bring others. The first that suits is the default.
+  std::span<const Variant<Args, Problem>> variants;
   Cost (*cost)(const Args&);
   std::vector<CaseGrid> (*cases)(std::string_view grid);
   void (*reference)(const Args& exact, const Args& scale, const Rounding& rounding);
@@ -65,16 +67,50 @@ void run(const Variant<Args, Problem>& variant, const Plan& plan, const Args& ar
 }
 
 template <class Args, class Problem>
+std::span<const Variant<Args, Problem>> variants_on(Device device,
+                                                    const Definition<Args, Problem>& definition) {
+  if (device == Device::cpu) return definition.variants;
+  const DeviceVariants found = isobit::variants_on(device, definition.op, definition.pass);
+  return {static_cast<const Variant<Args, Problem>*>(found.first), found.count};
+}
+
+// All variants stand in one row, device after device; an index into it names one.
+inline constexpr Device kDevices[] = {Device::cpu, Device::emu, Device::cuda};
+
+template <class Args, class Problem>
+int first_index(Device device, const Definition<Args, Problem>& definition) {
+  std::size_t index = 0;
+  for (Device before : kDevices) {
+    if (before == device) break;
+    index += variants_on(before, definition).size();
+  }
+  return static_cast<int>(index);
+}
+
+template <class Args, class Problem>
+const Variant<Args, Problem>& variant_at(int index, const Definition<Args, Problem>& definition) {
+  auto place = static_cast<std::size_t>(index);
+  for (Device device : kDevices) {
+    const auto variants = variants_on(device, definition);
+    if (place < variants.size()) return variants[place];
+    place -= variants.size();
+  }
+  throw Unsupported(text(definition.op, ": there is no variant ", index));
+}
+
+template <class Args, class Problem>
 int default_variant(const Definition<Args, Problem>& definition, const Problem& problem,
                     const Machine& machine) {
-  for (std::size_t i = 0; i < definition.variants.size(); ++i) {
-    const auto& variant = definition.variants[i];
+  const auto variants = variants_on(machine.device, definition);
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    const auto& variant = variants[i];
     if (variant.suits(problem, machine) && variant.declines(problem, machine).empty())
-      return static_cast<int>(i);
+      return first_index(machine.device, definition) + static_cast<int>(i);
   }
   std::string reasons;
-  for (const auto& variant : definition.variants)
+  for (const auto& variant : variants)
     reasons += text("\n  ", variant.name, ": ", variant.declines(problem, machine));
+  if (variants.empty()) reasons = text("\n  none is loaded for ", name_of(machine.device));
   throw Unsupported(text(definition.op, ": no variant can run this call", reasons));
 }
 
@@ -87,12 +123,13 @@ template <class Args, class Problem>
   const TunedPlan* found = plans.find(plan_key(definition.op, definition.pass, definition.arguments,
                                                definition.options, &args, machine));
   if (found == nullptr) return std::nullopt;
-  for (std::size_t i = 0; i < definition.variants.size(); ++i) {
-    const auto& variant = definition.variants[i];
+  const auto variants = variants_on(machine.device, definition);
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    const auto& variant = variants[i];
     if (variant.name != found->variant) continue;
     const std::optional<Plan> plan = allowed_plan(*found, variant.knobs);
     if (!plan || !variant.declines(problem, machine).empty()) return std::nullopt;
-    return Choice{static_cast<int>(i), *plan};
+    return Choice{first_index(machine.device, definition) + static_cast<int>(i), *plan};
   }
   return std::nullopt;
 }
@@ -103,7 +140,7 @@ Choice choose(const Definition<Args, Problem>& definition, const Args& args, con
   if (const PlanTable& plans = tuned_plans(); !plans.empty())
     if (const auto found = tuned(definition, plans, args, problem, machine)) return *found;
   const int variant = default_variant(definition, problem, machine);
-  return {variant, definition.variants[variant].choose(problem, machine)};
+  return {variant, variant_at(variant, definition).choose(problem, machine)};
 }
 
 }  // namespace detail
@@ -114,7 +151,8 @@ void run(const Definition<Args, Problem>& definition, const Args& args,
          const Execution& execution) {
   const Problem problem = definition.check(args);
   const Choice choice = detail::choose(definition, args, problem, execution.machine);
-  detail::run(definition.variants[choice.variant], choice.plan, args, problem, execution);
+  detail::run(detail::variant_at(choice.variant, definition), choice.plan, args, problem,
+              execution);
 }
 
 // A definition seen without its types.
@@ -129,8 +167,9 @@ class TypedOperation final : public Operation {
 
   std::vector<VariantInfo> variants() const override {
     std::vector<VariantInfo> infos;
-    for (const auto& variant : definition_.variants)
-      infos.push_back({variant.name, variant.device, variant.knobs});
+    for (Device device : detail::kDevices)
+      for (const auto& variant : detail::variants_on(device, definition_))
+        infos.push_back({variant.name, variant.device, variant.knobs});
     return infos;
   }
 
@@ -141,10 +180,11 @@ class TypedOperation final : public Operation {
   }
 
   std::string declines(int variant, const Arguments& args, const Machine& machine) const override {
-    return definition_.variants[variant].declines(definition_.check(typed(args)), machine);
+    return detail::variant_at(variant, definition_)
+        .declines(definition_.check(typed(args)), machine);
   }
   Plan choose(int variant, const Arguments& args, const Machine& machine) const override {
-    return definition_.variants[variant].choose(definition_.check(typed(args)), machine);
+    return detail::variant_at(variant, definition_).choose(definition_.check(typed(args)), machine);
   }
   int default_variant(const Arguments& args, const Machine& machine) const override {
     return detail::default_variant(definition_, definition_.check(typed(args)), machine);
@@ -155,8 +195,8 @@ class TypedOperation final : public Operation {
   }
   void run(int variant, const Plan& plan, const Arguments& args,
            const Execution& execution) const override {
-    detail::run(definition_.variants[variant], plan, typed(args), definition_.check(typed(args)),
-                execution);
+    detail::run(detail::variant_at(variant, definition_), plan, typed(args),
+                definition_.check(typed(args)), execution);
   }
   void reference(const Arguments& exact, const Arguments& scale,
                  const Rounding& rounding) const override {

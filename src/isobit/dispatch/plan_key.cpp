@@ -73,7 +73,7 @@ PlanKey plan_key(std::string_view op, std::string_view pass, std::span<const Arg
   call.add(' ');
   call.add(pass);
   call.add(' ');
-  call.add(name_of(machine.isa));
+  call.add(machine.device == Device::cpu ? name_of(machine.isa) : name_of(machine.device));
   call.add(' ');
   const TensorView *x = nullptr, *weights = nullptr;
   bool sums = false;

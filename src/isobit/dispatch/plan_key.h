@@ -17,7 +17,7 @@ namespace isobit {
 // against caches, rows against threads) changes little within a factor of 1.4. Where arrays lie
 // (alignment, gaps between rows, in place) is left out.
 struct PlanKey {
-  // Operator, pass, instruction set, then a character for all that changes the work:
+  // Operator, pass, instruction set or device, then a character for all that changes the work:
   //   each matrix              '-' absent, else the digit of its type
   //   each statistic read      '-' to be computed, '+' given
   //   the weights              the digit of their type, x's where none is given

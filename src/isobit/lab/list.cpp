@@ -6,6 +6,7 @@
 #include <set>
 
 #include "isobit/lab/commands.h"
+#include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/ways.h"
 
@@ -33,13 +34,14 @@ std::string elements_of(const Operation& operation, const Argument& argument) {
 
 // Why a variant cannot run here, from a small call of each type and each choice; empty where it
 // can.
-std::set<std::string> reasons(const Operation& operation, int variant) {
+std::set<std::string> reasons(const Operation& operation, int variant, Device device) {
   std::set<std::string> found;
+  const Machine machine = device == Device::cpu ? Machine::here() : execution_for(device).machine;
   for (Case c : cases_of(operation, Flags{}, "quick")) {
     c.rows = 1;
     c.cols = 1;
     const Workload workload(c);
-    const std::string reason = operation.declines(variant, workload.args(), Machine::here());
+    const std::string reason = operation.declines(variant, workload.args(), machine);
     if (reason.empty()) return {};
     found.insert(reason);
   }
@@ -75,7 +77,7 @@ Json describe(const Operation& operation) {
     json["variants"].push_back({{"name", infos[i].name},
                                 {"device", name_of(infos[i].device)},
                                 {"knobs", std::move(knobs)},
-                                {"declines", reasons(operation, i)}});
+                                {"declines", reasons(operation, i, infos[i].device)}});
   }
   return json;
 }
@@ -112,13 +114,17 @@ void print(const Json& json) {
 }  // namespace
 
 int list(const Flags& flags) {
+  attach_devices();
   JsonLines lines(flags, "list");
   for (const Operation* operation : operations_of(flags)) {
     const Json description = describe(*operation);
     lines.add(description);
     if (!flags.json) print(description);
   }
-  if (!flags.json) fmt::print("devices: cpu. No variant for emu or cuda is built yet.\n");
+  if (!flags.json)
+    fmt::print(
+        "devices: cpu; emu, the kernels for GPUs executed by an emulator. "
+        "Nothing for cuda is built yet.\n");
   return kPassed;
 }
 

@@ -155,8 +155,8 @@ Way one_way(const Workload& workload, const Flags& flags) {
                                   workload.operation().op, workload.operation().pass,
                                   ways.reasons()));
   for (const Way& way : ways.able)
-    if (way.variant == workload.operation().default_variant(
-                           workload.args(), execution_for(way.isa, way.threads).machine))
+    if (way.variant ==
+        workload.operation().default_variant(workload.args(), execution_for(way).machine))
       return way;
   return ways.able.front();
 }

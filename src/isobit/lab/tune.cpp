@@ -77,8 +77,8 @@ class Tune {
   // At once, so that what was measured outlives an interruption.
   void store(const Workload& workload, const Contest& contest) const {
     const Way& best = contest.best.way;
-    const PlanKey key = plan_key(workload.operation(), workload.args(),
-                                 execution_for(best.isa, best.threads).machine);
+    const PlanKey key =
+        plan_key(workload.operation(), workload.args(), execution_for(best).machine);
     update_plans(plan_file(), [&](PlanTable& plans) {
       if (contest.won())
         plans.set(key, tuned_plan(best.info, best.plan));

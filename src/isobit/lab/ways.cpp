@@ -9,6 +9,8 @@
 #include <set>
 
 #include "isobit/core/error.h"
+#include "isobit/dispatch/device_library.h"
+#include "isobit/lab/devices.h"
 #include "isobit/lab/usage.h"
 #include "isobit/ops/catalog.h"
 #include "isobit/simd/parallel_for.h"
@@ -72,25 +74,65 @@ std::vector<Plan> with_flags(const Plan& own, const VariantInfo& info, const Fla
   return plans;
 }
 
-// What the flags select among the variants of one pass.
-std::vector<int> selected(const Operation& operation, const std::vector<VariantInfo>& infos,
-                          const Flags& flags) {
-  std::vector<Device> devices;
+bool names(const Flags& flags, const VariantInfo& info) {
+  return flags.variant.empty() ||
+         std::any_of(flags.variant.begin(), flags.variant.end(),
+                     [&](const std::string& selector) { return info.matches(selector); });
+}
+
+// The devices that the flags mean: unless they say otherwise the processor, where it has what they
+// name.
+std::vector<Device> devices_of(const Operation& operation, const std::vector<VariantInfo>& infos,
+                               const Flags& flags) {
   static constexpr std::string_view kDevices[] = {"cpu", "emu", "cuda"};
+  std::vector<Device> devices;
   for (const std::string& name : flags.device)
     devices.push_back(static_cast<Device>(index_of("device", name, kDevices)));
-  for (Device device : devices)
-    if (std::none_of(infos.begin(), infos.end(), [&](auto& info) { return info.device == device; }))
-      throw Unsupported(fmt::format("{} {}: no variant for {} is built yet", operation.op,
-                                    operation.pass, name_of(device)));
-  std::vector<int> result;
-  for (int i = 0; i < static_cast<int>(infos.size()); ++i) {
-    const auto matches = [&](const std::string& selector) { return infos[i].matches(selector); };
-    const bool named =
-        flags.variant.empty() || std::any_of(flags.variant.begin(), flags.variant.end(), matches);
-    if (named && (devices.empty() || contains(devices, infos[i].device))) result.push_back(i);
+  const auto any = [&](Device device, bool named) {
+    return std::any_of(infos.begin(), infos.end(), [&](const VariantInfo& info) {
+      return info.device == device && (!named || names(flags, info));
+    });
+  };
+  if (devices.empty()) {
+    devices = {Device::cpu};
+    if (!any(Device::cpu, true)) devices = {Device::emu, Device::cuda};
+  } else {
+    for (Device device : devices)
+      if (!any(device, false))
+        throw Unsupported(
+            attached(device) == nullptr && device != Device::cpu
+                ? fmt::format("nothing is loaded that runs on {}; `isobit doctor` says why",
+                              name_of(device))
+                : fmt::format("{} {}: no variant for {} is built yet", operation.op, operation.pass,
+                              name_of(device)));
   }
+  return devices;
+}
+
+// What the flags select among the variants of a device.
+std::vector<int> selected(const std::vector<VariantInfo>& infos, Device device,
+                          const Flags& flags) {
+  std::vector<int> result;
+  for (int i = 0; i < static_cast<int>(infos.size()); ++i)
+    if (infos[i].device == device && names(flags, infos[i])) result.push_back(i);
   return result;
+}
+
+// Where the variants of a device run: each instruction set with each number of threads, or a GPU.
+std::vector<Machine> machines_of(Device device, const Flags& flags) {
+  if (device != Device::cpu) return {execution_for(device).machine};
+  std::vector<Isa> isas;
+  for (const std::string& name : flags.isa) isas.push_back(isa_of(name));
+  if (isas.empty()) isas = {Machine::here().isa};
+  std::vector<int> threads = flags.threads;
+  if (threads.empty()) threads = {Machine::here().threads};
+  std::vector<Machine> machines;
+  for (Isa isa : isas)
+    for (int count : threads) {
+      if (count < 1) throw UsageError(fmt::format("--threads is {}; 1 or more is needed", count));
+      machines.push_back(execution_for(isa, count).machine);
+    }
+  return machines;
 }
 
 std::vector<std::string_view> list(const std::set<std::string, std::less<>>& names) {
@@ -120,33 +162,25 @@ void check_names(const Operation& operation, const Flags& flags) {
 }  // namespace
 
 Ways ways_of(const Workload& workload, const Flags& flags, Unnamed unnamed) {
+  attach_devices();
   const Operation& operation = workload.operation();
   if (one_operator(flags)) check_names(operation, flags);
   const std::vector<VariantInfo> infos = operation.variants();
-  std::vector<int> variants = selected(operation, infos, flags);
-
-  std::vector<Isa> isas;
-  for (const std::string& name : flags.isa) isas.push_back(isa_of(name));
-  if (isas.empty()) isas = {Machine::here().isa};
-  std::vector<int> threads = flags.threads;
-  if (threads.empty()) threads = {Machine::here().threads};
-
   Ways ways;
-  for (Isa isa : isas)
-    for (int count : threads) {
-      if (count < 1) throw UsageError(fmt::format("--threads is {}; 1 or more is needed", count));
-      const Machine machine = execution_for(isa, count).machine;
+  for (Device device : devices_of(operation, infos, flags))
+    for (const Machine& machine : machines_of(device, flags)) {
+      std::vector<int> variants = selected(infos, device, flags);
       if (flags.variant.empty() && unnamed == Unnamed::best) {
         if (const auto tuned = operation.tuned(workload.args(), machine);
             tuned && flags.plan.empty()) {
-          ways.able.push_back(
-              {tuned->variant, infos[tuned->variant], isa, count, tuned->plan, PlanFrom::cache});
+          ways.able.push_back({tuned->variant, infos[tuned->variant], machine.isa, machine.threads,
+                               tuned->plan, PlanFrom::cache});
           continue;
         }
         variants = {operation.default_variant(workload.args(), machine)};
       }
       for (int variant : variants) {
-        Way way{variant, infos[variant], isa, count};
+        Way way{variant, infos[variant], machine.isa, machine.threads};
         const std::string reason = operation.declines(variant, workload.args(), machine);
         if (!reason.empty()) {
           ways.declined.push_back({way, reason});
@@ -189,7 +223,10 @@ std::vector<Way> other_plans(const Way& way) {
 std::string label(const Way& way) {
   std::string text(way.info.name);
   if (way.info.has_instruction_sets()) text += fmt::format(" {}", name_of(way.isa));
-  text += fmt::format(" {} thread{}", way.threads, way.threads == 1 ? "" : "s");
+  if (way.info.device == Device::cpu)
+    text += fmt::format(" {} thread{}", way.threads, way.threads == 1 ? "" : "s");
+  else
+    text += fmt::format(" on {}", name_of(way.info.device));
   const bool told = way.plan_from == PlanFrom::flag && !way.info.knobs.empty();
   return told ? fmt::format("{} {}", text, plan_text(way)) : text;
 }
@@ -200,8 +237,20 @@ Execution execution_for(Isa isa, int threads) {
   return execution;
 }
 
+Execution execution_for(Device device) {
+  Execution execution = execution_for(Isa::scalar, 1);
+  execution.machine.device = device;
+  if (const DeviceLibrary* library = attached(device)) execution.machine.gpu = library->gpu();
+  return execution;
+}
+
+Execution execution_for(const Way& way) {
+  return way.info.device == Device::cpu ? execution_for(way.isa, way.threads)
+                                        : execution_for(way.info.device);
+}
+
 std::function<void()> runner(const Workload& workload, const Way& way) {
-  return [&workload, way, execution = execution_for(way.isa, way.threads)] {
+  return [&workload, way, execution = execution_for(way)] {
     workload.operation().run(way.variant, way.plan, workload.args(), execution);
   };
 }

@@ -41,6 +41,8 @@ std::vector<Way> other_plans(const Way& way);
 std::string label(const Way& way);
 
 Execution execution_for(Isa isa, int threads);
+Execution execution_for(Device device);  // a GPU, or what passes for one
+Execution execution_for(const Way& way);
 
 // What is timed. The workload outlives it.
 std::function<void()> runner(const Workload& workload, const Way& way);

@@ -1,40 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU variants: one element at a time, four at a time, and whole vectors.
 #include <algorithm>
-#include <bit>
 #include <type_traits>
 
 #include "isobit/ops/elementwise/cpu_kernels.h"
+#include "isobit/ops/elementwise/formula.h"
 #include "isobit/ops/elementwise/problem.h"
 #include "isobit/simd/tasks.h"
 
 namespace isobit::elementwise {
 namespace {
 
-template <class T>
-ISOBIT_INLINE T sum(T a, T b) {
-  if constexpr (std::is_same_v<T, std::int32_t>) {
-    return static_cast<T>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
-  } else if constexpr (std::is_same_v<T, double>) {
-    const T result = a + b;
-    return result == result ? result : std::bit_cast<T>(kNanF64);
-  } else {
-    return from_float<T>(to_float(a) + to_float(b));
-  }
-}
-
-template <class T>
-T one() {
-  if constexpr (std::is_arithmetic_v<T>)
-    return T{1};
-  else
-    return from_float<T>(1.0f);
-}
-
 template <class T, Kind kKind>
 void scalar_loop(const T* x, const T* residual, T* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i)
-    y[i] = sum(x[i], kKind == Kind::add ? residual[i] : one<T>());
+    y[i] = sum<Conversions>(x[i], kKind == Kind::add ? residual[i] : one<T>());
 }
 
 // Four independent elements a turn, all read before the first is written.
@@ -44,7 +24,7 @@ void unrolled_loop(const T* x, const T* residual, T* y, std::int64_t count) {
   for (; i + 4 <= count; i += 4) {
     T sums[4];
     for (int k = 0; k < 4; ++k)
-      sums[k] = sum(x[i + k], kKind == Kind::add ? residual[i + k] : one<T>());
+      sums[k] = sum<Conversions>(x[i + k], kKind == Kind::add ? residual[i + k] : one<T>());
     for (int k = 0; k < 4; ++k) y[i + k] = sums[k];
   }
   scalar_loop<T, kKind>(x + i, residual + i, y + i, count - i);
@@ -115,7 +95,7 @@ Plan choose_simd(const Problem& problem, const Machine& machine) {
   return {machine.leaves_caches(problem.y.rows * problem.y.cols * size_of(problem.dtype))};
 }
 
-constexpr CpuVariant kVariants[] = {
+constexpr ElementwiseVariant kVariants[] = {
     {.name = "simd",
      .knobs = kSimdKnobs,
      .choose = choose_simd,
@@ -140,6 +120,6 @@ constexpr CpuVariant kVariants[] = {
 
 }  // namespace
 
-std::span<const CpuVariant> cpu_variants() { return kVariants; }
+std::span<const ElementwiseVariant> cpu_variants() { return kVariants; }
 
 }  // namespace isobit::elementwise

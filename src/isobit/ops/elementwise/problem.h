@@ -16,8 +16,9 @@ struct Problem {
   Matrix x, residual, y;  // one row where all rows are adjacent
 };
 
-using CpuVariant = Variant<Args, Problem>;
+using ElementwiseVariant = Variant<Args, Problem>;
 
-std::span<const CpuVariant> cpu_variants();
+std::span<const ElementwiseVariant> cpu_variants();
+std::span<const ElementwiseVariant> cuda_variants();  // in device libraries
 
 }  // namespace isobit::elementwise

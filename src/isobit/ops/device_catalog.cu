@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "isobit/ops/device_catalog.h"
+
+#include "isobit/ops/elementwise/problem.h"
+#include "isobit/simt/simt.h"
+
+namespace isobit {
+
+const DeviceLibrary& device_library() {
+  static const DeviceVariants kOperations[] = {
+      device_variants("elementwise", "fwd", elementwise::cuda_variants()),
+  };
+  static const DeviceLibrary kLibrary = {simt::kDevice, simt::gpu, kOperations};
+  return kLibrary;
+}
+
+}  // namespace isobit

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches a kernel on a GPU, and says which one where that fails. host/launch.h says what a kernel
+// is.
+#pragma once
+
+#include <cstddef>
+
+#include "isobit/core/error.h"
+#include "isobit/core/machine.h"
+#include "isobit/simt/cuda/device.h"
+
+namespace isobit::simt {
+
+using Stream = cudaStream_t;
+
+inline constexpr Device kDevice = Device::cuda;
+Gpu gpu();
+
+class Carver {
+ public:
+  ISOBIT_EITHER explicit Carver(std::byte* base = nullptr) : base_(base) {}
+
+  template <class T>
+  ISOBIT_EITHER T* take(std::int64_t count, std::int64_t alignment = 16) {
+    const std::int64_t offset = (bytes_ + alignment - 1) / alignment * alignment;
+    bytes_ = offset + count * static_cast<std::int64_t>(sizeof(T));
+    return reinterpret_cast<T*>(base_ + offset);
+  }
+  ISOBIT_EITHER std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* base_;
+  std::int64_t bytes_ = 0;
+};
+
+namespace detail {
+
+template <class Kernel>
+constexpr bool kHasMemory =
+    requires(const Kernel& kernel, Carver carver) { kernel.memory(carver); };
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kMostThreads)
+    enter(const __grid_constant__ Kernel kernel) {
+  if constexpr (kHasMemory<Kernel>) {
+    extern __shared__ __align__(128) std::byte shared[];
+    Carver carver(shared);
+    kernel(kernel.memory(carver));
+  } else {
+    kernel();
+  }
+}
+
+}  // namespace detail
+
+template <class Kernel>
+void launch(Stream stream, const LaunchShape& shape, const Kernel& kernel) {
+  Carver counter;
+  if constexpr (detail::kHasMemory<Kernel>) kernel.memory(counter);
+  const auto function = detail::enter<Kernel>;
+  cudaError_t error = cudaSuccess;
+  if (counter.bytes() > 48 << 10)  // more than a kernel gets unasked
+    error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(counter.bytes()));
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(counter.bytes());
+  config.stream = stream;
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  config.attrs = &cluster;
+  config.numAttrs = shape.cluster > 1 ? 1 : 0;
+  if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, function, kernel);
+  if (error == cudaSuccess) return;
+  throw DeviceError(text(__PRETTY_FUNCTION__, ": ", cudaGetErrorString(error), "; ", shape.blocks,
+                         " blocks of ", shape.threads, " threads, clusters of ", shape.cluster,
+                         ", ", counter.bytes(), " bytes of shared memory"));
+}
+
+}  // namespace isobit::simt

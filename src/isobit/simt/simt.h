@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one header that a kernel includes: nvcc compiles it for a GPU, any other compiler for the
+// emulator, which executes it here.
+#pragma once
+
+#if defined(__CUDACC__)
+#include "isobit/simt/cuda/launch.h"
+#else
+#include "isobit/simt/host/launch.h"
+#endif
