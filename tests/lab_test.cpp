@@ -193,6 +193,24 @@ TEST_F(Lab, ADeviceWithoutVariantsIsAnError) {
       std::string::npos);
 }
 
+TEST_F(Lab, TheEmulatorIsAskedForAndNeverTimed) {
+  const Outcome verified =
+      isobit("verify layernorm --pass fwd --device emu --rows 3 --cols 70 --json");
+  EXPECT_EQ(verified.status, 0);
+  std::set<std::string> variants;
+  for (const Json& line : verified.lines()) {
+    EXPECT_EQ(line.at("device"), "emu");
+    variants.insert(line.at("variant"));
+  }
+  EXPECT_EQ(variants.size(), 5u);
+  for (const Json& line : isobit("verify layernorm --rows 3 --cols 70 --json").lines())
+    EXPECT_EQ(line.at("device"), "cpu");
+  for (const char* command : {"bench", "tune"})
+    EXPECT_NE(complaint(std::string(command) + " elementwise --device emu --rows 1 --cols 64")
+                  .find("times say nothing of a GPU's"),
+              std::string::npos);
+}
+
 TEST_F(Lab, ParityGivesOneHashInEveryWay) {
   for (const char* op : {"layernorm", "elementwise"}) {
     const Outcome outcome = isobit(std::string("parity ") + op + " --rows 7 --cols 130 --json");

@@ -35,28 +35,36 @@ inline std::vector<Case> some_of(const std::vector<Case>& cases) {
   return some;
 }
 
-// What the emulator, a thousand times slower than the processor, is given in a test.
-inline constexpr std::int64_t kMostEmulated = kInstrumented ? 2'000 : 20'000;
+// The emulator is a thousand times slower than the processor: it is given small calls, and of those
+// one in so many.
+inline constexpr std::int64_t kMostEmulated = 8'000;
+inline constexpr int kOneEmulatedIn = 4 * ISOBIT_ONE_IN;
 
-// Every variant on every instruction set, and on the emulator where the call is small; the other
-// plans for the last of the thread counts.
+inline bool emulated_too(const Case& c) {
+  static int calls = 0;
+  attach_devices();
+  const std::vector<VariantInfo> infos = c.operation->variants();
+  return c.rows * c.cols <= kMostEmulated && calls++ % kOneEmulatedIn == 0 &&
+         std::any_of(infos.begin(), infos.end(),
+                     [](const VariantInfo& info) { return info.device == Device::emu; });
+}
+
+// Every variant on every instruction set; the other plans for the last of the thread counts. On the
+// emulator each variant's own plan and, in turn, one of the others.
 inline std::vector<Way> every_way(const Workload& workload, std::vector<int> threads) {
+  static std::size_t turn = 0;
   Flags flags;
   flags.isa = isas_here();
   flags.threads = std::move(threads);
   flags.device = {"cpu"};
-  attach_devices();
-  const Case& c = workload.the_case();
-  const std::vector<VariantInfo> infos = c.operation->variants();
-  const bool has_kernels = std::any_of(infos.begin(), infos.end(), [](const VariantInfo& info) {
-    return info.device == Device::emu;
-  });
-  if (has_kernels && c.rows * c.cols <= kMostEmulated) flags.device.emplace_back("emu");
+  if (emulated_too(workload.the_case())) flags.device.emplace_back("emu");
   std::vector<Way> all = ways_of(workload, flags, Unnamed::all).able;
   for (const Way& way : std::vector<Way>(all)) {
-    if (way.info.device == Device::cpu && way.threads != flags.threads.back()) continue;
     const std::vector<Way> others = other_plans(way);
-    all.insert(all.end(), others.begin(), others.end());
+    if (way.info.device == Device::emu)
+      all.push_back(others[turn++ % others.size()]);
+    else if (way.threads == flags.threads.back())
+      all.insert(all.end(), others.begin(), others.end());
   }
   EXPECT_FALSE(all.empty());
   return all;

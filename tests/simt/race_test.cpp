@@ -151,5 +151,41 @@ TEST(Races, ABufferThatIsFetchedAnewWhileItIsReadIsOne) {
   }
 }
 
+struct Fetched {
+  float* buffer;
+  Arrival* arrival;
+};
+struct BulkCopy {
+  static constexpr int kMostThreads = 64;
+  const float* in;
+  bool waits;
+  Fetched memory(auto& carver) const {
+    return {carver.template take<float>(64), carver.template take<Arrival>(1)};
+  }
+  void operator()(const Fetched& fetched) const {
+    if (thread() == 0) {
+      arrival_init(fetched.arrival, 1);
+      publish_arrivals();
+    }
+    sync_block();
+    if (thread() == 0) {
+      arrival_expect(fetched.arrival, 256);
+      copy_bulk(fetched.buffer, in, 256, fetched.arrival);
+    }
+    if (waits) arrival_wait(fetched.arrival, 0);
+    float value = fetched.buffer[thread()];
+    asm volatile("" : "+x"(value));
+    if (!waits) arrival_wait(fetched.arrival, 0);
+  }
+};
+
+// Found by elementwise's bulk variant: the wait did not order the copy.
+TEST(Races, ABulkCopyIsSeenAfterItsWaitOnly) {
+  alignas(16) float in[64] = {};
+  host::detect_races();
+  launch(nullptr, {.blocks = 3, .threads = 64}, BulkCopy{in, true});
+  EXPECT_THROW(launch(nullptr, {.threads = 64}, BulkCopy{in, false}), DeviceError);
+}
+
 }  // namespace
 }  // namespace isobit::simt

@@ -17,7 +17,7 @@ struct Matrix {
   std::int64_t cols = 0;
   std::int64_t stride = 0;  // elements from one row to the next
 
-  explicit operator bool() const { return data != nullptr; }
+  ISOBIT_INLINE explicit operator bool() const { return data != nullptr; }
 };
 
 enum class Access { read, write };

@@ -83,6 +83,7 @@ class Bench {
     Flags flags = flags_;
     flags.threads = {threads};
     const Ways ways = ways_of(workload, flags, Unnamed::best);
+    require_real_time(ways.able);
     if (ways.able.empty()) {
       declined_ += ways.reasons();
       return;

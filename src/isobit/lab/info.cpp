@@ -6,8 +6,10 @@
 
 #include <fstream>
 
+#include "isobit/dispatch/device_library.h"
 #include "isobit/dispatch/plan_file.h"
 #include "isobit/lab/commands.h"
+#include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/peers.h"
 #include "isobit/lab/python.h"
@@ -106,6 +108,7 @@ int info(const Flags& flags) {
 }
 
 int doctor(const Flags&) {
+  attach_devices();
   bool healthy = true;
   const auto say = [](std::string_view state, std::string_view what) {
     fmt::print("{:<8} {}\n", state, what);
@@ -120,7 +123,11 @@ int doctor(const Flags&) {
     say("ok", fmt::format("plans: {}", plans_text(stored)));
   else
     say("missing", fmt::format("tuned plans: {}; `isobit tune OP` measures them", stored.missing));
-  say("missing", "variants for emu and cuda: not built yet, nothing to do");
+  if (attached(Device::emu) != nullptr)
+    say("ok", "emu: kernels for GPUs, executed by an emulator");
+  else
+    say("missing", "emu: this build has no emulator of GPUs");
+  say("missing", "cuda: nothing for GPUs is built yet, nothing to do");
 
   const Peers peers = load_peers(peer_folder());
   for (const Peer& peer : peers.available)

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "isobit/lab/commands.h"
+#include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/ways.h"
 
@@ -75,7 +76,9 @@ std::vector<Batch> pieces(std::int64_t rows, std::int64_t size) {
 void add_variations(std::vector<Route>& routes, const Case& c, const Way& way) {
   const std::vector<Batch> whole = pieces(c.rows, c.rows);
   const auto name = [&](std::string_view what) {
-    return fmt::format("{} {}", way.info.name, what);
+    const bool cpu = way.info.device == Device::cpu;
+    const std::string place = cpu ? "" : fmt::format(" on {}", isobit::name_of(way.info.device));
+    return fmt::format("{}{} {}", way.info.name, place, what);
   };
   for (const Way& other : other_plans(way))
     routes.push_back({name(plan_text(other)), c, other, whole});
@@ -103,8 +106,17 @@ std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
   });
   const Workload workload(c);
   c.operation->check(workload.args());
+  attach_devices();
+  const std::vector<VariantInfo> infos = c.operation->variants();
+  const bool emulated = std::any_of(infos.begin(), infos.end(), [](const VariantInfo& info) {
+    return info.device == Device::emu;
+  });
+  if (flags.device.empty()) {
+    if (!flags.isa.empty()) flags.device.emplace_back("cpu");
+    if (emulated) flags.device.emplace_back("emu");
+  }
   Ways ways;
-  if (!flags.isa.empty()) ways = ways_of(workload, flags, Unnamed::all);
+  if (!flags.device.empty()) ways = ways_of(workload, flags, Unnamed::all);
   std::stable_sort(ways.able.begin(), ways.able.end(),
                    [](const Way& a, const Way& b) { return a.variant < b.variant; });
 
@@ -118,8 +130,15 @@ std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
     const bool widest = i + 1 == ways.able.size() || ways.able[i + 1].variant != way.variant;
     if (widest) add_variations(routes, c, way);
   }
+  std::erase_if(routes, [&](const Route& route) {  // another place in memory may suit it less
+    const std::string reason = route.c.operation->declines(
+        route.way.variant, Workload(route.c).args(), execution_for(route.way).machine);
+    if (!reason.empty()) decline(route.name, reason);
+    return !reason.empty();
+  });
   for (const auto& [way, reason] : ways.declined) decline(label(way), reason);
-  for (std::string_view way : {"emulated CUDA", "GPU"}) decline(way, "no variant is built yet");
+  if (!emulated) decline("emulated CUDA", "no variant is built yet");
+  decline("GPU", "no variant is built yet");
   for (std::string_view way : {"PyTorch eager", "PyTorch compiled"})
     decline(way, "the PyTorch binding is not built yet");
   return routes;

@@ -66,6 +66,7 @@ class Tune {
     if (flags.variant.empty()) flags.variant = {"all"};
     if (flags.plan.empty()) flags.plan = {"all"};
     const std::vector<Way> others = ways_of(workload, flags, Unnamed::all).able;
+    require_real_time(others);
     flags.variant = {};
     flags.plan = {"default"};
     std::vector<Way> ways = ways_of(workload, flags, Unnamed::best).able;

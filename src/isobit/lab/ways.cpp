@@ -249,6 +249,15 @@ Execution execution_for(const Way& way) {
                                         : execution_for(way.info.device);
 }
 
+void require_real_time(const std::vector<Way>& ways) {
+  for (const Way& way : ways)
+    if (way.info.device == Device::emu)
+      throw UsageError(
+          fmt::format("{} runs on the emulator here, whose times say nothing of a "
+                      "GPU's; verify, run and parity take --device emu",
+                      way.info.name));
+}
+
 std::function<void()> runner(const Workload& workload, const Way& way) {
   return [&workload, way, execution = execution_for(way)] {
     workload.operation().run(way.variant, way.plan, workload.args(), execution);

@@ -44,6 +44,9 @@ Execution execution_for(Isa isa, int threads);
 Execution execution_for(Device device);  // a GPU, or what passes for one
 Execution execution_for(const Way& way);
 
+// Refuses what the emulator executes: its times say nothing of a GPU's.
+void require_real_time(const std::vector<Way>& ways);
+
 // What is timed. The workload outlives it.
 std::function<void()> runner(const Workload& workload, const Way& way);
 

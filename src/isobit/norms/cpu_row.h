@@ -24,6 +24,8 @@ class SpecifiedRow {
 
   SpecifiedRow(std::int64_t cols, const Get& get) : get_(get), cols_(cols) {}
 
+  const SpecifiedRow& rare() const { return *this; }
+
   Real sum() const { return order::sum<Real>(cols_, get_); }
   Moments<Real> deviations(Real mean) const {
     return moments([&](Real x) { return x - mean; });

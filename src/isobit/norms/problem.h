@@ -12,7 +12,7 @@ struct Dropout {
   double p = 0;
   std::uint64_t seed = 0;
 
-  bool drops() const { return p > 0; }
+  ISOBIT_INLINE bool drops() const { return p > 0; }
 };
 
 // What is normalised is the sum of x, after dropout, and of residual, rounded to the type of x.
@@ -27,7 +27,7 @@ struct ForwardProblem {
   Dropout dropout = {};
 
   // Whether rows must be computed before they are normalised.
-  bool composes() const { return residual || dropout.drops(); }
+  ISOBIT_INLINE bool composes() const { return residual || dropout.drops(); }
 };
 
 // x is what was normalised: the sum where there was one.
@@ -43,8 +43,8 @@ struct BackwardProblem {
   double eps;
   Dropout dropout = {};
 
-  bool wants_rows() const { return grad_x || grad_residual; }
-  bool wants_sums() const { return grad_weight != nullptr || grad_bias != nullptr; }
+  ISOBIT_INLINE bool wants_rows() const { return grad_x || grad_residual; }
+  ISOBIT_INLINE bool wants_sums() const { return grad_weight != nullptr || grad_bias != nullptr; }
 };
 
 // One row of a matrix.

@@ -2,6 +2,8 @@
 #include "isobit/ops/device_catalog.h"
 
 #include "isobit/ops/elementwise/problem.h"
+#include "isobit/ops/layernorm/problem.h"
+#include "isobit/ops/rmsnorm/problem.h"
 #include "isobit/simt/simt.h"
 
 namespace isobit {
@@ -9,6 +11,8 @@ namespace isobit {
 const DeviceLibrary& device_library() {
   static const DeviceVariants kOperations[] = {
       device_variants("elementwise", "fwd", elementwise::cuda_variants()),
+      device_variants("layernorm", "fwd", layernorm::cuda_forward_variants()),
+      device_variants("rmsnorm", "fwd", rmsnorm::cuda_forward_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::gpu, kOperations};
   return kLibrary;

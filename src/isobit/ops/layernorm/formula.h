@@ -63,8 +63,8 @@ ISOBIT_INLINE Real variance(Real shift, Real mean_square) {
 }
 
 template <class Row, class Real = typename Row::Real>
-[[gnu::noinline]] Statistics<Real> unusual_statistics(const Row& row, std::int64_t cols, Real eps,
-                                                      bool in_range) {
+ISOBIT_NOINLINE Statistics<Real> unusual_statistics(const Row& row, std::int64_t cols, Real eps,
+                                                    bool in_range) {
   const norms::Extremes<Real> extremes = row.extremes();
   if (cols == 0 || !std::isfinite(extremes.lowest) || !std::isfinite(extremes.highest))
     return norms::no_statistics<Real>();
@@ -104,8 +104,8 @@ template <class Row, class Real = typename Row::Real>
 }  // namespace detail
 
 // LayerNorm as the rows of src/isobit/norms want it. A Row gives, in the canonical order: sum() and
-// deviations(mean) of x; sum(f) and moments(f) of f(x); and its extremes() (NaN where an element
-// is).
+// deviations(mean) of x; and, of the row that rare() gives, sum(f) and moments(f) of f(x), and its
+// extremes() (NaN where an element is).
 struct Formula {
   template <class S>
   using Normalise = layernorm::Normalise<S>;
@@ -138,7 +138,7 @@ struct Formula {
     const Real mean_square = deviations.squares / n;
     const bool in_range = norms::in_range(deviations.squares);
     if (!in_range || !detail::accurate(result.shift, mean_square)) [[unlikely]]
-      return detail::unusual_statistics(row, cols, eps, in_range);
+      return detail::unusual_statistics(row.rare(), cols, eps, in_range);
     result.rstd = norms::inverse_root(detail::variance(result.shift, mean_square) + eps);
     result.saved_mean = result.mean + result.shift;
     result.saved_rstd = result.rstd;

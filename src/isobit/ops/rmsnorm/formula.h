@@ -72,7 +72,7 @@ ISOBIT_INLINE double inverse_root(double squares, std::int64_t cols, double eps)
 }
 
 template <class Row, class Real = typename Row::Real>
-[[gnu::noinline]] Statistics<Real> unusual_statistics(const Row& row, std::int64_t cols, Real eps) {
+ISOBIT_NOINLINE Statistics<Real> unusual_statistics(const Row& row, std::int64_t cols, Real eps) {
   const norms::Extremes<Real> extremes = row.extremes();
   const Real largest = std::fmax(std::fabs(extremes.lowest), std::fabs(extremes.highest));
   if (cols == 0 || std::isnan(extremes.lowest)) return norms::no_statistics<Real>();
@@ -94,7 +94,8 @@ template <class Row, class Real = typename Row::Real>
 }  // namespace detail
 
 // RMSNorm as the rows of src/isobit/norms want it. A Row gives, in the canonical order: squares()
-// of x; moments(f) of f(x); and its extremes() (NaN where an element is).
+// of x; and, of the row that rare() gives, moments(f) of f(x), and its extremes() (NaN where an
+// element is).
 struct Formula {
   template <class S>
   using Normalise = rmsnorm::Normalise<S>;
@@ -118,7 +119,7 @@ struct Formula {
   ISOBIT_INLINE static Statistics<Real> statistics(const Row& row, Real, Real squares,
                                                    std::int64_t cols, Real eps) {
     if (!norms::in_range(squares)) [[unlikely]]
-      return detail::unusual_statistics(row, cols, eps);
+      return detail::unusual_statistics(row.rare(), cols, eps);
     Statistics<Real> result;
     result.rstd = detail::inverse_root(squares, cols, eps);
     result.saved_rstd = result.rstd;

@@ -11,6 +11,7 @@
 #include "isobit/simt/launch_shape.h"
 
 #define ISOBIT_DEVICE __device__ __forceinline__
+#define ISOBIT_DEVICE_NOINLINE __device__ __noinline__
 #define ISOBIT_EITHER __host__ __device__ __forceinline__
 
 namespace isobit::simt {

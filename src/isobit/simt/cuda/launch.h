@@ -40,7 +40,7 @@ constexpr bool kHasMemory =
     requires(const Kernel& kernel, Carver carver) { kernel.memory(carver); };
 
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::kMostThreads)
+__global__ void __launch_bounds__(Kernel::kMostThreads, 1)
     enter(const __grid_constant__ Kernel kernel) {
   if constexpr (kHasMemory<Kernel>) {
     extern __shared__ __align__(128) std::byte shared[];

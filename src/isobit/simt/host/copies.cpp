@@ -104,10 +104,11 @@ void copy_bulk(void* to, const void* from, std::int64_t bytes, Arrival* arrival,
   require_aligned(from, 16, "the source", site);
   if (bytes % 16 != 0) fail(site, text("a bulk copy of ", bytes, " bytes: not a multiple of 16"));
   require_shared(to, bytes, site);
-  state_of(emulator.block(), arrival, site);
+  const ArrivalState& state = state_of(emulator.block(), arrival, site);
   emulator.observe(from, bytes, false);
   emulator.observe(to, bytes, true);
   spoil(to, bytes);
+  emulator.release(tag_of(arrival, state.phase));  // whoever waits sees what is copied
   emulator.bulk_copies.push_back({&emulator.block(), to, from, bytes, arrival});
 }
 

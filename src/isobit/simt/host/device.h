@@ -12,6 +12,7 @@
 #include "isobit/simt/launch_shape.h"
 
 #define ISOBIT_DEVICE inline
+#define ISOBIT_DEVICE_NOINLINE [[gnu::noinline]] inline
 #define ISOBIT_EITHER inline  // called by host and device code
 
 namespace isobit::simt {

@@ -229,6 +229,10 @@ void __tsan_write_range(void* p, std::size_t bytes) {
   detector().access(p, bytes, true, false, ISOBIT_CODE);
 }
 
+// Of a static variable that is made at its first use, by the host.
+unsigned char __tsan_atomic8_load(const volatile unsigned char* p, int order) {
+  return __atomic_load_n(p, order);
+}
 unsigned __tsan_atomic32_load(const volatile unsigned* p, int order) {
   detector().access(const_cast<unsigned*>(p), 4, false, true, ISOBIT_CODE);
   return __atomic_load_n(p, order);
