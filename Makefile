@@ -53,7 +53,7 @@ properties: build ## CASES=10000 calls for each property and operation, under a 
 	@RC_PARAMS="max_success=$(CASES)" build/release/isobit_tests --gtest_filter='*Properties*'
 
 mutants: build ## plants every defect of tests/mutants/, asks the tests to find it, and writes the log
-	@$(PYTHON) tools/mutants.py --all
+	@$(PYTHON) tools/mutants.py --all --log
 
 bench: build ## times every operator beside its peers into bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_LAYERNORM_CASES)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plants the defects of tests/mutants/ one at a time and asks the tests to find each.
+"""Plants the defects of tests/mutants/ and tests/planted/ and asks the tests to find each.
 
 A mutant is a patch; before it, one sentence says what the defect is, and `Unit:` names the source
 that is compiled with it, and for which instruction set (without one: the patched source itself).
-Everything else comes out of the release build. Without names, runs the mutants whose files are not
-those of the log, and ten more that the commit chooses.
+Everything else comes out of the release build. Those of tests/planted/ are planted into kernels for
+GPUs; the emulator's tests look for them, then the same with the detector of races. Without names,
+runs the mutants whose files are not those of the log, and ten more that the commit chooses.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PATCHES = ROOT / "tests" / "mutants"
+PLANTED = ROOT / "tests" / "planted"
 LOG = PATCHES / "LOG.md"
 BY_COMMIT = 10
 SECONDS = 300  # for the tests of one mutant; a mutant that hangs is found
@@ -38,6 +40,8 @@ THOROUGH = (
     "*Optional*:*FloatModes*:*IgnoresOtherRows*:*Faults*:*Reliability*:*EveryWayIsRight*"
     ":*ThreadCount*:*RowAlone*-*ThousandRuns*"
 )
+
+KERNELS = "*Kernels*"  # of the two programs that execute kernels
 
 
 class Broken(Exception):
@@ -58,6 +62,7 @@ class Mutant:
         self.defect = " ".join(line for line in lines if not line.startswith("Unit: "))
         self.files = re.findall(r"^\+\+\+ b/(\S+)", self.diff, re.MULTILINE)
         self.units = self.units or [[file] for file in self.files]
+        self.planted = path.parent == PLANTED
 
     def state(self):
         """A hash that changes with the patch and with what it patches."""
@@ -87,16 +92,28 @@ class Build:
         self.commands = {}
         for entry in json.loads((folder / "compile_commands.json").read_text()):
             command = shlex.split(entry["command"])
-            isa = [word[13:] for word in command if word.startswith("-DISOBIT_ISA=")]
+            tag = [word[13:] for word in command if word.startswith("-DISOBIT_ISA=")]
             source = os.path.relpath(entry["file"], ROOT)
-            self.commands[(source, *isa)] = command
-        linked = run(["ninja", "-C", str(folder), "-t", "commands", "isobit_tests"], check=True)
-        self.link = shlex.split(linked.stdout.splitlines()[-1].split(" && ")[1])
-        golden = next(word for word in self.link if word.endswith("golden_test.cpp.o"))
-        self.link.remove(golden)  # what is linked first runs first, and this one finds the most
-        self.first = next(i for i, word in enumerate(self.link) if word.endswith(".o"))
-        self.link.insert(self.first, golden)
+            if source.endswith(".cu"):
+                tag = ["races" if "-fsanitize=thread" in command else "plain"]
+            self.commands[(source, *tag)] = command
+        self.links = {
+            program: self.link_of(program)
+            for program in ("isobit_tests", "isobit_simt_tests", "isobit_race_tests")
+        }
+        tests = self.links["isobit_tests"]
+        golden = next(word for word in tests if word.endswith("golden_test.cpp.o"))
+        tests.remove(golden)  # what is linked first runs first, and this one finds the most
+        tests.insert(self.first_object(tests), golden)
         self.ccache = ["ccache"] if shutil.which("ccache") else []
+
+    def link_of(self, program):
+        linked = run(["ninja", "-C", str(self.folder), "-t", "commands", program], check=True)
+        return shlex.split(linked.stdout.splitlines()[-1].split(" && ")[1])
+
+    @staticmethod
+    def first_object(link):
+        return next(i for i, word in enumerate(link) if word.endswith(".o"))
 
     def compile(self, unit, overlay):
         """Returns the object that the release build has, and that with the patched files."""
@@ -115,15 +132,15 @@ class Build:
             raise Broken(f"does not compile: {compiled.stderr.strip()}")
         return original, mutated
 
-    def program(self, units, overlay):
+    def program(self, units, overlay, tests="isobit_tests"):
         """The tests, linked with the units; what they define is not taken from the library."""
-        link = [*self.link, "-s"]
+        link = self.links[tests] + ([] if "race" in tests else ["-s"])  # races are told by line
         for unit in units:
             original, mutated = self.compile(unit, overlay)
             if original in link:
                 link[link.index(original)] = mutated
             else:
-                link.insert(self.first, mutated)
+                link.insert(self.first_object(link), mutated)
         program = overlay / "tests"
         link[link.index("-o") + 1] = str(program)
         linked = run(link, cwd=self.folder)
@@ -163,6 +180,20 @@ def missing_isa(mutant, build):
     return next(lacks, None)
 
 
+def look_for(mutant, build, folder):
+    """The program that was asked last, its file, and the failure that it found, if any."""
+    if not mutant.planted:
+        program = build.program(mutant.units, folder)
+        failure = first_failure(program, QUICK) or first_failure(program, THOROUGH)
+        return "isobit_tests", program, failure
+    for tests, tag in (("isobit_simt_tests", "plain"), ("isobit_race_tests", "races")):
+        program = build.program([[*unit, tag] for unit in mutant.units], folder, tests)
+        failure = first_failure(program, KERNELS)
+        if failure is not None:
+            return tests, program, failure
+    return tests, program, None
+
+
 def verdict(mutant, build):
     """(verdict, by which test, seconds); the verdict is caught, SURVIVED, BROKEN or left out."""
     started = time.time()
@@ -175,14 +206,13 @@ def verdict(mutant, build):
         return result("left out", f"no {isa} here")
     try:
         mutant.overlay(folder)
-        program = build.program(mutant.units, folder)
-        failure = first_failure(program, QUICK) or first_failure(program, THOROUGH)
+        tests, program, failure = look_for(mutant, build, folder)
         if failure is None:
             return result("SURVIVED", mutant.defect)
         test, how = failure
         if how == "hung" and first_failure(program, test) is None:
             return result("SURVIVED", f"the tests took more than {SECONDS} s: {mutant.defect}")
-        if first_failure(build.folder / "isobit_tests", test) is not None:
+        if first_failure(build.folder / tests, test) is not None:
             raise Broken(f"{test} fails without it too")
         return result("caught", test if how == "failed" else f"{test} ({how})")
     except Broken as broken:
@@ -205,20 +235,26 @@ def chosen(mutants):
     return changed + rest[:BY_COMMIT]
 
 
-def write_log(results, seconds):
-    words = [word for word, _, _ in results.values()]
+def write_log(results, seconds, names):
+    """All mutants, each with what its last run said: this one, or the one that the log tells of."""
+    rows = {}
+    if LOG.exists():
+        told = re.findall(r"^(\| (\w+) \|.*)$", LOG.read_text(), re.MULTILINE)
+        rows = {name: row for row, name in told if name in names}
+    for mutant, (word, reason, spent) in results.items():
+        rows[mutant.name] = (
+            f"| {mutant.name} | {mutant.defect} | {word} | {reason} | {spent:.0f} "
+            f"| {mutant.state()} |"
+        )
+    words = [row.split(" | ")[2] for row in rows.values()]
     counts = ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
-    rows = [
-        f"| {mutant.name} | {mutant.defect} | {word} | {reason} | {spent:.0f} | {mutant.state()} |"
-        for mutant, (word, reason, spent) in sorted(results.items(), key=lambda item: item[0].name)
-    ]
     LOG.write_text(
         "<!-- SPDX-License-Identifier: Apache-2.0 -->\n# Every mutant, planted and looked for\n\n"
-        f"Written by `make mutants` at {commit()[:12]}: {len(results)} mutants, {counts}, in "
-        f"{seconds:.0f} s.\nThe last column changes with a mutant or what it patches; `make "
+        f"{len(rows)} mutants, {counts}. The last run, at {commit()[:12]}, planted {len(results)} "
+        f"in {seconds:.0f} s.\nThe last column changes with a mutant or what it patches; `make "
         "test-full` runs those it does not find here.\n\n"
         "| mutant | the defect | | by | s | state |\n|---|---|---|---|---|---|\n"
-        + "\n".join(rows)
+        + "\n".join(rows[name] for name in sorted(rows))
         + "\n"
     )
 
@@ -226,14 +262,17 @@ def write_log(results, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help="mutants; none: the changed ones and ten more")
-    parser.add_argument("--all", action="store_true", help="all of them, and writes the log")
+    parser.add_argument("--all", action="store_true", help="all of them")
+    parser.add_argument("--log", action="store_true", help="write what they say into the log")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     args = parser.parse_args()
 
     started = time.time()
-    mutants = [Mutant(path) for path in sorted(PATCHES.glob("*.patch"))]
-    if unknown := set(args.names) - {mutant.name for mutant in mutants}:
+    paths = sorted(PATCHES.glob("*.patch")) + sorted(PLANTED.glob("*.patch"))
+    mutants = [Mutant(path) for path in paths]
+    every = {mutant.name for mutant in mutants}
+    if unknown := set(args.names) - every:
         parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
     if args.names:
         mutants = [mutant for mutant in mutants if mutant.name in args.names]
@@ -251,8 +290,8 @@ def main():
 
     good = sum(word in ("caught", "left out") for word, _, _ in results.values())
     print(f"{good} of {len(results)} mutants caught, in {time.time() - started:.0f} s")
-    if args.all:
-        write_log(results, time.time() - started)
+    if args.log:
+        write_log(results, time.time() - started, every)
     return 0 if good == len(results) else 1
 
 

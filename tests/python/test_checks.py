@@ -34,6 +34,7 @@ def test_suite_counts_by_junit_and_never_hides_a_broken_step(tmp_path, monkeypat
     monkeypatch.setattr(suite, "JUNIT", tmp_path)
     assert suite.count("plain", 0) == (1, 0)
     assert suite.count("plain", 2) == (0, 1)
+    assert suite.count("plain", suite.SKIPPED) == (0, 0)
     (tmp_path / "runner.xml").write_text(JUNIT.format(0))
     assert suite.count("runner", 0) == (4, 0)
     assert suite.count("runner", 1) == (4, 1)

@@ -4,7 +4,7 @@
 import mutants
 import pytest
 
-PATCHES = sorted(mutants.PATCHES.glob("*.patch"))
+PATCHES = sorted([*mutants.PATCHES.glob("*.patch"), *mutants.PLANTED.glob("*.patch")])
 MINUS_ZERO = "minus_zero_leaves_a_sum"
 
 

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tools/kernels.py reads in ptxas's words, and what it does without nvcc."""
+
+import kernels
+
+LOG = """
+ptxas info    : Compiling entry function '_Z3onev' for 'sm_90a'
+ptxas info    : Function properties for _Z3onev
+    64 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 40 registers, used 1 barriers, 512 bytes smem
+ptxas info    : Compiling entry function '_Z3twov' for 'sm_90a'
+ptxas info    : Function properties for _Z3twov
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 24 registers, used 0 barriers
+ptxas info    : Function properties for a function that is no kernel
+    16 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
+"""
+
+
+def test_kernels_are_read_with_registers_shared_memory_and_spills():
+    assert kernels.parse(LOG) == [
+        {"kernel": "_Z3onev", "registers": 40, "shared": 512, "spilled": 8},
+        {"kernel": "_Z3twov", "registers": 24, "shared": 0, "spilled": 0},
+    ]
+
+
+def test_names_are_shortened_to_what_differs():
+    name = "_ZN6isobit4simt6detail5enterINS_11elementwise12_GLOBAL__N_15NaiveIfEEEEvT_"
+    assert kernels.readable([name]) == ["elementwise::Naive<float> "]
+
+
+def test_without_nvcc_a_user_is_told_and_ci_fails(monkeypatch, capsys):
+    monkeypatch.setattr(kernels, "find_nvcc", lambda: None)
+    monkeypatch.setattr("sys.argv", ["kernels.py"])
+    monkeypatch.delenv("CI", raising=False)
+    assert kernels.main() == kernels.SKIPPED
+    assert "there is no nvcc" in capsys.readouterr().out
+    monkeypatch.setenv("CI", "true")
+    assert kernels.main() == 1

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles every kernel with nvcc, and writes down its registers, shared memory and spills."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "build" / "kernels"
+EVERY_DAY = ["90a"]  # what the plans are made for
+OTHERS = ["75", "80", "86", "89", "100", "120"]
+# The pinned arithmetic; formulas are for both sides, and call what a row offers on its own.
+FLAGS = ["-std=c++20", "-fmad=false", "--expt-relaxed-constexpr", "-diag-suppress", "20011,20014"]
+SKIPPED = 77  # tools/suite.py says so in its last lines
+
+
+def find_nvcc():
+    """A toolkit's compiler, or the one that tools/venv installed where there is no toolkit."""
+    places = [shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"]
+    places += ROOT.glob(".venv/lib/python3*/site-packages/nvidia/cu13/bin/nvcc")
+    return next((str(place) for place in places if place and Path(place).exists()), None)
+
+
+def sources():
+    src = ROOT / "src" / "isobit"
+    return sorted(path for path in src.rglob("*.cu"))
+
+
+def parse(log):
+    """The kernels in what ptxas says, as {name, registers, shared, spilled}."""
+    kernels, name, spilled = [], None, 0
+    for line in log.splitlines():
+        if found := re.search(r"Compiling entry function '(\w+)'", line):
+            name = found[1]
+        elif found := re.search(r"(\d+) bytes spill stores", line):
+            spilled = int(found[1])
+        elif (found := re.search(r"Used (\d+) registers", line)) and name:
+            shared = re.search(r"(\d+) bytes smem", line)
+            kernels.append(
+                {
+                    "kernel": name,
+                    "registers": int(found[1]),
+                    "shared": int(shared[1]) if shared else 0,
+                    "spilled": spilled,
+                }
+            )
+            name = None
+    return kernels
+
+
+def readable(names):
+    """C++ names without what all of them share."""
+    plain = subprocess.run(
+        ["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    found = (re.search(r"enter<(.*)>\(", name) for name in plain)
+    kernels = (match[1] if match else name for match, name in zip(found, plain, strict=True))
+    return [re.sub(r"isobit::|\(anonymous namespace\)::|detail::", "", name) for name in kernels]
+
+
+def compile_one(nvcc, source, arch):
+    cubin = OUT / f"{source.relative_to(ROOT / 'src').with_suffix('')}.sm_{arch}.cubin"
+    cubin.parent.mkdir(parents=True, exist_ok=True)
+    command = [nvcc, *FLAGS, "-gencode", f"arch=compute_{arch},code=sm_{arch}", f"-I{ROOT / 'src'}"]
+    command += ["-Xptxas", "-v", "-cubin", str(source), "-o", str(cubin)]
+    begin = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True)
+    where = source.relative_to(ROOT).as_posix()
+    lines = [line for line in done.stderr.splitlines() if "ptxas info" not in line]
+    if done.returncode != 0 or any("warning" in line for line in lines):
+        return where, arch, None, "\n".join(lines)
+    return where, arch, parse(done.stderr), f"{time.monotonic() - begin:.0f} s"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--others", action="store_true", help="the other architectures instead")
+    parser.add_argument("--arch", help="these instead: 80,90a")
+    args = parser.parse_args()
+    archs = args.arch.split(",") if args.arch else OTHERS if args.others else EVERY_DAY
+
+    nvcc = find_nvcc()
+    if nvcc is None:
+        print("there is no nvcc: the kernels ran in the emulator only, and were not compiled")
+        return 1 if os.environ.get("CI") else SKIPPED
+
+    jobs = [(source, arch) for arch in archs for source in sources()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(lambda job: compile_one(nvcc, *job), jobs))
+
+    failed = 0
+    with (OUT / f"{'-'.join(archs)}.jsonl").open("w") as table:
+        for where, arch, kernels, told in results:
+            if kernels is None:
+                failed += 1
+                print(f"{where} for sm_{arch}:\n{told}")
+                continue
+            for kernel, name in zip(kernels, readable([k["kernel"] for k in kernels]), strict=True):
+                kernel |= {"kernel": name, "source": where, "arch": f"sm_{arch}"}
+                table.write(json.dumps(kernel) + "\n")
+                if kernel["spilled"] > 0:
+                    print(f"{name} for sm_{arch} spills {kernel['spilled']} bytes")
+                    failed += int(arch.rstrip("a")) >= 80
+            most = max((k["registers"] for k in kernels), default=0)
+            print(f"sm_{arch:4} {where:44} {len(kernels):3} kernels, {most:3} registers, {told}")
+    print(f"{failed} failed; all kernels: {Path(table.name).relative_to(ROOT)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
