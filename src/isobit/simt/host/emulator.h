@@ -6,13 +6,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <source_location>
 #include <span>
 #include <string>
 
 namespace isobit::simt::host {
 
-using Site = std::source_location;
+// Where a kernel calls. (clang 14 knows no std::source_location.)
+class Site {
+ public:
+  static constexpr Site current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    Site site;
+    site.file_ = file;
+    site.line_ = line;
+    return site;
+  }
+  constexpr const char* file_name() const { return file_; }
+  constexpr int line() const { return line_; }
+
+ private:
+  const char* file_ = "";
+  int line_ = 0;
+};
 
 // What the thread that runs may know of itself.
 struct Self {
