@@ -6,7 +6,18 @@
 #include <numeric>
 #include <regex>
 
-#include "isobit/simt/simt.h"
+#include "with_array.h"
+
+namespace isobit::simt::host {
+
+// What failures and the names of tests call it.
+static void PrintTo(const Schedule& schedule, std::ostream* out) {
+  constexpr const char* kOrders[] = {"in_order", "reversed", "random", "starving"};
+  *out << kOrders[static_cast<int>(schedule.order)] << "_seed_" << schedule.seed << "_resident_"
+       << schedule.resident << (schedule.shuffled_blocks ? "_shuffled" : "");
+}
+
+}  // namespace isobit::simt::host
 
 namespace isobit::simt {
 namespace {
@@ -20,15 +31,6 @@ constexpr bool kAddressSanitizer = true;
 constexpr bool kAddressSanitizer = false;
 #endif
 
-// A kernel from a lambda, with one shared array of floats.
-template <class Body>
-struct WithArray {
-  static constexpr int kMostThreads = simt::kMostThreads;
-  int count;
-  Body body;
-  float* memory(auto& carver) const { return carver.template take<float>(count); }
-  void operator()(float* shared) const { body(shared); }
-};
 template <class Body>
 struct Without {
   static constexpr int kMostThreads = simt::kMostThreads;

@@ -7,19 +7,10 @@
 
 #include <vector>
 
-#include "isobit/simt/simt.h"
+#include "with_array.h"
 
 namespace isobit::simt {
 namespace {
-
-template <class Body>
-struct WithArray {
-  static constexpr int kMostThreads = simt::kMostThreads;
-  int count;
-  Body body;
-  float* memory(auto& carver) const { return carver.template take<float>(count); }
-  void operator()(float* shared) const { body(shared); }
-};
 
 // What the detector says of `body` in every schedule; it must always be the same, but for who came
 // first.

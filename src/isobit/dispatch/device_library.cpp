@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Keeps what was attached: one library a device, for the length of the process.
 #include "isobit/dispatch/device_library.h"
 
 #include <atomic>

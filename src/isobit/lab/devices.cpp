@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The emulator is linked where the build has one.
 #include "isobit/lab/devices.h"
 
 #if defined(ISOBIT_EMULATOR)

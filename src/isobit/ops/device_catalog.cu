@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Compiled once for each back end: what it lists is that back end's.
 #include "isobit/ops/device_catalog.h"
 
 #include "isobit/ops/elementwise/problem.h"

@@ -14,7 +14,19 @@ namespace isobit::simt {
 using Stream = cudaStream_t;
 
 inline constexpr Device kDevice = Device::cuda;
-Gpu gpu();
+// The device that is current.
+inline Gpu gpu() {
+  int device = 0;
+  cudaGetDevice(&device);
+  const auto value = [&](cudaDeviceAttr attribute) {
+    int value = 0;
+    cudaDeviceGetAttribute(&value, attribute, device);
+    return value;
+  };
+  return {10 * value(cudaDevAttrComputeCapabilityMajor) + value(cudaDevAttrComputeCapabilityMinor),
+          value(cudaDevAttrMultiProcessorCount), value(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+          value(cudaDevAttrL2CacheSize)};
+}
 
 class Carver {
  public:
