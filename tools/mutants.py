@@ -10,6 +10,7 @@ runs the mutants whose files are not those of the log, and ten more that the com
 
 import argparse
 import concurrent.futures
+import functools
 import hashlib
 import json
 import os
@@ -97,19 +98,18 @@ class Build:
             if source.endswith(".cu"):
                 tag = ["races" if "-fsanitize=thread" in command else "plain"]
             self.commands[(source, *tag)] = command
-        self.links = {
-            program: self.link_of(program)
-            for program in ("isobit_tests", "isobit_simt_tests", "isobit_race_tests")
-        }
-        tests = self.links["isobit_tests"]
-        golden = next(word for word in tests if word.endswith("golden_test.cpp.o"))
-        tests.remove(golden)  # what is linked first runs first, and this one finds the most
-        tests.insert(self.first_object(tests), golden)
         self.ccache = ["ccache"] if shutil.which("ccache") else []
 
+    @functools.cache  # noqa: B019
     def link_of(self, program):
-        linked = run(["ninja", "-C", str(self.folder), "-t", "commands", program], check=True)
-        return shlex.split(linked.stdout.splitlines()[-1].split(" && ")[1])
+        linked = run(["ninja", "-C", str(self.folder), "-t", "commands", program])
+        if linked.returncode != 0:
+            raise Broken(f"this build has no {program}")
+        link = shlex.split(linked.stdout.splitlines()[-1].split(" && ")[1])
+        for golden in [word for word in link if word.endswith("golden_test.cpp.o")]:
+            link.remove(golden)  # what is linked first runs first, and this one finds the most
+            link.insert(self.first_object(link), golden)
+        return link
 
     @staticmethod
     def first_object(link):
@@ -134,7 +134,7 @@ class Build:
 
     def program(self, units, overlay, tests="isobit_tests"):
         """The tests, linked with the units; what they define is not taken from the library."""
-        link = self.links[tests] + ([] if "race" in tests else ["-s"])  # races are told by line
+        link = self.link_of(tests) + ([] if "race" in tests else ["-s"])  # races are told by line
         for unit in units:
             original, mutated = self.compile(unit, overlay)
             if original in link:

@@ -26,6 +26,13 @@ def test_mutant_that_no_longer_applies_is_an_error(tmp_path):
         mutants.Mutant(path).overlay(tmp_path / "overlay")
 
 
+def test_build_that_lacks_a_program_still_plants_into_the_others(tmp_path):
+    (tmp_path / "compile_commands.json").write_text("[]")
+    build = mutants.Build(tmp_path)
+    with pytest.raises(mutants.Broken, match="no isobit_race_tests"):
+        build.link_of("isobit_race_tests")
+
+
 def program(tmp_path, script):
     path = tmp_path / "tests"
     path.write_text(f"#!/bin/sh\necho '[ RUN      ] A.B'\n{script}\n")
