@@ -147,41 +147,106 @@ class Reserved {
   void* memory_;
 };
 
+// The bits of y or grad_x, with rows so far apart; and of grad_weight.
+std::vector<std::uint16_t> bits_at_stride(const Operation& operation, std::int64_t stride,
+                                          Device device, int variant) {
+  constexpr std::int64_t kCols = 40;
+  std::map<std::string_view, std::unique_ptr<Reserved>> arrays;
+  std::vector<bf16> grad_weight(kCols);
+  const Arguments args = operation.make_arguments();
+  for (const std::string_view name : {"x", "residual", "grad_y", "y", "grad_x"}) {
+    const Argument* argument = operation.find(name);
+    if (argument == nullptr) continue;
+    const auto bytes = static_cast<std::size_t>(2 * (stride + kCols));
+    auto& array = arrays[name] = std::make_unique<Reserved>(bytes);
+    for (std::int64_t i = 0; i < kCols && argument->role == Role::input; ++i) {
+      array->data()[i] = from_float<bf16>(static_cast<float>(i * i % 17));
+      array->data()[stride + i] = from_float<bf16>(static_cast<float>(i % 13));
+    }
+    args[*argument] =
+        matrix_view(array->data(), static_cast<std::int64_t>(bytes), DType::bf16, 2, kCols, stride);
+  }
+  if (const Argument* argument = operation.find("grad_weight"))
+    args[*argument] = vector_view(grad_weight.data(), 2 * kCols, DType::bf16, kCols);
+  const Execution execution =
+      device == Device::cpu ? execution_for(Isa::scalar, 1) : execution_for(device);
+  if (device == Device::cpu) variant = operation.default_variant(args, execution.machine);
+  operation.run(variant, operation.choose(variant, args, execution.machine), args, execution);
+  const bf16* to = arrays[arrays.contains("y") ? "y" : "grad_x"]->data();
+  std::vector<std::uint16_t> bits;
+  for (std::size_t i = 0; i < kCols; ++i)
+    bits.insert(bits.end(),
+                {to[i].bits, to[stride + static_cast<std::int64_t>(i)].bits, grad_weight[i].bits});
+  return bits;
+}
+
 TEST_P(Kernels, RowsMayLieFartherApartThan31BitsTell) {
   if (kDetectsRaces) GTEST_SKIP() << "they race no more than others";
-  constexpr std::int64_t kCols = 40, kStride = (std::int64_t{1} << 31) + 8;
   const Operation& operation = *GetParam();
-  const auto result = [&](std::int64_t stride, Device device, int variant) {
-    std::map<std::string_view, std::unique_ptr<Reserved>> arrays;
-    const Arguments args = operation.make_arguments();
-    for (const std::string_view name : {"x", "residual", "y"}) {
-      const auto bytes = static_cast<std::size_t>(2 * (stride + kCols));
-      auto& array = arrays[name] = std::make_unique<Reserved>(bytes);
-      for (std::int64_t i = 0; i < kCols; ++i) {
-        array->data()[i] = from_float<bf16>(static_cast<float>(i * i % 17));
-        array->data()[stride + i] = from_float<bf16>(static_cast<float>(i % 13));
-      }
-      args[*operation.find(name)] = matrix_view(array->data(), static_cast<std::int64_t>(bytes),
-                                                DType::bf16, 2, kCols, stride);
-    }
-    const Execution execution =
-        device == Device::cpu ? execution_for(Isa::scalar, 1) : execution_for(device);
-    if (device == Device::cpu) variant = operation.default_variant(args, execution.machine);
-    operation.run(variant, operation.choose(variant, args, execution.machine), args, execution);
-    const bf16* y = arrays["y"]->data();
-    std::vector<int> bits;
-    for (std::int64_t i = 0; i < kCols; ++i) {
-      bits.push_back(y[i].bits);
-      bits.push_back(y[stride + i].bits);
-    }
-    return bits;
-  };
-  const std::vector<int> expected = result(kCols, Device::cpu, 0);
+  const auto expected = bits_at_stride(operation, 40, Device::cpu, 0);
   const std::vector<VariantInfo> infos = operation.variants();
   for (int i = 0; i < static_cast<int>(infos.size()); ++i)
     if (infos[i].device == Device::emu) {
-      EXPECT_EQ(result(kStride, Device::emu, i), expected) << infos[i].name;
+      EXPECT_EQ(bits_at_stride(operation, (std::int64_t{1} << 31) + 8, Device::emu, i), expected)
+          << infos[i].name;
     }
+}
+
+// Enough runs of 16 rows for tiles of several, a last tile that is not full, and groups that take
+// more than one.
+TEST_P(Kernels, SumsOverManyRowsAreRight) {
+  if (!sums_over_rows(GetParam())) GTEST_SKIP() << "it has none";
+  const auto shapes = {std::pair{17, 40}, {100, 70}, {16 * 67 + 5, 20}, {16 * 19, 513}};
+  for (const auto& [rows, cols] : shapes) {
+    if (kDetectsRaces && rows > 100) continue;
+    const std::vector<Case> cases = cases_of_every_type(*GetParam(), rows, cols);
+    for (std::size_t i = static_cast<std::size_t>(rows) % 4; i < cases.size();
+         i += (kDetectsRaces ? 8 : 4) * ISOBIT_ONE_IN) {
+      Workload workload(cases[i]);
+      workload.draw();
+      expect_right(workload, ways(workload, !kDetectsRaces && cols < 100 && i % 8 < 4));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Both are read once more after the rows: for the sums over rows.
+TEST_P(Kernels, GradXMayTakeThePlaceOfXOrGradY) {
+  const Operation& operation = *GetParam();
+  const Argument* grad_x = operation.find("grad_x");
+  if (grad_x == nullptr) GTEST_SKIP() << "it has none";
+  constexpr std::int64_t kRows = 40;
+  for (const std::int64_t cols : {70, 1100}) {
+    const auto bits_of = [&](Device device, int variant, std::string_view covered) {
+      const auto count = static_cast<std::size_t>(kRows * cols);
+      std::map<std::string_view, std::vector<float>> arrays;
+      for (const char* name : {"x", "grad_y", "grad_x"}) arrays[name].resize(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        arrays["x"][i] = static_cast<float>(i * i % 101);
+        arrays["grad_y"][i] = static_cast<float>(i * 7 % 31) - 15;
+      }
+      std::vector<float> grad_weight(static_cast<std::size_t>(cols));
+      const Arguments args = operation.make_arguments();
+      for (auto& [name, array] : arrays)
+        args[*operation.find(name)] =
+            matrix_view(arrays[name == "grad_x" ? covered : name].data(),
+                        4 * static_cast<std::int64_t>(count), DType::f32, kRows, cols, cols);
+      args[*operation.find("grad_weight")] =
+          vector_view(grad_weight.data(), 4 * cols, DType::f32, cols);
+      const Execution execution =
+          device == Device::cpu ? execution_for(Isa::scalar, 1) : execution_for(device);
+      if (device == Device::cpu) variant = operation.default_variant(args, execution.machine);
+      operation.run(variant, operation.choose(variant, args, execution.machine), args, execution);
+      return std::pair(arrays[covered], grad_weight);
+    };
+    const auto expected = bits_of(Device::cpu, 0, "grad_x");
+    const std::vector<VariantInfo> infos = operation.variants();
+    for (int i = 0; i < static_cast<int>(infos.size()); ++i)
+      for (const char* covered : {"x", "grad_y"})
+        if (infos[i].device == Device::emu) {
+          EXPECT_EQ(bits_of(Device::emu, i, covered), expected) << infos[i].name << covered;
+        }
+  }
 }
 
 // The sum lies where x does, and a constant row is read once more after it was written.

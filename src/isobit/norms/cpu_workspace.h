@@ -1,32 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What both passes of a norm need on the CPU before their rows: tools for the instruction set, the
-// weights in the type that is computed in, and a workspace cut into pieces.
+// weights in the type that is computed in.
 #pragma once
 
 #include <span>
 
 #include "isobit/core/execution.h"
+#include "isobit/core/pieces.h"
 #include "isobit/norms/cpu_kernels.h"
 
 namespace isobit::norms {
 
 const Tools& tools_of(Isa isa);
-
-// Cuts memory into pieces of whole cache lines; without memory it only counts.
-class Pieces {
- public:
-  explicit Pieces(std::byte* memory = nullptr) : memory_(memory) {}
-  std::byte* take(std::int64_t bytes) {
-    std::byte* piece = memory_ == nullptr ? nullptr : memory_ + taken_;
-    taken_ += (bytes + 63) / 64 * 64;
-    return piece;
-  }
-  std::size_t taken() const { return static_cast<std::size_t>(taken_); }
-
- private:
-  std::byte* memory_;
-  std::int64_t taken_ = 0;
-};
 
 // How a caller stores its weights.
 struct StoredWeights {

@@ -2,8 +2,8 @@
 // A row as the formulas of norms want it, summed by a group of threads in the order of
 // core/order.h. Every thread of the group calls everything, and gets the same.
 //
-// A Source gives the row: source.load(col, count, octet) the first `count` elements from `col` on,
-// and zeros; a thread only ever asks for its own octets.
+// A Source gives the row: source.load(place, octet) the elements of a place, and zeros; a thread
+// only ever asks for its own octets.
 #pragma once
 
 #include <cmath>
@@ -20,44 +20,57 @@
 namespace isobit::norms {
 
 using tile::kOctet;
+using tile::Place;
 
-// Where a lane's octets of a block of the order begin, and how many elements of them a row has.
+// How many octets a lane has of a block of the order.
 template <class Group>
-struct OctetsOf {
-  static constexpr int kHalves = Group::kWorkerLanes == simt::kWarpThreads ? 2 : 1;
+inline constexpr int kHalvesOf = Group::kWorkerLanes == simt::kWarpThreads ? 2 : 1;
 
-  std::int64_t col;
+// An octet of a block of the order.
+template <class Group>
+ISOBIT_DEVICE Place place_in(std::int64_t block, int half, std::int64_t cols, int k = 0) {
+  return tile::place_at(block * order::kBlock + half * (order::kBlock / 2) + Group::lane() * kOctet,
+                        cols, k * kHalvesOf<Group> + half);
+}
 
-  ISOBIT_DEVICE explicit OctetsOf(std::int64_t block)
-      : col(block * order::kBlock + Group::lane() * kOctet) {}
-  ISOBIT_DEVICE std::int64_t at(int half) const { return col + half * (order::kBlock / 2); }
-  ISOBIT_DEVICE int count(int half, std::int64_t cols) const {
-    const std::int64_t left = cols - at(half);
-    return left <= 0 ? 0 : left < kOctet ? static_cast<int>(left) : kOctet;
-  }
-};
+// The same of the k-th block that a worker holds.
+template <class Group>
+ISOBIT_DEVICE Place held_place(int k, int half, std::int64_t cols) {
+  return place_in<Group>(Group::worker() + std::int64_t{k} * Group::workers(), half, cols, k);
+}
 
 ISOBIT_EITHER std::int64_t blocks_of(std::int64_t cols) {
   return (cols + order::kBlock - 1) / order::kBlock;
 }
 
+template <class Real>
+struct SumAndDot {
+  Real sum, dot;
+};
+
 namespace detail {
 
-// The first fold of a block: an octet of its upper half, and of its lower one where there is such.
-template <int kHalves, class Real>
-ISOBIT_DEVICE void fold_sum(const Real (&terms)[kHalves][kOctet], Real (&folded)[kOctet]) {
+// The first fold of a block of the order: an octet of its upper half, and of its lower one where a
+// lane has such. Of terms, and of products.
+template <class Real>
+struct FirstFold {
+  Real sum[kOctet], dot[kOctet];
+
+  ISOBIT_DEVICE void add(int half, const Real (&a)[kOctet], const Real (&b)[kOctet]) {
 #pragma unroll
-  for (int i = 0; i < kOctet; ++i)
-    folded[i] = kHalves == 2 ? terms[0][i] + terms[kHalves - 1][i] : terms[0][i];
-}
-template <int kHalves, class Real>
-ISOBIT_DEVICE void fold_dot(const Real (&a)[kHalves][kOctet], const Real (&b)[kHalves][kOctet],
-                            Real (&folded)[kOctet]) {
-#pragma unroll
-  for (int i = 0; i < kOctet; ++i) {
-    folded[i] = a[0][i] * b[0][i];
-    if constexpr (kHalves == 2) folded[i] = std::fma(a[1][i], b[1][i], folded[i]);
+    for (int i = 0; i < kOctet; ++i) {
+      sum[i] = half == 0 ? a[i] : sum[i] + a[i];
+      dot[i] = half == 0 ? a[i] * b[i] : std::fma(a[i], b[i], dot[i]);
+    }
   }
+};
+
+// What the row does not have counts as +0.
+template <class Real, class F>
+ISOBIT_DEVICE void map_octet(const Place& place, const Real (&octet)[kOctet], Real (&to)[kOctet],
+                             const F& f) {
+#pragma unroll
+  for (int i = 0; i < kOctet; ++i) to[i] = i < place.count ? f(octet[i]) : Real(0);
 }
 
 }  // namespace detail
@@ -70,7 +83,6 @@ class RowInMemory {
   using Real = Number;
   using Scalar = tile::Scalar<Real>;
   using Adder = typename Group::template Adder<Real>;
-
   using Memory = typename Group::template Memory<Real>;
 
   // Other rows may still be read where this one will add.
@@ -91,43 +103,54 @@ class RowInMemory {
 
   template <class F>
   ISOBIT_DEVICE Real sum(const F& f) const {
-    Real total[1];
-    for_each_block(f, [&](std::int64_t block, const Terms& terms) {
-      Real folded[kOctet];
-      detail::fold_sum<kHalves>(terms.of, folded);
-      adder_.put(0, block, adder_.fold(folded));
-    });
-    adder_.totals(blocks_of(cols_), total);
-    return total[0];
+    return moments(f).sum;
   }
   template <class F>
   ISOBIT_DEVICE Moments<Real> moments(const F& f) const {
-    Real total[2];
-    for_each_block(f, [&](std::int64_t block, const Terms& terms) {
-      Real folded[kOctet];
-      detail::fold_sum<kHalves>(terms.of, folded);
-      adder_.put(0, block, adder_.fold(folded));
-      detail::fold_dot<kHalves>(terms.of, terms.of, folded);
-      adder_.put(1, block, adder_.fold(folded));
-    });
+    const SumAndDot<Real> result = sum_and_dot(
+        [&](const Place& place, const Real(&octet)[kOctet], Real(&a)[kOctet], Real(&b)[kOctet]) {
+          detail::map_octet(place, octet, a, f);
+          detail::map_octet(place, octet, b, f);
+        });
+    return {result.sum, result.dot};
+  }
+
+  // Of a (or 0 without kSum), and of a * b: terms(place, octet, a, b) gives them for an octet of
+  // the row.
+  template <bool kSum = true, class Terms>
+  ISOBIT_DEVICE SumAndDot<Real> sum_and_dot(const Terms& terms) const {
+    for (std::int64_t block = Group::worker(); block < blocks_of(cols_);
+         block += Group::workers()) {
+      detail::FirstFold<Real> fold;
+#pragma unroll
+      for (int half = 0; half < kHalvesOf<Group>; ++half) {
+        const Place place = place_in<Group>(block, half, cols_);
+        Real octet[kOctet], a[kOctet], b[kOctet];
+        source_.load(place, octet);
+        terms(place, octet, a, b);
+        fold.add(half, a, b);
+      }
+      adder_.put(0, block, adder_.fold(fold.dot));
+      if constexpr (kSum) adder_.put(1, block, adder_.fold(fold.sum));
+    }
+    Real total[kSum ? 2 : 1];
     adder_.totals(blocks_of(cols_), total);
-    return {total[0], total[1]};
+    return {kSum ? total[kSum ? 1 : 0] : Real(0), total[0]};
   }
 
   ISOBIT_DEVICE const RowInMemory& rare() const { return *this; }
 
-  // Calls body(column, count, octet) for all octets of this thread.
+  // Calls body(place, octet) for all octets of this thread.
   template <class Body>
   ISOBIT_DEVICE void for_each_octet(const Body& body) const {
     for (std::int64_t block = Group::worker(); block < blocks_of(cols_);
          block += Group::workers()) {
-      const OctetsOf<Group> place(block);
-      for (int half = 0; half < kHalves; ++half) {
-        const int count = place.count(half, cols_);
-        if (count == 0) continue;
+      for (int half = 0; half < kHalvesOf<Group>; ++half) {
+        const Place place = place_in<Group>(block, half, cols_);
+        if (place.count == 0) continue;
         Real octet[kOctet];
-        source_.load(place.at(half), count, octet);
-        body(place.at(half), count, octet);
+        source_.load(place, octet);
+        body(place, octet);
       }
     }
   }
@@ -136,9 +159,9 @@ class RowInMemory {
   ISOBIT_DEVICE Extremes<Real> extremes() const {
     constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
     Real lowest = kInfinity, highest = -kInfinity, first = 0;
-    for_each_octet([&](std::int64_t col, int count, const Real(&octet)[kOctet]) {
-      if (col == 0) first = octet[0];
-      for (int i = 0; i < count; ++i) {
+    for_each_octet([&](const Place& place, const Real(&octet)[kOctet]) {
+      if (place.col == 0) first = octet[0];
+      for (int i = 0; i < place.count; ++i) {
         lowest = lower(lowest, octet[i]);
         highest = higher(highest, octet[i]);
       }
@@ -151,31 +174,8 @@ class RowInMemory {
   }
 
  private:
-  static constexpr int kHalves = OctetsOf<Group>::kHalves;
-  struct Terms {
-    Real of[kHalves][kOctet];
-  };
-
   ISOBIT_DEVICE static Real lower(Real a, Real b) { return a != a || a < b ? a : b; }
   ISOBIT_DEVICE static Real higher(Real a, Real b) { return a != a || a > b ? a : b; }
-
-  template <class F, class Body>
-  ISOBIT_DEVICE void for_each_block(const F& f, const Body& body) const {
-    for (std::int64_t block = Group::worker(); block < blocks_of(cols_);
-         block += Group::workers()) {
-      const OctetsOf<Group> place(block);
-      Terms terms;
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        const int count = place.count(half, cols_);
-        source_.load(place.at(half), count, terms.of[half]);
-#pragma unroll
-        for (int i = 0; i < kOctet; ++i)
-          terms.of[half][i] = i < count ? f(terms.of[half][i]) : Real(0);
-      }
-      body(block, terms);
-    }
-  }
 
   Source source_;
   std::int64_t cols_;
@@ -189,8 +189,6 @@ class RowInRegisters {
   using Real = Number;
   using Scalar = tile::Scalar<Real>;
   using Adder = typename Group::template Adder<Real>;
-  static constexpr int kHalves = OctetsOf<Group>::kHalves;
-
   using Memory = typename Group::template Memory<Real>;
 
   // `again` gives the same row, should it be wanted once more.
@@ -198,76 +196,78 @@ class RowInRegisters {
                                Adder& adder, const Memory& memory)
       : again_(again), cols_(cols), adder_(adder), memory_(memory) {
 #pragma unroll
-    for (int k = 0; k < kBlocks; ++k) {
-      const OctetsOf<Group> place = octets(k);
+    for (int k = 0; k < kBlocks; ++k)
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half)
-        source.load(place.at(half), place.count(half, cols), x_[k][half]);
-    }
+      for (int half = 0; half < kHalves; ++half) source.load(place(k, half), x_[k][half]);
   }
 
   ISOBIT_DEVICE Real sum() const {
     Real sums[1][kBlocks], total[1];
 #pragma unroll
     for (int k = 0; k < kBlocks; ++k) {
-      Real folded[kOctet];
-      detail::fold_sum<kHalves>(x_[k], folded);
-      sums[0][k] = adder_.fold(folded);
+      detail::FirstFold<Real> fold;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) fold.add(half, x_[k][half], x_[k][half]);
+      sums[0][k] = adder_.fold(fold.sum);
     }
     adder_.totals(sums, blocks_of(cols_), total);
     return total[0];
   }
   ISOBIT_DEVICE Moments<Real> deviations(Real mean) const {
-    Real sums[2][kBlocks], total[2];
-#pragma unroll
-    for (int k = 0; k < kBlocks; ++k) {
-      Real d[kHalves][kOctet], folded[kOctet];
-      const OctetsOf<Group> place = octets(k);
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        const int count = place.count(half, cols_);
-#pragma unroll
-        for (int i = 0; i < kOctet; ++i) d[half][i] = i < count ? x_[k][half][i] - mean : Real(0);
-      }
-      detail::fold_sum<kHalves>(d, folded);
-      sums[0][k] = adder_.fold(folded);
-      detail::fold_dot<kHalves>(d, d, folded);
-      sums[1][k] = adder_.fold(folded);
-    }
-    adder_.totals(sums, blocks_of(cols_), total);
-    return {total[0], total[1]};
+    const SumAndDot<Real> result = sum_and_dot(
+        [mean](const Place& place, const Real(&octet)[kOctet], Real(&a)[kOctet], Real(&b)[kOctet]) {
+          const auto deviation = [mean](Real x) { return x - mean; };
+          detail::map_octet(place, octet, a, deviation);
+          detail::map_octet(place, octet, b, deviation);
+        });
+    return {result.sum, result.dot};
   }
   ISOBIT_DEVICE Real squares() const {
-    Real sums[1][kBlocks], total[1];
+    const auto terms = [](const Place&, const Real(&octet)[kOctet], Real(&a)[kOctet],
+                          Real(&b)[kOctet]) {
+#pragma unroll
+      for (int i = 0; i < kOctet; ++i) a[i] = b[i] = octet[i];
+    };
+    return sum_and_dot<false>(terms).dot;
+  }
+
+  // As RowInMemory says.
+  template <bool kSum = true, class Terms>
+  ISOBIT_DEVICE SumAndDot<Real> sum_and_dot(const Terms& terms) const {
+    constexpr int kSums = kSum ? 2 : 1;
+    Real sums[kSums][kBlocks], total[kSums];
 #pragma unroll
     for (int k = 0; k < kBlocks; ++k) {
-      Real folded[kOctet];
-      detail::fold_dot<kHalves>(x_[k], x_[k], folded);
-      sums[0][k] = adder_.fold(folded);
+      detail::FirstFold<Real> fold;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        Real a[kOctet], b[kOctet];
+        terms(place(k, half), x_[k][half], a, b);
+        fold.add(half, a, b);
+      }
+      sums[0][k] = adder_.fold(fold.dot);
+      if constexpr (kSum) sums[1][k] = adder_.fold(fold.sum);
     }
     adder_.totals(sums, blocks_of(cols_), total);
-    return total[0];
+    return {kSum ? total[kSums - 1] : Real(0), total[0]};
   }
 
   ISOBIT_DEVICE RowInMemory<Group, Real, Source> rare() const { return {again_, cols_, memory_}; }
 
-  // Calls body(column, count, octet) for all that this thread holds.
+  // Calls body(place, octet) for all that this thread holds.
   template <class Body>
   ISOBIT_DEVICE void for_each_octet(const Body& body) const {
 #pragma unroll
-    for (int k = 0; k < kBlocks; ++k) {
-      const OctetsOf<Group> place = octets(k);
+    for (int k = 0; k < kBlocks; ++k)
 #pragma unroll
       for (int half = 0; half < kHalves; ++half)
-        if (const int count = place.count(half, cols_); count > 0)
-          body(place.at(half), count, x_[k][half]);
-    }
+        if (const Place at = place(k, half); at.count > 0) body(at, x_[k][half]);
   }
 
  private:
-  ISOBIT_DEVICE OctetsOf<Group> octets(int k) const {
-    return OctetsOf<Group>(Group::worker() + std::int64_t{k} * Group::workers());
-  }
+  static constexpr int kHalves = kHalvesOf<Group>;
+
+  ISOBIT_DEVICE Place place(int k, int half) const { return held_place<Group>(k, half, cols_); }
 
   Real x_[kBlocks][kHalves][kOctet];
   Source again_;

@@ -13,7 +13,9 @@ const DeviceLibrary& device_library() {
   static const DeviceVariants kOperations[] = {
       device_variants("elementwise", "fwd", elementwise::cuda_variants()),
       device_variants("layernorm", "fwd", layernorm::cuda_forward_variants()),
+      device_variants("layernorm", "bwd", layernorm::cuda_backward_variants()),
       device_variants("rmsnorm", "fwd", rmsnorm::cuda_forward_variants()),
+      device_variants("rmsnorm", "bwd", rmsnorm::cuda_backward_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::gpu, kOperations};
   return kLibrary;

@@ -12,6 +12,18 @@ namespace isobit::tile {
 
 inline constexpr int kOctet = 8;
 
+// Where an octet of a row stands: which of those that a thread keeps it is, its first column, and
+// how many of its elements the row has.
+struct Place {
+  int index;
+  std::int64_t col;
+  int count;
+};
+ISOBIT_DEVICE Place place_at(std::int64_t col, std::int64_t cols, int index = 0) {
+  const std::int64_t left = cols - col;
+  return {index, col, left <= 0 ? 0 : static_cast<int>(left < kOctet ? left : kOctet)};
+}
+
 namespace detail {
 
 template <class T>

@@ -11,8 +11,11 @@
 #include "isobit/core/order.h"
 #include "isobit/simt/simt.h"
 #include "isobit/tile/octet.h"
+#include "isobit/tile/pairs.h"
 
 namespace isobit::tile {
+
+inline constexpr int kMostCluster = 8;  // blocks: what every device with clusters takes
 
 namespace detail {
 
@@ -44,20 +47,6 @@ ISOBIT_DEVICE Real fold_lanes(Real (&octet)[kOctet], unsigned lanes) {
   return octet[0];
 }
 
-// Adjacent pairs, level by level. Zeros in the place of what is not there change no sum but the
-// sign of a zero, which the total repairs.
-template <int kCount, class Real>
-ISOBIT_DEVICE Real pairs(const Real (&sums)[kCount]) {
-  Real level[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) level[i] = sums[i];
-#pragma unroll
-  for (int step = 1; step < kCount; step *= 2)
-#pragma unroll
-    for (int i = 0; i + step < kCount; i += 2 * step) level[i] += level[i + step];
-  return level[0] + Real(0);
-}
-
 }  // namespace detail
 
 // kLanes of a warp: 32, or 16 or 8 where a row is no longer than 128 or 64.
@@ -65,9 +54,6 @@ template <int kLanes>
 class Lanes {
  public:
   static constexpr int kWorkerLanes = kLanes;
-  // Of a block: they leave a thread 255 registers.
-  template <class Real>
-  static constexpr int kMostThreads = 256;
 
   template <class Real>
   struct Memory {};
@@ -75,6 +61,8 @@ class Lanes {
   ISOBIT_EITHER static Memory<Real> memory(Carver&, int, std::int64_t) {
     return {};
   }
+
+  static constexpr int groups_of_block(int threads) { return threads / kLanes; }
 
   // Which of the groups of all blocks this one is, and how many there are.
   ISOBIT_DEVICE static std::int64_t group() {
@@ -101,7 +89,7 @@ class Lanes {
     ISOBIT_DEVICE void totals(const Real (&sums)[kSums][kBlocks], std::int64_t,
                               Real (&totals)[kSums]) {
 #pragma unroll
-      for (int i = 0; i < kSums; ++i) totals[i] = detail::pairs(sums[i]);
+      for (int i = 0; i < kSums; ++i) totals[i] = pairs(sums[i]);
     }
 
     // The same for any number of blocks, one after the other.
@@ -140,9 +128,6 @@ template <class Scope>
 class Warps : public Scope {
  public:
   static constexpr int kWorkerLanes = simt::kWarpThreads;
-  // Of a block: they leave a thread 128 registers, which is too few for doubles.
-  template <class Real>
-  static constexpr int kMostThreads = sizeof(Real) == 8 ? 256 : 512;
 
   // Sums of two kinds for each block of a row, twice: while some still read one, others write.
   template <class Real>
@@ -157,6 +142,8 @@ class Warps : public Scope {
     const std::int64_t capacity = blocks < workers ? workers : blocks;
     return {carver.template take<Real>(4 * capacity), capacity};
   }
+
+  static constexpr int groups_of_block(int) { return 1; }
 
   ISOBIT_DEVICE static std::int64_t group() { return simt::block() / Scope::blocks(); }
   ISOBIT_DEVICE static std::int64_t groups() { return simt::blocks() / Scope::blocks(); }
@@ -263,7 +250,7 @@ struct WithinBlock {
   }
 };
 struct WithinCluster {
-  static constexpr int kMostBlocks = 8;  // what every device with clusters takes
+  static constexpr int kMostBlocks = kMostCluster;
   ISOBIT_DEVICE static void sync() { simt::sync_cluster(); }
   ISOBIT_DEVICE static int rank() { return simt::cluster_rank(); }
   ISOBIT_DEVICE static int blocks() { return simt::cluster_blocks(); }

@@ -113,6 +113,7 @@ struct Formula {
   using NormaliseAny = layernorm::NormaliseAny<S>;
 
   static constexpr bool kCentred = true;  // dX loses its mean
+  static constexpr bool kHasBias = true;
 
   // The first round over a row: its mean, as far as one number can tell.
   template <class Row>

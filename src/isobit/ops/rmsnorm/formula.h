@@ -103,6 +103,7 @@ struct Formula {
   using NormaliseAny = rmsnorm::NormaliseAny<S>;
 
   static constexpr bool kCentred = false;
+  static constexpr bool kHasBias = false;
 
   // The only round over a row: the sum of its squares.
   template <class Row>

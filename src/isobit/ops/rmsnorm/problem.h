@@ -14,7 +14,10 @@ using ForwardVariant = Variant<ForwardArgs, norms::ForwardProblem>;
 using BackwardVariant = Variant<BackwardArgs, norms::BackwardProblem>;
 
 std::span<const ForwardVariant> cpu_forward_variants();
-std::span<const ForwardVariant> cuda_forward_variants();  // in device libraries
 std::span<const BackwardVariant> cpu_backward_variants();
+
+// In device libraries.
+std::span<const ForwardVariant> cuda_forward_variants();
+std::span<const BackwardVariant> cuda_backward_variants();
 
 }  // namespace isobit::rmsnorm

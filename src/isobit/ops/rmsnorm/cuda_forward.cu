@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm's variants on GPUs.
+// RMSNorm's forward variants on GPUs.
 #include "isobit/norms/cuda_forward.h"
 #include "isobit/ops/rmsnorm/formula.h"
 #include "isobit/ops/rmsnorm/problem.h"

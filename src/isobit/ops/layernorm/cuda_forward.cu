@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerNorm's variants on GPUs.
+// LayerNorm's forward variants on GPUs.
 #include "isobit/norms/cuda_forward.h"
 #include "isobit/ops/layernorm/formula.h"
 #include "isobit/ops/layernorm/problem.h"

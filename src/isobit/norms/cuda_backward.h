@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward pass of any norm on a GPU. One pass: a group of threads takes runs of rows, and adds
+// the gradients of weight and bias while it has the rows in registers. Two passes: rows first, then
+// columns, which takes rows of any width and shares out even few of them.
+#pragma once
+
+#include <algorithm>
+
+#include "isobit/dispatch/variant.h"
+#include "isobit/norms/cuda_arrays.h"
+#include "isobit/norms/cuda_backward_rows.h"
+#include "isobit/norms/cuda_column_sums.h"
+#include "isobit/norms/cuda_launch.h"
+#include "isobit/norms/problem.h"
+#include "isobit/simt/simt.h"
+#include "isobit/tile/row_group.h"
+
+namespace isobit::norms {
+
+// Everything in one sweep over the rows.
+template <class Rows>
+struct OnePassKernel {
+  using Real = typename Rows::Real;
+  using Group = typename Rows::Group;
+  static constexpr int kKinds = Rows::Formula::kHasBias ? 2 : 1;
+  static constexpr int kMostThreads = kBackwardThreads.of<Real>();
+
+  Rows rows;
+  Tiles tiles;
+  TileSums<Real, kKinds> sums;
+
+  template <class Carver>
+  ISOBIT_EITHER typename Rows::Memory memory(Carver& carver) const {
+    return rows.memory(carver);
+  }
+
+  ISOBIT_DEVICE void operator()(const typename Rows::Memory& memory) const {
+    typename Rows::Adder adder(memory);
+    RunSums<Real, kKinds, Rows::kOctets> run_sums;
+    const auto add = [&](const Place& place, const Real(&grad_y)[kOctet],
+                         const Real(&xhat)[kOctet]) { run_sums.add(place, grad_y, xhat); };
+    for (std::int64_t tile = Group::group(); tile < tiles.count; tile += Group::groups())
+      for (std::int64_t run = 0; run < tiles.runs_of(tile); ++run) {
+        run_sums.clear();
+        const std::int64_t first = (tile * tiles.size + run) * order::kRun;
+        for (std::int64_t row = first; row < first + order::kRun && row < rows.rows; ++row)
+          rows.row(row, adder, memory, add);
+        run_sums.end_run(tiles, sums, Group::group(), tile, run, [&](int k) {
+          return held_place<Group>(k / kHalvesOf<Group>, k % kHalvesOf<Group>, rows.cols);
+        });
+      }
+  }
+};
+
+// The first of two passes: rows.
+template <class Rows>
+struct RowsKernel {
+  using Real = typename Rows::Real;
+  using Group = typename Rows::Group;
+  static constexpr int kMostThreads = kBackwardThreads.of<Real>();
+
+  Rows rows;
+  Statistics<Real>* statistics;  // null: nobody wants them
+
+  template <class Carver>
+  ISOBIT_EITHER typename Rows::Memory memory(Carver& carver) const {
+    return rows.memory(carver);
+  }
+
+  ISOBIT_DEVICE void operator()(const typename Rows::Memory& memory) const {
+    typename Rows::Adder adder(memory);
+    for (std::int64_t row = Group::group(); row < rows.rows; row += Group::groups()) {
+      const Statistics<Real> found = rows.row(
+          row, adder, memory, [](const Place&, const Real(&)[kOctet], const Real(&)[kOctet]) {});
+      if (statistics != nullptr && Group::leads()) statistics[row] = found;
+    }
+  }
+};
+
+inline constexpr int kColumnWarps = 4;  // of a block
+
+// The second: columns. A warp takes 256 of them, and tiles of runs in turn.
+template <class Formula, class T>
+struct ColumnsKernel {
+  using Real = RealOf<T>;
+  using Scalar = tile::Scalar<Real>;
+  static constexpr int kKinds = Formula::kHasBias ? 2 : 1;
+  static constexpr int kMostThreads = kColumnWarps * simt::kWarpThreads;
+
+  Array<const T> x;
+  AnyArray<Real, T> grad_y;
+  const Statistics<Real>* statistics;
+  std::int64_t rows, cols;
+  Tiles tiles;
+  TileSums<Real, kKinds> sums;
+
+  ColumnsKernel(const BackwardProblem& problem, const Statistics<Real>* statistics,
+                const Tiles& tiles, const TileSums<Real, kKinds>& sums)
+      : x(problem.x),
+        grad_y(problem.grad_y, problem.grad_y_dtype, problem.dtype),
+        statistics(statistics),
+        rows(problem.rows),
+        cols(problem.cols),
+        tiles(tiles),
+        sums(sums) {}
+
+  // How many warps a row has.
+  ISOBIT_EITHER static std::int64_t parts(std::int64_t cols) { return (cols + kCols - 1) / kCols; }
+
+  ISOBIT_DEVICE void operator()() const {
+    const std::int64_t warp = simt::block() * kColumnWarps + simt::thread() / simt::kWarpThreads;
+    const std::int64_t group = warp / parts(cols);
+    const Place place = tile::place_at(warp % parts(cols) * kCols + simt::lane() * kOctet, cols);
+    if (group >= tiles.groups || place.count == 0) return;
+    RunSums<Real, kKinds, 1> run_sums;
+    for (std::int64_t tile = group; tile < tiles.count; tile += tiles.groups)
+      for (std::int64_t run = 0; run < tiles.runs_of(tile); ++run) {
+        run_sums.clear();
+        const std::int64_t first = (tile * tiles.size + run) * order::kRun;
+#pragma unroll 4
+        for (std::int64_t row = first; row < first + order::kRun && row < rows; ++row)
+          add(row, place, run_sums);
+        run_sums.end_run(tiles, sums, group, tile, run, [&](int) { return place; });
+      }
+  }
+
+ private:
+  static constexpr std::int64_t kCols = simt::kWarpThreads * kOctet;
+
+  ISOBIT_DEVICE void add(std::int64_t row, const Place& place,
+                         RunSums<Real, kKinds, 1>& run_sums) const {
+    Real dy[kOctet], xhat[kOctet];
+    x.row(row).load(place, xhat);
+    grad_y.load(row, place, dy);
+    const auto normalise = [&](const auto& normaliser) {
+#pragma unroll
+      for (int i = 0; i < kOctet; ++i) xhat[i] = normaliser(xhat[i]);
+    };
+    if (const Statistics<Real>& found = statistics[row]; found.plain)
+      normalise(typename Formula::template Normalise<Scalar>(found));
+    else
+      normalise(typename Formula::template NormaliseAny<Scalar>(found));
+    run_sums.add(place, dy, xhat);
+  }
+};
+
+// The variants of one norm, by its formula.
+template <class Formula, class Args>
+class CudaBackward {
+ public:
+  using BackwardVariant = Variant<Args, BackwardProblem>;
+
+  static std::span<const BackwardVariant> variants() {
+    static constexpr BackwardVariant kVariants[] = {
+        {.name = "one_pass",
+         .device = simt::kDevice,
+         .knobs = kKnobs,
+         .declines = [](const BackwardProblem& problem, const Machine& machine) -> std::string {
+           if (!problem.wants_sums()) return "without grad_weight there are no sums over rows";
+           return wider_than(most_held(problem, machine), problem.cols, "registers");
+         },
+         .suits = one_pass_suits,
+         .choose = [](const BackwardProblem& problem, const Machine& machine) -> Plan {
+           const int cluster = filling_cluster(problem, machine, runs_of(problem));
+           const GroupShape shape = shape_of(problem, cluster, machine);
+           const int turns = resident(problem, shape);
+           const std::int64_t groups = std::int64_t{turns} * machine.gpu.multiprocessors /
+                                       shape.cluster * rows_at_once(problem);
+           return {shape.cluster, turns, tile_for(problem, groups)};
+         },
+         .workspace = workspace<OnePass>,
+         .run = run<OnePass>},
+        {.name = "two_pass",
+         .device = simt::kDevice,
+         .knobs = kKnobs,
+         .declines =
+             [](const BackwardProblem& problem, const Machine& machine) {
+               return wider_than_streams(problem.cols, problem.dtype, machine);
+             },
+         .choose = [](const BackwardProblem& problem, const Machine& machine) -> Plan {
+           const int cluster = filling_cluster(problem, machine, problem.rows);
+           const std::int64_t parts = std::max<std::int64_t>(1, column_parts(problem));
+           constexpr int kMostTurns = kTurns[std::size(kTurns) - 1];
+           return {shape_of(problem, cluster, machine).cluster, kMostTurns,
+                   tile_for(problem, column_warps(kMostTurns, machine) / parts)};
+         },
+         .workspace = workspace<TwoPass>,
+         .run = run<TwoPass>},
+    };
+    return kVariants;
+  }
+
+ private:
+  static constexpr int kKinds = Formula::kHasBias ? 2 : 1;
+  static constexpr int kNarrowThreads = 128;  // of a block whose rows have a warp or less
+
+  static constexpr int kClusters[] = {1, 2, 4, 8};
+  static constexpr int kTurns[] = {1, 2, 3, 4, 6, 8, 12, 16};
+  static constexpr int kRuns[] = {1, 2, 4, 8, 16, 32, 64};
+  static constexpr Knob kKnobs[] = {
+      {"cluster", kClusters, "blocks that share a row of over 512, or as many as hold it"},
+      {"blocks", kTurns, "blocks a multiprocessor, which take rows or tiles in turn"},
+      {"runs", kRuns, "runs of 16 rows to a tile, which one group sums alone"}};
+
+  template <template <class> class Way>
+  static std::size_t workspace(const BackwardProblem& problem, const Plan& plan,
+                               const Machine& machine) {
+    Pieces pieces;
+    with_type(problem.dtype, [&]<class T>(Type<T>) { Way<T>(problem, plan, machine, pieces); });
+    return pieces.taken();
+  }
+  template <template <class> class Way>
+  static void run(const Args&, const BackwardProblem& problem, const Plan& plan,
+                  const Execution& execution) {
+    Pieces pieces(execution.workspace);
+    with_type(problem.dtype, [&]<class T>(Type<T>) {
+      Way<T>(problem, plan, execution.machine, pieces).run(execution);
+    });
+  }
+
+  static std::int64_t runs_of(const BackwardProblem& problem) {
+    return Tiles(problem.rows, 1).runs;
+  }
+
+  static bool has_clusters(const Machine& machine) { return machine.gpu.capability >= 90; }
+
+  // The widest row that registers hold.
+  static std::int64_t most_held(const BackwardProblem& problem, const Machine& machine) {
+    return most_cols(kBackwardThreads.of(problem.dtype),
+                     has_clusters(machine) ? tile::kMostCluster : 1);
+  }
+
+  static GroupShape shape_of(const BackwardProblem& problem, int cluster, const Machine& machine) {
+    if (problem.cols <= order::kBlock) return {kNarrowThreads, 1};
+    if (problem.cols > most_held(problem, machine)) return {kBackwardThreads.of(problem.dtype), 1};
+    return shape_for(problem.cols, kBackwardThreads.of(problem.dtype),
+                     has_clusters(machine) ? cluster : 1);
+  }
+
+  static int lanes_of(const BackwardProblem& problem) {
+    return problem.cols <= 64 ? 8 : problem.cols <= 128 ? 16 : simt::kWarpThreads;
+  }
+  // By one block.
+  static int rows_at_once(const BackwardProblem& problem) {
+    return problem.cols > order::kBlock ? 1 : kNarrowThreads / lanes_of(problem);
+  }
+
+  // How many blocks find registers on a multiprocessor: more would wait for these to end.
+  static int resident(const BackwardProblem& problem, const GroupShape& shape) {
+    int turns = 1;
+    for (const int more : kTurns)
+      if (more * shape.threads <= kBackwardThreads.of(problem.dtype)) turns = more;
+    return turns;
+  }
+
+  // Blocks to a row, so that `teams` rows at once fill the device.
+  static int filling_cluster(const BackwardProblem& problem, const Machine& machine,
+                             std::int64_t teams) {
+    int cluster = 1;
+    while (cluster < tile::kMostCluster && teams * cluster < machine.gpu.multiprocessors &&
+           problem.cols > 2 * cluster * order::kBlock)
+      cluster *= 2;
+    return has_clusters(machine) ? cluster : 1;
+  }
+
+  static int tile_for(const BackwardProblem& problem, std::int64_t groups) {
+    const std::int64_t most = kRuns[std::size(kRuns) - 1];
+    return static_cast<int>(best_tile(problem.rows, std::max<std::int64_t>(1, groups), most));
+  }
+
+  // Two passes move 10 bytes where one moves 6: they pay where one leaves two fifths idle. Of few
+  // elements nobody sees the bytes, but one launch more.
+  static bool one_pass_suits(const BackwardProblem& problem, const Machine& machine) {
+    const std::int64_t runs = runs_of(problem);
+    const int cluster = shape_of(problem, filling_cluster(problem, machine, runs), machine).cluster;
+    return 5 * runs * cluster >= 3 * std::int64_t{machine.gpu.multiprocessors} ||
+           problem.rows * problem.cols <= 1 << 16;
+  }
+
+  // Calls body(BackwardRows) for the group that takes a row.
+  template <class T, class Body>
+  static void with_rows(const BackwardProblem& problem, const GroupShape& shape, const Body& body) {
+    const auto of = [&]<class Group>(Type<Group>) {
+      body(BackwardRows<Formula, T, Group, 1>(problem, shape.threads));
+    };
+    if (problem.cols <= 64) return of(Type<tile::Lanes<8>>{});
+    if (problem.cols <= 128) return of(Type<tile::Lanes<16>>{});
+    if (problem.cols <= order::kBlock) return of(Type<tile::Lanes<32>>{});
+    if (shape.cluster == 1) return of(Type<tile::BlockOfWarps>{});
+    of(Type<tile::ClusterOfBlocks>{});
+  }
+
+  template <class Kernel>
+  static void launch(const Kernel& kernel, const simt::LaunchShape& shape,
+                     const Execution& execution) {
+    if (shape.blocks > 0) simt::launch(static_cast<simt::Stream>(execution.stream), shape, kernel);
+  }
+
+  template <class Real>
+  static void fold(const TileSums<Real, kKinds>& sums, const Tiles& tiles,
+                   const BackwardProblem& problem, const Execution& execution) {
+    const FoldTiles<Real, kKinds> kernel(sums, tiles, problem);
+    launch(kernel, {.blocks = kernel.blocks(), .threads = kernel.kMostThreads}, execution);
+  }
+
+  // One sweep, then the fold of what it summed. Like TwoPass, without memory in `pieces` it only
+  // counts.
+  template <class T>
+  class OnePass {
+   public:
+    OnePass(const BackwardProblem& problem, const Plan& plan, const Machine& machine,
+            Pieces& pieces)
+        : problem_(problem),
+          group_(shape_of(problem, plan[0], machine)),
+          blocks_(blocks_for(Tiles(problem.rows, plan[2]).count, rows_at_once(problem),
+                             group_.cluster, plan[1], machine)),
+          tiles_(problem.rows, plan[2], blocks_ / group_.cluster * rows_at_once(problem)),
+          sums_(tiles_, problem.cols, pieces) {}
+
+    void run(const Execution& execution) const {
+      with_rows<T>(problem_, group_, [&]<class Rows>(const Rows& rows) {
+        launch(OnePassKernel<Rows>{rows, tiles_, sums_},
+               {.blocks = blocks_, .threads = group_.threads, .cluster = group_.cluster},
+               execution);
+      });
+      fold(sums_, tiles_, problem_, execution);
+    }
+
+   private:
+    const BackwardProblem& problem_;
+    const GroupShape group_;
+    const std::int64_t blocks_;
+    const Tiles tiles_;
+    const TileSums<RealOf<T>, kKinds> sums_;
+  };
+
+  static std::int64_t column_parts(const BackwardProblem& problem) {
+    return ColumnsKernel<Formula, float>::parts(problem.cols);
+  }
+  static std::int64_t column_warps(int turns, const Machine& machine) {
+    return std::int64_t{turns} * machine.gpu.multiprocessors * kColumnWarps;
+  }
+
+  // Two passes, and what the second wants to know of the first.
+  template <class T>
+  class TwoPass {
+   public:
+    using Real = RealOf<T>;
+
+    TwoPass(const BackwardProblem& problem, const Plan& plan, const Machine& machine,
+            Pieces& pieces)
+        : problem_(problem),
+          plan_(plan),
+          machine_(machine),
+          tiles_(tiles(problem, plan, machine)),
+          sums_(tiles_, problem.cols, pieces),
+          statistics_(reinterpret_cast<Statistics<Real>*>(pieces.take(
+              problem.wants_sums() ? problem.rows * std::int64_t{sizeof(Statistics<Real>)} : 0))) {}
+
+    void run(const Execution& execution) const {
+      if (!problem_.wants_sums()) return rows(problem_, nullptr, execution);
+      const auto covers = [&](const Matrix& to) {
+        return to && (to.data == problem_.x.data || to.data == problem_.grad_y.data);
+      };
+      const bool reads_first = covers(problem_.grad_x) || covers(problem_.grad_residual);
+      BackwardProblem read = problem_;
+      if (reads_first) read.grad_x = read.grad_residual = {};
+      rows(read, statistics_, execution);
+      columns(execution);
+      if (reads_first) rows(problem_, nullptr, execution);
+    }
+
+   private:
+    static Tiles tiles(const BackwardProblem& problem, const Plan& plan, const Machine& machine) {
+      const std::int64_t rows = problem.wants_sums() ? problem.rows : 0;
+      const std::int64_t parts = std::max<std::int64_t>(1, column_parts(problem));
+      const std::int64_t most = column_warps(plan[1], machine) / parts;
+      return {rows, plan[2], std::max<std::int64_t>(1, std::min(Tiles(rows, plan[2]).count, most))};
+    }
+
+    void rows(const BackwardProblem& problem, Statistics<Real>* statistics,
+              const Execution& execution) const {
+      const GroupShape shape = shape_of(problem, plan_[0], machine_);
+      const auto launch_rows = [&]<class Rows>(const Rows& rows) {
+        const std::int64_t blocks =
+            blocks_for(problem.rows, rows_at_once(problem), shape.cluster, plan_[1], machine_);
+        launch(RowsKernel<Rows>{rows, statistics},
+               {.blocks = blocks, .threads = shape.threads, .cluster = shape.cluster}, execution);
+      };
+      if (problem.cols > most_held(problem, machine_))
+        launch_rows(BackwardRows<Formula, T, tile::BlockOfWarps, 0>(problem, shape.threads));
+      else
+        with_rows<T>(problem, shape, launch_rows);
+    }
+
+    void columns(const Execution& execution) const {
+      const ColumnsKernel<Formula, T> kernel(problem_, statistics_, tiles_, sums_);
+      const std::int64_t warps = tiles_.count == 0 ? 0 : column_parts(problem_) * tiles_.groups;
+      launch(kernel,
+             {.blocks = (warps + kColumnWarps - 1) / kColumnWarps, .threads = kernel.kMostThreads},
+             execution);
+      fold(sums_, tiles_, problem_, execution);
+    }
+
+    const BackwardProblem& problem_;
+    const Plan& plan_;
+    const Machine& machine_;
+    const Tiles tiles_;
+    const TileSums<Real, kKinds> sums_;
+    Statistics<Real>* const statistics_;
+  };
+};
+
+}  // namespace isobit::norms

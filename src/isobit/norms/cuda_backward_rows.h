@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row of the backward pass of any norm on a GPU: what both ways through it do with one.
+#pragma once
+
+#include "isobit/norms/cuda_arrays.h"
+#include "isobit/norms/cuda_launch.h"
+#include "isobit/norms/cuda_row.h"
+#include "isobit/norms/problem.h"
+#include "isobit/simt/simt.h"
+#include "isobit/tile/row_group.h"
+
+namespace isobit::norms {
+
+// x, as RowInRegisters and RowInMemory ask for it.
+template <class Real, class T>
+struct BackwardSource {
+  ArrayRow<const T> x;
+
+  ISOBIT_DEVICE void load(const Place& place, Real (&octet)[kOctet]) const { x.load(place, octet); }
+};
+
+// Rows of grad_y, as the rows of x that they stand beside: in registers, or read anew.
+template <class Group, class Real, class T, int kBlocks>
+class GradientRow {
+ public:
+  ISOBIT_DEVICE GradientRow(const AnyArray<Real, T>& grad_y, std::int64_t row, std::int64_t cols) {
+#pragma unroll
+    for (int k = 0; k < kBlocks; ++k)
+#pragma unroll
+      for (int half = 0; half < kHalvesOf<Group>; ++half) {
+        const Place place = held_place<Group>(k, half, cols);
+        grad_y.load(row, place, of_[place.index]);
+      }
+  }
+  ISOBIT_DEVICE void get(const Place& place, Real (&octet)[kOctet]) const {
+#pragma unroll
+    for (int i = 0; i < kOctet; ++i) octet[i] = of_[place.index][i];
+  }
+
+ private:
+  Real of_[kBlocks * kHalvesOf<Group>][kOctet];
+};
+template <class Group, class Real, class T>
+class GradientRow<Group, Real, T, 0> {
+ public:
+  ISOBIT_DEVICE GradientRow(const AnyArray<Real, T>& grad_y, std::int64_t row, std::int64_t)
+      : grad_y_(grad_y), row_(row) {}
+  ISOBIT_DEVICE void get(const Place& place, Real (&octet)[kOctet]) const {
+    grad_y_.load(row_, place, octet);
+  }
+
+ private:
+  const AnyArray<Real, T>& grad_y_;
+  std::int64_t row_;
+};
+
+inline constexpr MostThreads kBackwardThreads = {384, 256};
+
+// One row of the backward pass. kBlocks: how many blocks of the order a worker keeps in registers;
+// 0: none, the row is read anew for each sum.
+template <class FormulaOf, class T, class GroupOf, int kBlocksOf>
+struct BackwardRows {
+  using Formula = FormulaOf;
+  using Group = GroupOf;
+  static constexpr int kBlocks = kBlocksOf;
+  static constexpr int kOctets = kBlocks * kHalvesOf<Group>;
+  using Real = RealOf<T>;
+  using Scalar = tile::Scalar<Real>;
+  using Source = BackwardSource<Real, T>;
+  using Memory = typename Group::template Memory<Real>;
+  using Adder = typename Group::template Adder<Real>;
+  using Gradient = GradientRow<Group, Real, T, kBlocks>;
+
+  Array<const T> x, grad_sum;
+  AnyArray<Real, T> grad_y;
+  Array<T> grad_x, grad_residual;
+  WeightArray<Real, T> weight;
+  const Real *mean, *rstd;
+  std::int64_t rows, cols;
+  Real eps;
+  DropoutMask<Real> dropout;
+  bool wants_rows;
+  int threads;
+
+  BackwardRows(const BackwardProblem& problem, int threads)
+      : x(problem.x),
+        grad_sum(problem.grad_sum),
+        grad_y(problem.grad_y, problem.grad_y_dtype, problem.dtype),
+        grad_x(problem.grad_x),
+        grad_residual(problem.grad_residual),
+        weight(WeightArray<Real, T>::weight(problem)),
+        mean(static_cast<const Real*>(problem.mean)),
+        rstd(static_cast<const Real*>(problem.rstd)),
+        rows(problem.rows),
+        cols(problem.cols),
+        eps(static_cast<Real>(problem.eps)),
+        dropout(problem.dropout),
+        wants_rows(problem.wants_rows()),
+        threads(threads) {}
+
+  template <class Carver>
+  ISOBIT_EITHER Memory memory(Carver& carver) const {
+    return Group::template memory<Real>(carver, threads, blocks_of(cols));
+  }
+
+  // Writes the gradients of a row that are wanted, and calls add(place, grad_y, x̂) for what sums
+  // over rows are made of. Gives the row's statistics.
+  template <class Add>
+  ISOBIT_DEVICE Statistics<Real> row(std::int64_t row, Adder& adder, const Memory& memory,
+                                     const Add& add) const {
+    const Source source{x.row(row)};
+    if constexpr (kBlocks > 0) {
+      const RowInRegisters<Group, Real, kBlocks, Source> row_in(source, source, cols, adder,
+                                                                memory);
+      return row_of(row, row_in, adder, add);
+    } else {
+      const RowInMemory<Group, Real, Source> row_in(source, cols, memory);
+      return row_of(row, row_in, adder, add);
+    }
+  }
+
+ private:
+  template <class Row, class Add>
+  ISOBIT_DEVICE Statistics<Real> row_of(std::int64_t row, const Row& row_in, Adder& adder,
+                                        const Add& add) const {
+    const Gradient gradient(grad_y, row, cols);
+    Statistics<Real> statistics;
+    if (rstd != nullptr) {
+      statistics = given_statistics(mean == nullptr ? Real(0) : mean[row], rstd[row]);
+    } else {
+      statistics = statistics_of<Formula>(row_in, cols, eps);
+      if (!statistics.plain) adder.begin();  // the long way had an adder of its own
+    }
+    if (statistics.plain)
+      write(row, row_in, gradient, typename Formula::template Normalise<Scalar>(statistics), add);
+    else
+      write(row, row_in, gradient, typename Formula::template NormaliseAny<Scalar>(statistics),
+            add);
+    return statistics;
+  }
+
+  template <class Row, class Normalise, class Add>
+  ISOBIT_DEVICE void write(std::int64_t row, const Row& row_in, const Gradient& gradient,
+                           const Normalise& normalise, const Add& add) const {
+    Real mean_g = 0, mean_gx = 0;
+    if (wants_rows) {
+      const SumAndDot<Real> sums = row_in.template sum_and_dot<Formula::kCentred>(
+          [&](const Place& place, const Real(&octet)[kOctet], Real(&g)[kOctet],
+              Real(&xhat)[kOctet]) {
+            Real w[kOctet];
+            weight.load(place, w);
+            gradient.get(place, g);
+#pragma unroll
+            for (int i = 0; i < kOctet; ++i) g[i] *= w[i];
+            detail::map_octet(place, octet, xhat, normalise);
+          });
+      mean_g = sums.sum / static_cast<Real>(cols);
+      mean_gx = sums.dot / static_cast<Real>(cols);
+    }
+    row_in.for_each_octet([&](const Place& place, const Real(&octet)[kOctet]) {
+      Real dy[kOctet], xhat[kOctet];
+      gradient.get(place, dy);
+#pragma unroll
+      for (int i = 0; i < kOctet; ++i) xhat[i] = normalise(octet[i]);
+      add(place, dy, xhat);
+      if (!wants_rows) return;
+      Real w[kOctet];
+      weight.load(place, w);
+#pragma unroll
+      for (int i = 0; i < kOctet; ++i)
+        dy[i] = normalise.gradient(dy[i] * w[i], xhat[i], mean_g, mean_gx);
+      finish(row, place, dy);
+    });
+  }
+
+  ISOBIT_DEVICE void finish(std::int64_t row, const Place& place, Real (&octet)[kOctet]) const {
+    if (const ArrayRow<const T> more = grad_sum.row(row)) {
+      Real added[kOctet];
+      more.load(place, added);
+#pragma unroll
+      for (int i = 0; i < kOctet; ++i) octet[i] += added[i];
+    }
+    if (const ArrayRow<T> to = grad_residual.row(row)) to.store(place, octet);
+    if (dropout.drops) dropout.apply(row, place, octet);
+    if (const ArrayRow<T> to = grad_x.row(row)) to.store(place, octet);
+  }
+};
+
+}  // namespace isobit::norms

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over rows on a GPU, in the tree of core/order.h. A thread adds runs of rows in registers and
+// folds those of its own tile, an aligned subtree, through memory that no other thread sees; a
+// second kernel folds the tiles.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "isobit/core/order.h"
+#include "isobit/core/pieces.h"
+#include "isobit/norms/cuda_arrays.h"
+#include "isobit/norms/problem.h"
+#include "isobit/simt/simt.h"
+#include "isobit/tile/pairs.h"
+
+namespace isobit::norms {
+
+// How the runs of all rows are dealt: tiles of adjacent runs to groups of threads, in turn.
+struct Tiles {
+  std::int64_t runs, size, count, groups;  // size: runs of a tile, a power of two
+
+  Tiles(std::int64_t rows, std::int64_t size, std::int64_t groups = 0)
+      : runs((rows + order::kRun - 1) / order::kRun),
+        size(size),
+        count((runs + size - 1) / size),
+        groups(groups) {}
+
+  ISOBIT_EITHER int levels() const {
+    int levels = 0;
+    while (size >> levels > 1) ++levels;
+    return levels;
+  }
+  ISOBIT_DEVICE std::int64_t runs_of(std::int64_t tile) const {
+    return runs - tile * size < size ? runs - tile * size : size;
+  }
+};
+
+// The largest tile with which `groups` in turns are done soonest.
+inline std::int64_t best_tile(std::int64_t rows, std::int64_t groups, std::int64_t most) {
+  const auto time = [&](std::int64_t size) {
+    const std::int64_t tiles = Tiles(rows, size).count;
+    return (tiles + groups - 1) / groups * size;
+  };
+  std::int64_t best = 1;
+  for (std::int64_t size = 2; size <= most; size *= 2)
+    if (time(size) <= time(best)) best = size;
+  return best;
+}
+
+// The memory of such sums: kKinds arrays of all columns for each tile, and for each level of a
+// group's tile.
+template <class Real, int kKinds>
+struct TileSums {
+  Real *totals, *pending;
+  std::int64_t half;  // elements of one kind: the columns, and what fills their last octet
+
+  TileSums(const Tiles& tiles, std::int64_t cols, Pieces& pieces)
+      : half((cols + kOctet - 1) / kOctet * kOctet) {
+    const std::int64_t bytes = kKinds * half * static_cast<std::int64_t>(sizeof(Real));
+    totals = reinterpret_cast<Real*>(pieces.take(tiles.count * bytes));
+    pending = reinterpret_cast<Real*>(pieces.take(tiles.groups * tiles.levels() * bytes));
+  }
+
+  ISOBIT_DEVICE Real* total(std::int64_t tile) const { return totals + tile * kKinds * half; }
+  ISOBIT_DEVICE Real* waiting(std::int64_t group, int level, int levels) const {
+    return pending + (group * levels + level) * kKinds * half;
+  }
+};
+
+// The sums of the run that a thread is at, of its octets.
+template <class Real, int kKinds, int kOctets>
+class RunSums {
+ public:
+  ISOBIT_DEVICE void clear() {
+#pragma unroll
+    for (int kind = 0; kind < kKinds; ++kind)
+#pragma unroll
+      for (int k = 0; k < kOctets; ++k)
+#pragma unroll
+        for (int i = 0; i < kOctet; ++i) of_[kind][k][i] = 0;
+  }
+
+  ISOBIT_DEVICE void add(const Place& place, const Real (&grad_y)[kOctet],
+                         const Real (&xhat)[kOctet]) {
+#pragma unroll
+    for (int k = 0; k < kOctets; ++k) {
+      if (k != place.index) continue;
+#pragma unroll
+      for (int i = 0; i < kOctet; ++i) {
+        of_[0][k][i] = std::fma(grad_y[i], xhat[i], of_[0][k][i]);
+        if constexpr (kKinds == 2) of_[1][k][i] += grad_y[i];
+      }
+    }
+  }
+
+  // After the last row of a tile's run. place_at(k) tells where octet k stands.
+  template <class PlaceAt>
+  ISOBIT_DEVICE void end_run(const Tiles& tiles, const TileSums<Real, kKinds>& memory,
+                             std::int64_t group, std::int64_t tile, std::int64_t run,
+                             const PlaceAt& place_at) {
+    const bool last = run + 1 == tiles.runs_of(tile);
+    const int levels = tiles.levels();
+    int level = 0;
+    for (; run >> level != 0; ++level) {
+      if (run >> level & 1)
+        add(memory.waiting(group, level, levels), memory.half, place_at);
+      else if (!last)
+        break;
+    }
+    store(last ? memory.total(tile) : memory.waiting(group, level, levels), memory.half, place_at);
+  }
+
+ private:
+  template <class PlaceAt>
+  ISOBIT_DEVICE void add(const Real* earlier, std::int64_t half, const PlaceAt& place_at) {
+    for_each(half, place_at, [&](std::int64_t at, Real(&octet)[kOctet]) {
+      Real before[kOctet];
+      tile::load_octet(earlier + at, kOctet, true, before);
+#pragma unroll
+      for (int i = 0; i < kOctet; ++i) octet[i] = before[i] + octet[i];
+    });
+  }
+  template <class PlaceAt>
+  ISOBIT_DEVICE void store(Real* to, std::int64_t half, const PlaceAt& place_at) {
+    for_each(half, place_at, [&](std::int64_t at, const Real(&octet)[kOctet]) {
+      tile::store_octet(to + at, kOctet, true, octet);
+    });
+  }
+  template <class PlaceAt, class Body>
+  ISOBIT_DEVICE void for_each(std::int64_t half, const PlaceAt& place_at, const Body& body) {
+#pragma unroll
+    for (int k = 0; k < kOctets; ++k)
+      if (const Place place = place_at(k); place.count > 0)
+#pragma unroll
+        for (int kind = 0; kind < kKinds; ++kind) body(kind * half + place.col, of_[kind][k]);
+  }
+
+  Real of_[kKinds][kOctets][kOctet];
+};
+
+// Folds the tiles' sums and writes the gradients of weight and bias. A block takes 32 columns of
+// one kind, each of its warps an aligned part of the tiles.
+template <class Real, int kKinds>
+struct FoldTiles {
+  static constexpr int kWarps = 8, kMostThreads = kWarps * simt::kWarpThreads;
+  static constexpr int kTogether = 8;  // tiles whose sums are fetched at once
+  using Memory = Real*;
+
+  TileSums<Real, kKinds> sums;
+  std::int64_t tiles, cols;
+  void* gradients[2];  // of weight and bias; null where nobody wants them
+  DType dtype;
+
+  FoldTiles(const TileSums<Real, kKinds>& sums, const Tiles& tiles, const BackwardProblem& problem)
+      : sums(sums),
+        tiles(tiles.count),
+        cols(problem.cols),
+        gradients{problem.grad_weight, problem.grad_bias},
+        dtype(problem.weight_dtype) {}
+
+  std::int64_t blocks() const {
+    return kKinds * ((cols + simt::kWarpThreads - 1) / simt::kWarpThreads);
+  }
+
+  template <class Carver>
+  ISOBIT_EITHER Memory memory(Carver& carver) const {
+    return carver.template take<Real>(kMostThreads);
+  }
+
+  ISOBIT_DEVICE void operator()(Memory parts) const {
+    const auto kind = static_cast<int>(simt::block() % kKinds);
+    const std::int64_t col = simt::block() / kKinds * simt::kWarpThreads + simt::lane();
+    const int warp = simt::thread() / simt::kWarpThreads;
+    std::int64_t share = 1;
+    while (share * kWarps < tiles) share *= 2;
+    parts[simt::thread()] =
+        col < cols ? sum(sums.total(0) + kind * sums.half + col, warp * share, share) : Real(0);
+    simt::sync_block();
+    if (warp != 0 || col >= cols) return;
+    Real level[kWarps];
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) level[i] = parts[i * simt::kWarpThreads + simt::lane()];
+    write(gradients[kind], col, tile::pairs(level));
+  }
+
+ private:
+  // Of tiles from `begin` on. Zeros in the place of what is not there change no more than the sign
+  // of a zero.
+  ISOBIT_DEVICE Real sum(const Real* column, std::int64_t begin, std::int64_t share) const {
+    order::PairTree<Real> tree;
+    for (std::int64_t first = begin; first < begin + share && first < tiles; first += kTogether) {
+      Real level[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const std::int64_t tile = first + i;
+        level[i] = tile < tiles && i < share ? column[tile * kKinds * sums.half] : Real(0);
+      }
+      tree.push(tile::pairs(level));
+    }
+    return tree.total();
+  }
+
+  ISOBIT_DEVICE void write(void* to, std::int64_t col, Real value) const {
+    const auto set = [&]<class T>(T* gradient) {
+      gradient[col] = simt::Conversions::narrow<T>(value);
+    };
+    if (to == nullptr) return;
+    if (dtype == DType::f32) return set(static_cast<float*>(to));
+    if constexpr (std::is_same_v<Real, double>)
+      set(static_cast<double*>(to));
+    else if (dtype == DType::bf16)
+      set(static_cast<bf16*>(to));
+    else
+      set(static_cast<f16*>(to));
+  }
+};
+
+}  // namespace isobit::norms
