@@ -117,6 +117,21 @@ TEST_P(Kernels, OptionalArgumentsMayBeAbsent) {
   }
 }
 
+TEST_P(Kernels, RunOnTheStreamOfTheCaller) {
+  Workload workload(cases_of_every_type(*GetParam(), 20, 600).front());
+  workload.draw();
+  for (const Way& way : ways(workload, false)) {
+    if (way.info.device != Device::emu) continue;
+    int stream = 0;
+    Execution execution = execution_for(way);
+    execution.stream = &stream;
+    simt::host::set_only_stream(&stream);
+    EXPECT_NO_THROW(workload.operation().run(way.variant, way.plan, workload.args(), execution))
+        << way.info.name;
+    simt::host::set_only_stream(nullptr);
+  }
+}
+
 // -0 and +0 are equal; the mean of a row of both is the first of them.
 TEST_P(Kernels, ARowOfZerosHasTheMeanOfItsFirst) {
   for (const double first : {0.0, -0.0}) {

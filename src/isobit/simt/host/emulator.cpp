@@ -256,8 +256,11 @@ void Emulator::run(const Launch& wanted, const std::function<void(std::byte*)>& 
 }
 
 void run(const Launch& launch, const std::function<void(std::byte*)>& body) {
+  if (emulator.only_stream != nullptr && launch.stream != emulator.only_stream)
+    throw DeviceError("a launch on another stream than the caller's");
   emulator.run(launch, body);
 }
+void set_only_stream(const void* stream) { emulator.only_stream = stream; }
 void set_schedule(const Schedule& schedule) { emulator.schedule = schedule; }
 void set_observer(Observer* observer) { emulator.observer = observer; }
 

@@ -61,7 +61,11 @@ struct Launch {
   std::int64_t blocks = 1;
   int threads = 1, cluster = 1;
   std::span<const Region> shared;
+  const void* stream = nullptr;
 };
+// From now on, launches on other streams fail. Without one, all are taken.
+void set_only_stream(const void* stream);
+
 // Runs body(shared memory) in every thread. Throws DeviceError, which names file, line, block and
 // thread, for whatever a device would punish or leave undefined.
 void run(const Launch& launch, const std::function<void(std::byte*)>& body);

@@ -52,7 +52,7 @@ class Carver {
 // A kernel without shared memory has operator()(); one with it has memory(carver), which takes its
 // arrays, and operator()(memory).
 template <class Kernel>
-void launch(Stream, const LaunchShape& shape, const Kernel& kernel) {
+void launch(Stream stream, const LaunchShape& shape, const Kernel& kernel) {
   Carver counter;
   if constexpr (requires { kernel.memory(counter); }) kernel.memory(counter);
   if (shape.blocks < 1 || shape.blocks > 0x7fffffff || shape.threads < 1 ||
@@ -61,14 +61,15 @@ void launch(Stream, const LaunchShape& shape, const Kernel& kernel) {
     throw DeviceError(text("a launch that no device takes: ", shape.blocks, " blocks of ",
                            shape.threads, " threads, clusters of ", shape.cluster, ", ",
                            counter.bytes(), " bytes of shared memory"));
-  host::run({shape.blocks, shape.threads, shape.cluster, counter.arrays()}, [&](std::byte* shared) {
-    if constexpr (requires { kernel.memory(counter); }) {
-      Carver carver(shared);
-      kernel(kernel.memory(carver));
-    } else {
-      kernel();
-    }
-  });
+  host::run({shape.blocks, shape.threads, shape.cluster, counter.arrays(), stream},
+            [&](std::byte* shared) {
+              if constexpr (requires { kernel.memory(counter); }) {
+                Carver carver(shared);
+                kernel(kernel.memory(carver));
+              } else {
+                kernel();
+              }
+            });
 }
 
 }  // namespace isobit::simt

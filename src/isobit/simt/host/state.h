@@ -139,6 +139,7 @@ class Emulator {
 
   Schedule schedule;
   Observer* observer = nullptr;
+  const void* only_stream = nullptr;  // null: launches on all are taken
   Launch launch;
   std::deque<BulkCopy> bulk_copies;
   std::vector<std::unique_ptr<Cluster>> clusters;
