@@ -72,11 +72,14 @@ fuzz: ## RUNS=10000000: calls of the C ABI made by libFuzzer; what it learns sta
 	@mkdir -p build/fuzz/corpus
 	@ASAN_OPTIONS=$(FUZZ_ASAN) build/fuzz/fuzz_c_abi -runs=$(RUNS) $(FUZZ_FLAGS) build/fuzz/corpus tests/fuzz/corpus
 
-gpu: ## PHASE=test|sanitize|bench: not yet, there are no CUDA kernels
-	@echo "make $@: there are no CUDA kernels yet; this verb arrives with the CUDA operators" >&2
-	@exit 1
+kernels: build ## build/release/libisobit_cuda.so, and the registers of its kernels
+	@$(PYTHON) tools/kernels.py
 
-gpu-dry: gpu ## the same without a device: not yet
+gpu: ## PHASE=test|sanitize|bench on a machine with a GPU, on what was built before; OUT=build/gpu
+	@python3 tools/gpu.py $(PHASE) --out $(OUT)
+
+gpu-dry: ## the same phases with the emulator in the place of a GPU, in a copy of what travels
+	@python3 tools/gpu.py --dry
 
 format: venv ## rewrites C++ and Python in the project's one style
 	@.venv/bin/clang-format -i $(CXX_FILES)

@@ -97,7 +97,7 @@ class World {
                                                .zero_centred = 1};
   isobit_elementwise_add_args add = {sizeof add, &x, &residual, &y};
   isobit_elementwise_increment_args increment = {sizeof increment, &x, &y};
-  isobit_context context = {sizeof context, 0, {}, {}};
+  isobit_context context = {sizeof context, 0, {}, {}, ISOBIT_CPU, nullptr};
 
   const std::vector<float>& memory() const { return memory_; }
   float* slot(int index) { return memory_.data() + index * slot_ / 4; }

@@ -179,8 +179,10 @@ static void contexts(void) {
   EXPECT(isobit_layernorm_backward(&args, NULL) == ISOBIT_OK);
 
   struct usage usage = {0, 0, 0};
-  isobit_context context = {
-      sizeof context, 4, {run_backwards, &usage}, {allocate, release, &usage}};
+  isobit_context context = {.struct_size = sizeof context,
+                            .threads = 4,
+                            .parallel_for = {run_backwards, &usage},
+                            .allocator = {allocate, release, &usage}};
   grad_x.data = lent;
   grad_weight.data = lent_sums;
   EXPECT(isobit_layernorm_backward(&args, &context) == ISOBIT_OK);
@@ -195,6 +197,25 @@ static void contexts(void) {
   EXPECT(strstr(isobit_last_error(), "fewer rows or threads need less") != NULL);
   EXPECT(memcmp(own, lent, sizeof own) == 0);
   EXPECT(usage.allocations == usage.releases);
+}
+
+/* Without a GPU a call says so, and leaves its outputs alone. */
+static void a_gpu_may_be_missing(void) {
+  if (isobit_device_status(ISOBIT_CUDA) == ISOBIT_OK) return;
+  EXPECT(isobit_device_status(ISOBIT_CPU) == ISOBIT_OK);
+  EXPECT(isobit_device_status(ISOBIT_CUDA) == ISOBIT_UNSUPPORTED);
+  EXPECT(strstr(isobit_last_error(), "there is no GPU to use: ") != NULL);
+  EXPECT(isobit_device_status(7) == ISOBIT_INVALID_ARGUMENT);
+
+  float data[4] = {1, 2, 3, 4}, out[4] = {9, 9, 9, 9};
+  const isobit_tensor x = {data, sizeof data, ISOBIT_F32, 1, {4}, {1}};
+  isobit_tensor y = x;
+  y.data = out;
+  const isobit_elementwise_increment_args args = {sizeof args, &x, &y};
+  const isobit_context context = {.struct_size = sizeof context, .device = ISOBIT_CUDA};
+  EXPECT(isobit_elementwise_increment(&args, &context) == ISOBIT_UNSUPPORTED);
+  EXPECT(strstr(isobit_last_error(), "elementwise: there is no GPU to use: ") != NULL);
+  EXPECT(out[0] == 9);
 }
 
 /* What is loaded and not yet called has started nothing. (ThreadSanitizer and QEMU have a thread of
@@ -219,6 +240,7 @@ int main(void) {
   elementwise();
   errors();
   contexts();
+  a_gpu_may_be_missing();
   printf("%d failures\n", failures);
   return failures > 0;
 }

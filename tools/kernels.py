@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles every kernel with nvcc, and writes down its registers, shared memory and spills."""
+"""Compiles every kernel with nvcc, and writes down its registers, shared memory and spills.
+
+For the GPUs that plans are made for, it links what it compiled: build/release/libisobit_cuda.so.
+"""
 
 import argparse
+import ctypes
 import json
 import os
 import re
@@ -14,6 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "kernels"
+LIBRARY = ROOT / "build" / "release" / "libisobit_cuda.so"
+VERSION = (ROOT / "VERSION").read_text().strip()
 EVERY_DAY = ["90a"]  # what the plans are made for
 OTHERS = ["75", "80", "86", "89", "100", "120"]
 # The pinned arithmetic; formulas are for both sides, and call what a row offers on its own.
@@ -65,11 +71,17 @@ def readable(names):
     return [re.sub(r"isobit::|\(anonymous namespace\)::|detail::", "", name) for name in kernels]
 
 
+def object_of(source, arch):
+    return OUT / f"{source.relative_to(ROOT / 'src').with_suffix('')}.sm_{arch}.o"
+
+
 def compile_one(nvcc, source, arch):
-    cubin = OUT / f"{source.relative_to(ROOT / 'src').with_suffix('')}.sm_{arch}.cubin"
-    cubin.parent.mkdir(parents=True, exist_ok=True)
-    command = [nvcc, *FLAGS, "-gencode", f"arch=compute_{arch},code=sm_{arch}", f"-I{ROOT / 'src'}"]
-    command += ["-Xptxas", "-v", "-cubin", str(source), "-o", str(cubin)]
+    target = object_of(source, arch)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    ccache = ["ccache"] if shutil.which("ccache") else []
+    command = [*ccache, nvcc, *FLAGS, f'-DISOBIT_VERSION="{VERSION}"', f"-I{ROOT / 'src'}"]
+    command += ["-gencode", f"arch=compute_{arch},code=sm_{arch}", "-Xptxas", "-v"]
+    command += ["-Xcompiler", "-fPIC,-fvisibility=hidden", "-c", str(source), "-o", str(target)]
     begin = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True)
     where = source.relative_to(ROOT).as_posix()
@@ -77,6 +89,23 @@ def compile_one(nvcc, source, arch):
     if done.returncode != 0 or any("warning" in line for line in lines):
         return where, arch, None, "\n".join(lines)
     return where, arch, parse(done.stderr), f"{time.monotonic() - begin:.0f} s"
+
+
+def link(nvcc, arch):
+    """What is wrong with libisobit_cuda.so, or nothing."""
+    command = [nvcc, "-shared", "-cudart", "static", "-o", str(LIBRARY)]
+    command += [str(object_of(source, arch)) for source in sources()]
+    command += [str(LIBRARY.parent / "libisobit_all.a")]
+    command += ["-Xlinker", "--exclude-libs,ALL,--no-undefined,--gc-sections"]
+    linked = subprocess.run(command, capture_output=True, text=True)
+    if linked.returncode != 0:
+        return linked.stderr
+    try:
+        entry = ctypes.CDLL(str(LIBRARY)).isobit_cuda_library
+    except (OSError, AttributeError) as error:
+        return str(error)
+    entry.restype = ctypes.c_void_p
+    return "it does not know its version" if entry(VERSION.encode()) is None else None
 
 
 def main():
@@ -110,6 +139,12 @@ def main():
                     failed += int(arch.rstrip("a")) >= 80
             most = max((k["registers"] for k in kernels), default=0)
             print(f"sm_{arch:4} {where:44} {len(kernels):3} kernels, {most:3} registers, {told}")
+    if archs == EVERY_DAY and not failed:
+        if (wrong := link(nvcc, *archs)) is not None:
+            failed += 1
+            print(f"{LIBRARY.name}: {wrong}")
+        else:
+            print(f"{LIBRARY.relative_to(ROOT)}: {LIBRARY.stat().st_size >> 10} KiB")
     print(f"{failed} failed; all kernels: {Path(table.name).relative_to(ROOT)}")
     return 1 if failed else 0
 

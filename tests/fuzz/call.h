@@ -57,7 +57,7 @@ class Call {
   bool has_context_ = false;
   bool own_threads_ = false, own_memory_ = false;
   int allocations_ = 0;  // that succeed
-  isobit_context context_ = {sizeof(isobit_context), 0, {}, {}};
+  isobit_context context_ = {sizeof(isobit_context), 0, {}, {}, ISOBIT_CPU, nullptr};
 };
 
 }  // namespace isobit::fuzz

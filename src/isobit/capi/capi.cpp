@@ -10,6 +10,7 @@
 #include "isobit/capi/isobit.h"
 #include "isobit/core/error.h"
 #include "isobit/core/order.h"
+#include "isobit/dispatch/cuda_library.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
@@ -94,16 +95,30 @@ struct LentThreads {
   }
 };
 
+const DeviceLibrary& gpu_library(std::string_view op) {
+  const CudaLibrary& cuda = cuda_library();
+  if (cuda.library == nullptr)
+    throw Unsupported(text(op, ": there is no GPU to use: ", cuda.missing));
+  return *cuda.library;
+}
+
+void check_device(std::string_view op, std::int32_t device) {
+  require(device == ISOBIT_CPU || device == ISOBIT_CUDA, op, ": device is ", device,
+          "; isobit_device has 0 and 1");
+}
+
 Execution execution(std::string_view op, const isobit_context* context, LentThreads& lent) {
   if (context == nullptr) return simd::here();
   check_struct(op, "context", context);
+  check_device(op, context->device);
   require(context->threads >= 0 && context->threads <= ISOBIT_MAX_THREADS, op, ": context has ",
           context->threads, " threads; 0 to ", ISOBIT_MAX_THREADS, " are allowed");
   const isobit_allocator& allocator = context->allocator;
   require((allocator.allocate == nullptr) == (allocator.release == nullptr), op,
           ": context has an allocator with one function; allocate and release are both needed");
 
-  Execution result = simd::here(context->threads);
+  Execution result = context->device == ISOBIT_CUDA ? execution_on(gpu_library(op), context->stream)
+                                                    : simd::here(context->threads);
   lent.threads = context->parallel_for;
   if (lent.threads.run != nullptr) result.parallel_for = {LentThreads::run, &lent};
   if (allocator.allocate != nullptr)
@@ -133,6 +148,13 @@ const char* isobit_version(void) { return ISOBIT_VERSION; }
 int32_t isobit_order_version(void) { return order::kVersion; }
 
 const char* isobit_last_error(void) { return last_error; }
+
+isobit_status isobit_device_status(int32_t device) {
+  return guarded("device", [&] {
+    check_device("isobit_device_status", device);
+    if (device == ISOBIT_CUDA) gpu_library("isobit_device_status");
+  });
+}
 
 isobit_status isobit_layernorm_forward(const isobit_layernorm_forward_args* args,
                                        const isobit_context* context) {

@@ -99,13 +99,27 @@ typedef struct isobit_allocator {
   void* self; /* both functions null: the C library's memory */
 } isobit_allocator;
 
-/* What a caller lends to a call. A null context stands for the library's own threads and memory. */
+typedef enum isobit_device {
+  ISOBIT_CPU = 0,
+  ISOBIT_CUDA = 1 /* the GPU that is current, by libisobit_cuda.so: pointers are its addresses */
+} isobit_device;
+
+/* What a caller lends to a call. A null context stands for the processor, with the library's own
+ * threads and memory. On a GPU a call returns as soon as its kernels are on the stream; `allocator`
+ * then gives the GPU's memory, which must stay until the stream has come past the call (by default
+ * cudaMallocAsync's). */
 typedef struct isobit_context {
   size_t struct_size; /* sizeof(isobit_context), as in every struct below: it lets them grow */
   int32_t threads;    /* at most ISOBIT_MAX_THREADS; 0: one for each processor */
   isobit_parallel_for parallel_for;
   isobit_allocator allocator;
+  int32_t device; /* an isobit_device */
+  void* stream;   /* of a GPU: its cudaStream_t */
 } isobit_context;
+
+/* Whether the library can compute on a device: ISOBIT_OK, or ISOBIT_UNSUPPORTED, and then
+ * isobit_last_error() says what is missing. */
+ISOBIT_API isobit_status isobit_device_status(int32_t device);
 
 /* y = (x - mean) / sqrt(variance + eps) * weight + bias, each row (the last dimensions) by itself.
  * With residual or dropout, s = dropout(x) + residual takes the place of x, rounded to x's dtype.

@@ -11,6 +11,16 @@ std::atomic<const DeviceLibrary*> libraries[3];
 
 }  // namespace
 
+Execution execution_on(const DeviceLibrary& library, void* stream) {
+  Execution execution;
+  execution.machine = Machine::here();
+  execution.machine.device = library.device;
+  execution.machine.gpu = library.gpu();
+  execution.allocator = {library.memory.allocate, library.memory.release, stream};
+  execution.stream = stream;
+  return execution;
+}
+
 void attach(const DeviceLibrary& library) {
   libraries[static_cast<int>(library.device)].store(&library, std::memory_order_release);
 }

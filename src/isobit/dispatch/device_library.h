@@ -5,8 +5,11 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "isobit/core/device_memory.h"
+#include "isobit/core/execution.h"
 #include "isobit/core/machine.h"
 #include "isobit/dispatch/variant.h"
 
@@ -27,9 +30,14 @@ DeviceVariants device_variants(std::string_view op, std::string_view pass,
 
 struct DeviceLibrary {
   Device device;
-  Gpu (*gpu)();  // the current one
+  std::string (*missing)();  // why nothing can run; empty where it can
+  Gpu (*gpu)();              // the current one
+  DeviceMemory memory;
   std::span<const DeviceVariants> operations;
 };
+
+// What a call lends that is to run on the library's device: its memory, on a stream.
+Execution execution_on(const DeviceLibrary& library, void* stream);
 
 // For the rest of the process, and before any operation is asked for its variants. The library
 // outlives it.

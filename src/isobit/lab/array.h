@@ -40,6 +40,8 @@ class Array {
   // Fills the elements with a NaN that no operator writes (-1 as an integer), the state of a fresh
   // array.
   void poison(const ParallelFor& parallel_for) const;
+  // All memory: elements, gaps and guards.
+  std::span<std::byte> storage() const { return {storage_.get(), storage_bytes_}; }
   // Whether all that surrounds the elements is as it was made.
   bool surroundings_intact() const;
   // Of everything: elements, gaps and guards.

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "isobit/dispatch/device_library.h"
+#include "isobit/dispatch/cuda_library.h"
 #include "isobit/dispatch/plan_file.h"
 #include "isobit/lab/commands.h"
 #include "isobit/lab/devices.h"
@@ -39,6 +39,10 @@ std::string kernel() {
   return fmt::format("{} {} {}", system.sysname, system.release, system.machine);
 }
 
+std::string gpu_text(const Gpu& gpu) {
+  return fmt::format("sm_{}, {} multiprocessors", gpu.capability, gpu.multiprocessors);
+}
+
 std::string plans_text(const StoredPlans& stored) {
   if (!stored.missing.empty()) return "default (" + stored.missing + ")";
   return fmt::format("{} tuned, in {}", stored.table.size(), plan_file().string());
@@ -54,7 +58,8 @@ Json description() {
           {"l2_bytes", machine.l2_bytes},
           {"l3_bytes", machine.l3_bytes},
           {"memory_bytes", memory},
-          {"gpu", nullptr},
+          {"gpu", cuda_library().library != nullptr ? Json(gpu_text(cuda_library().library->gpu()))
+                                                    : Json(nullptr)},
           {"os", operating_system()},
           {"kernel", kernel()},
           {"compiler", kCompiler},
@@ -63,7 +68,7 @@ Json description() {
 }
 
 std::string text(const std::string& key, const Json& value) {
-  if (value.is_null()) return "none used yet: no variant for cuda is built";
+  if (value.is_null()) return "none: " + cuda_library().missing;
   if (value.is_string()) return value.get<std::string>();
   if (!key.ends_with("_bytes")) return value.dump();
   const double mebibytes = value.get<double>() / (1 << 20);
@@ -126,8 +131,14 @@ int doctor(const Flags&) {
   if (attached(Device::emu) != nullptr)
     say("ok", "emu: kernels for GPUs, executed by an emulator");
   else
-    say("missing", "emu: this build has no emulator of GPUs");
-  say("missing", "cuda: nothing for GPUs is built yet, nothing to do");
+    say("missing", fmt::format("emu: {}", missing_device(Device::emu)));
+  if (const CudaLibrary& cuda = cuda_library(); cuda.library != nullptr)
+    say("ok", fmt::format("cuda: {}, from {}", gpu_text(cuda.library->gpu()), cuda.file));
+  else if (!cuda.file.empty())
+    say("missing", fmt::format("cuda: {} was loaded, but {}", cuda.file, cuda.missing));
+  else
+    say("missing",
+        fmt::format("cuda: {}; `make kernels` builds it", cuda.missing));
 
   const Peers peers = load_peers(peer_folder());
   for (const Peer& peer : peers.available)

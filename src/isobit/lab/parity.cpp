@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "isobit/dispatch/device_library.h"
 #include "isobit/lab/commands.h"
 #include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
@@ -107,13 +108,14 @@ std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
   const Workload workload(c);
   c.operation->check(workload.args());
   attach_devices();
-  const std::vector<VariantInfo> infos = c.operation->variants();
-  const bool emulated = std::any_of(infos.begin(), infos.end(), [](const VariantInfo& info) {
-    return info.device == Device::emu;
-  });
   if (flags.device.empty()) {
     if (!flags.isa.empty()) flags.device.emplace_back("cpu");
-    if (emulated) flags.device.emplace_back("emu");
+    for (Device device : {Device::emu, Device::cuda}) {
+      if (attached(device) != nullptr)
+        flags.device.emplace_back(name_of(device));
+      else
+        decline(name_of(device), missing_device(device));
+    }
   }
   Ways ways;
   if (!flags.device.empty()) ways = ways_of(workload, flags, Unnamed::all);
@@ -137,8 +139,6 @@ std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
     return !reason.empty();
   });
   for (const auto& [way, reason] : ways.declined) decline(label(way), reason);
-  if (!emulated) decline("emulated CUDA", "no variant is built yet");
-  decline("GPU", "no variant is built yet");
   for (std::string_view way : {"PyTorch eager", "PyTorch compiled"})
     decline(way, "the PyTorch binding is not built yet");
   return routes;

@@ -10,6 +10,7 @@
 
 #include "isobit/core/error.h"
 #include "isobit/dispatch/device_library.h"
+#include "isobit/lab/device_arrays.h"
 #include "isobit/lab/devices.h"
 #include "isobit/lab/usage.h"
 #include "isobit/ops/catalog.h"
@@ -238,10 +239,9 @@ Execution execution_for(Isa isa, int threads) {
 }
 
 Execution execution_for(Device device) {
-  Execution execution = execution_for(Isa::scalar, 1);
-  execution.machine.device = device;
-  if (const DeviceLibrary* library = attached(device)) execution.machine.gpu = library->gpu();
-  return execution;
+  const DeviceLibrary* library = attached(device);
+  if (library == nullptr) throw Unsupported(missing_device(device));
+  return execution_on(*library, nullptr);
 }
 
 Execution execution_for(const Way& way) {
@@ -259,6 +259,10 @@ void require_real_time(const std::vector<Way>& ways) {
 }
 
 std::function<void()> runner(const Workload& workload, const Way& way) {
+  if (way.info.device != Device::cpu)
+    return [arrays = std::make_shared<DeviceArrays>(workload, *attached(way.info.device)), way] {
+      arrays->run(way.variant, way.plan);
+    };
   return [&workload, way, execution = execution_for(way)] {
     workload.operation().run(way.variant, way.plan, workload.args(), execution);
   };
@@ -266,7 +270,10 @@ std::function<void()> runner(const Workload& workload, const Way& way) {
 
 void run(const Workload& workload, const Way& way) {
   workload.poison();
-  runner(workload, way)();
+  if (way.info.device == Device::cpu) return runner(workload, way)();
+  DeviceArrays arrays(workload, *attached(way.info.device));
+  arrays.run(way.variant, way.plan);
+  arrays.download();
 }
 
 }  // namespace isobit::lab

@@ -17,7 +17,8 @@ const DeviceLibrary& device_library() {
       device_variants("rmsnorm", "fwd", rmsnorm::cuda_forward_variants()),
       device_variants("rmsnorm", "bwd", rmsnorm::cuda_backward_variants()),
   };
-  static const DeviceLibrary kLibrary = {simt::kDevice, simt::gpu, kOperations};
+  static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu, simt::kMemory,
+                                         kOperations};
   return kLibrary;
 }
 

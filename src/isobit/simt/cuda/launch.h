@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "isobit/core/error.h"
 #include "isobit/core/machine.h"
@@ -14,18 +15,35 @@ namespace isobit::simt {
 using Stream = cudaStream_t;
 
 inline constexpr Device kDevice = Device::cuda;
+namespace detail {
+
+inline std::vector<Gpu> all_gpus() {
+  int count = 0;
+  cudaGetDeviceCount(&count);
+  std::vector<Gpu> gpus;
+  for (int device = 0; device < count; ++device) {
+    const auto value = [&](cudaDeviceAttr attribute) {
+      int value = 0;
+      cudaDeviceGetAttribute(&value, attribute, device);
+      return value;
+    };
+    gpus.push_back(
+        {10 * value(cudaDevAttrComputeCapabilityMajor) + value(cudaDevAttrComputeCapabilityMinor),
+         value(cudaDevAttrMultiProcessorCount), value(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+         value(cudaDevAttrL2CacheSize)});
+  }
+  return gpus;
+}
+
+}  // namespace detail
+
 // The device that is current.
 inline Gpu gpu() {
+  static const std::vector<Gpu> gpus = detail::all_gpus();
   int device = 0;
   cudaGetDevice(&device);
-  const auto value = [&](cudaDeviceAttr attribute) {
-    int value = 0;
-    cudaDeviceGetAttribute(&value, attribute, device);
-    return value;
-  };
-  return {10 * value(cudaDevAttrComputeCapabilityMajor) + value(cudaDevAttrComputeCapabilityMinor),
-          value(cudaDevAttrMultiProcessorCount), value(cudaDevAttrMaxSharedMemoryPerBlockOptin),
-          value(cudaDevAttrL2CacheSize)};
+  return static_cast<std::size_t>(device) < gpus.size() ? gpus[static_cast<std::size_t>(device)]
+                                                        : Gpu{};
 }
 
 class Carver {

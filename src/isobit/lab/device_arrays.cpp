@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The default stream is enough: whoever waits after each call needs no other.
+#include "isobit/lab/device_arrays.h"
+
+#include <new>
+
+#include "isobit/core/error.h"
+
+namespace isobit::lab {
+
+DeviceArrays::DeviceArrays(const Workload& workload, const DeviceLibrary& library)
+    : workload_(workload),
+      memory_(library.memory),
+      args_(workload.operation().make_arguments()),
+      execution_(execution_on(library, nullptr)) {
+  execution_.allocator = {workspace, [](void*, void*, std::size_t) {}, this};
+  const Operation& operation = workload.operation();
+  for (const Option& option : operation.options)
+    option.set(args_.get(), option.get(workload.args().get()));
+  try {
+    for (const Argument& argument : operation.arguments) {
+      const Array* array = workload.find(argument.name);
+      if (array == nullptr) continue;
+      const std::span<std::byte> storage = array->storage();
+      std::byte* copy = allocate(storage.size());
+      copies_.push_back({array, copy});
+      memory_.upload(nullptr, copy, storage.data(), storage.size());
+      TensorView& view = args_[argument];
+      view = workload.args()[argument];
+      if (view.data != nullptr)
+        view.data = copy + (static_cast<std::byte*>(view.data) - storage.data());
+    }
+    memory_.synchronize(nullptr);
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+DeviceArrays::~DeviceArrays() { release(); }
+
+void DeviceArrays::run(int variant, const Plan& plan) {
+  workload_.operation().run(variant, plan, args_, execution_);
+  memory_.synchronize(nullptr);
+}
+
+void DeviceArrays::download() const {
+  for (const Copy& copy : copies_) {
+    const std::span<std::byte> storage = copy.array->storage();
+    memory_.download(nullptr, storage.data(), copy.memory, storage.size());
+  }
+  memory_.synchronize(nullptr);
+}
+
+std::byte* DeviceArrays::allocate(std::size_t bytes) const {
+  void* memory = memory_.allocate(nullptr, bytes);
+  if (memory == nullptr)
+    throw DeviceError(text("a device's memory has no ", bytes, " bytes left for an array"));
+  return static_cast<std::byte*>(memory);
+}
+
+void DeviceArrays::release() const {
+  for (const Copy& copy : copies_) memory_.release(nullptr, copy.memory, 0);
+  if (workspace_ != nullptr) memory_.release(nullptr, workspace_, workspace_bytes_);
+}
+
+void* DeviceArrays::workspace(void* self, std::size_t bytes) {
+  auto& arrays = *static_cast<DeviceArrays*>(self);
+  if (bytes > arrays.workspace_bytes_) {
+    if (arrays.workspace_ != nullptr)
+      arrays.memory_.release(nullptr, arrays.workspace_, arrays.workspace_bytes_);
+    arrays.workspace_ = arrays.memory_.allocate(nullptr, bytes);
+    arrays.workspace_bytes_ = arrays.workspace_ != nullptr ? bytes : 0;
+  }
+  return arrays.workspace_;
+}
+
+}  // namespace isobit::lab

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A workload's arrays as a device has them: copies of all their storage, guards and gaps too.
+#pragma once
+
+#include <vector>
+
+#include "isobit/dispatch/device_library.h"
+#include "isobit/lab/workload.h"
+
+namespace isobit::lab {
+
+class DeviceArrays {
+ public:
+  // Copies all arrays as they are. The workload outlives it.
+  DeviceArrays(const Workload& workload, const DeviceLibrary& library);
+  ~DeviceArrays();
+  DeviceArrays(const DeviceArrays&) = delete;
+  DeviceArrays& operator=(const DeviceArrays&) = delete;
+
+  // Runs on the copies, with workspace that is kept from call to call, and waits.
+  void run(int variant, const Plan& plan);
+  // Copies everything back.
+  void download() const;
+
+ private:
+  struct Copy {
+    const Array* array;
+    std::byte* memory;
+  };
+
+  std::byte* allocate(std::size_t bytes) const;
+  void release() const;
+  static void* workspace(void* self, std::size_t bytes);
+
+  const Workload& workload_;
+  const DeviceMemory& memory_;
+  Arguments args_;
+  Execution execution_;
+  std::vector<Copy> copies_;
+  void* workspace_ = nullptr;
+  std::size_t workspace_bytes_ = 0;
+};
+
+}  // namespace isobit::lab
