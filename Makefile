@@ -15,6 +15,10 @@ BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment --threads 1,2 --plan
 # How many calls `make properties` draws for each property and operation.
 CASES := 10000
 
+# What `make gpu` runs, and where it leaves what it found.
+PHASE :=
+OUT   := build/gpu-results
+
 # How `make fuzz` runs; a call that takes seconds is a finding.
 RUNS       := 10000000
 FUZZ_FLAGS := -entropic=0 -max_len=192 -timeout=10 -artifact_prefix=build/fuzz/ -print_final_stats=1
@@ -30,7 +34,8 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 endif
 
-.PHONY: help build demo test test-full properties fuzz mutants bench accuracy gpu gpu-dry format check clean venv
+.PHONY: help build demo test test-full properties fuzz mutants bench accuracy kernels gpu gpu-pack gpu-dry
+.PHONY: format check clean venv
 
 help:       ## this list
 	@sed -n 's/^\([a-z -]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -75,11 +80,15 @@ fuzz: ## RUNS=10000000: calls of the C ABI made by libFuzzer; what it learns sta
 kernels: build ## build/release/libisobit_cuda.so, and the registers of its kernels
 	@$(PYTHON) tools/kernels.py
 
-gpu: ## PHASE=test|sanitize|bench on a machine with a GPU, on what was built before; OUT=build/gpu
+gpu: ## PHASE=test|sanitize|bench on a machine with a GPU, with what `make gpu-pack` made; OUT=folder
+	@[ -e build/gpu/commit ] || $(MAKE) --no-print-directory gpu-pack
 	@python3 tools/gpu.py $(PHASE) --out $(OUT)
 
-gpu-dry: ## the same phases with the emulator in the place of a GPU, in a copy of what travels
-	@python3 tools/gpu.py --dry
+gpu-pack: kernels ## build/gpu: the programs that travel to a machine with a GPU, which may lack compilers
+	@$(PYTHON) tools/gpu.py --pack
+
+gpu-dry: kernels ## all phases with the emulator in the place of a GPU, in a copy of what travels
+	@$(PYTHON) tools/gpu.py --dry
 
 format: venv ## rewrites C++ and Python in the project's one style
 	@.venv/bin/clang-format -i $(CXX_FILES)

@@ -23,7 +23,22 @@ VERSION = (ROOT / "VERSION").read_text().strip()
 EVERY_DAY = ["90a"]  # what the plans are made for
 OTHERS = ["75", "80", "86", "89", "100", "120"]
 # The pinned arithmetic; formulas are for both sides, and call what a row offers on its own.
-FLAGS = ["-std=c++20", "-fmad=false", "--expt-relaxed-constexpr", "-diag-suppress", "20011,20014"]
+FLAGS = [
+    "-std=c++20",
+    "-fmad=false",
+    "--expt-relaxed-constexpr",
+    "-Xfatbin=-compress-all",
+    "-diag-suppress",
+    "20011,20014",
+]
+# What the machine code of a kernel must hold, by its name: how it claims to move memory.
+CLAIMS = (
+    (r"elementwise::Vec16<", (r"LDG\.E\S*\.128\b", r"STG\.E\S*\.128\b")),
+    (r"elementwise::Bulk<", (r"UBLKCP\b", r"LDS\.128\b", r"STG\.E\S*\.128\b")),
+    (r"norms::(Forward|OnePass|Rows|Columns)Kernel<", (r"LDG\.E\S*\.128\b",)),
+    (r"norms::(Forward|OnePass)Kernel<", (r"STG\.E\S*\.128\b",)),
+    (r"ClusterOfBlocks|WithinCluster", (r"UCGABAR_WAIT\b|BAR\S*CLUSTER|MAPA\b",)),
+)
 SKIPPED = 77  # tools/suite.py says so in its last lines
 
 
@@ -91,6 +106,32 @@ def compile_one(nvcc, source, arch):
     return where, arch, parse(done.stderr), f"{time.monotonic() - begin:.0f} s"
 
 
+def unfounded(arch):
+    """The kernels that lack an instruction which they claim; None where nobody can look."""
+    bins = [*ROOT.glob(".venv/lib/python3*/site-packages/nvidia/cu13/bin"), None]
+    tool = shutil.which("cuobjdump") or (bins[0] and bins[0] / "cuobjdump")
+    if not tool or not Path(tool).exists():
+        return None
+    env = {**os.environ, "PATH": f"{Path(tool).parent}:{os.environ['PATH']}"}
+
+    def claims_of(source):
+        command = [tool, "-sass", object_of(source, arch)]
+        text = subprocess.run(command, capture_output=True, text=True, env=env).stdout
+        functions = re.split(r"^\s*Function : ", text, flags=re.MULTILINE)[1:]
+        names = readable([function.split("\n", 1)[0] for function in functions])
+        return [
+            f"{name}: no {instruction}"
+            for name, function in zip(names, functions, strict=True)
+            for kernels, instructions in CLAIMS
+            if re.search(kernels, name)
+            for instruction in instructions
+            if not re.search(instruction, function)
+        ]
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [claim for found in pool.map(claims_of, sources()) for claim in found]
+
+
 def link(nvcc, arch):
     """What is wrong with libisobit_cuda.so, or nothing."""
     command = [nvcc, "-shared", "-cudart", "static", "-o", str(LIBRARY)]
@@ -145,6 +186,11 @@ def main():
             print(f"{LIBRARY.name}: {wrong}")
         else:
             print(f"{LIBRARY.relative_to(ROOT)}: {LIBRARY.stat().st_size >> 10} KiB")
+        claims = unfounded(*archs)
+        failed += len(claims or [])
+        print(*(claims or []), sep="\n", end="\n" if claims else "")
+        if claims is None:
+            print("there is no cuobjdump: nobody looked at the machine code")
     print(f"{failed} failed; all kernels: {Path(table.name).relative_to(ROOT)}")
     return 1 if failed else 0
 

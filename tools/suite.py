@@ -30,6 +30,7 @@ SUITES = {
     "test": [
         ("release", ctest("release")),
         ("kernels for GPUs", [PYTHON, "tools/kernels.py"]),
+        ("phases for a GPU, without one", [PYTHON, "tools/gpu.py", "--dry"]),
         ("python", [PYTHON, "-m", "pytest", "-q", "--junitxml", str(JUNIT / "python.xml")]),
         ("layer rules hold their own test", [PYTHON, "tools/check_layers.py", "--self-test"]),
         ("layer rules", [PYTHON, "tools/check_layers.py"]),

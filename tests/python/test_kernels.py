@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tools/kernels.py reads in ptxas's words, and what it does without nvcc."""
+"""What tools/kernels.py reads in ptxas's words and in machine code, and what it does without nvcc."""
 
 import kernels
+import pytest
 
 LOG = """
 ptxas info    : Compiling entry function '_Z3onev' for 'sm_90a'
@@ -37,3 +38,13 @@ def test_without_nvcc_a_user_is_told_and_ci_fails(monkeypatch, capsys):
     assert "there is no nvcc" in capsys.readouterr().out
     monkeypatch.setenv("CI", "true")
     assert kernels.main() == 1
+
+
+def test_kernel_that_moves_memory_otherwise_than_it_claims_is_found(monkeypatch):
+    elementwise = kernels.ROOT / "src" / "isobit" / "ops" / "elementwise" / "cuda.cu"
+    monkeypatch.setattr(kernels, "sources", lambda: [elementwise])
+    if not kernels.object_of(elementwise, "90a").exists() or kernels.unfounded("90a") is None:
+        pytest.skip("nothing was compiled here, or nobody can look")
+    assert kernels.unfounded("90a") == []
+    monkeypatch.setattr(kernels, "CLAIMS", ((r"elementwise::Vec16<float", (r"UBLKCP\b",)),))
+    assert kernels.unfounded("90a") == [r"elementwise::Vec16<float> : no UBLKCP\b"]

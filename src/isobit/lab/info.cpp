@@ -137,8 +137,7 @@ int doctor(const Flags&) {
   else if (!cuda.file.empty())
     say("missing", fmt::format("cuda: {} was loaded, but {}", cuda.file, cuda.missing));
   else
-    say("missing",
-        fmt::format("cuda: {}; `make kernels` builds it", cuda.missing));
+    say("missing", fmt::format("cuda: {}; `make kernels` builds it", cuda.missing));
 
   const Peers peers = load_peers(peer_folder());
   for (const Peer& peer : peers.available)

@@ -96,7 +96,7 @@ struct ForwardKernel {
         const RowInRegisters<Group, Real, kBlocks, Source> row_in(source, again, cols, adder,
                                                                   memory);
         store_sum(row, row_in);
-        if (!finish(row, row_in)) adder.begin();
+        finish(row, row_in);
       } else {
         const RowInMemory<Group, Real, Source> composed(source, cols, memory);
         store_sum(row, composed);
@@ -114,9 +114,10 @@ struct ForwardKernel {
         [&](const Place& place, const Real(&octet)[kOctet]) { to.store(place, octet); });
   }
 
-  // Whether it was a usual row: others go the long way, out of line.
+  // Rows that are not usual go the long way, out of line. row_in.rare() waits for all threads,
+  // after the last sum of the long way: the next row may add.
   template <class Row>
-  ISOBIT_DEVICE bool finish(std::int64_t row, const Row& row_in) const {
+  ISOBIT_DEVICE void finish(std::int64_t row, const Row& row_in) const {
     const Statistics<Real> statistics = statistics_of<Formula>(row_in, cols, eps);
     if (statistics.plain)
       write(row, row_in, typename Formula::template Normalise<Scalar>(statistics));
@@ -126,7 +127,6 @@ struct ForwardKernel {
       if (mean != nullptr) mean[row] = narrow<Real>(statistics.saved_mean);
       if (rstd != nullptr) rstd[row] = narrow<Real>(statistics.saved_rstd);
     }
-    return statistics.plain;
   }
 
   template <class Row>

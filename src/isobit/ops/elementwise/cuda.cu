@@ -243,10 +243,10 @@ struct Bulk {
     const T* x = shared.x + stage * tiles.size;
     const T* residual = shared.residual + stage * tiles.size;
     for (int i = simt::thread() * kSize; i < fetched; i += simt::threads() * kSize) {
-      Vector<T> sums = simt::load(reinterpret_cast<const Vector<T>*>(x + i));
+      Vector<T> sums = simt::load_shared(reinterpret_cast<const Vector<T>*>(x + i));
       Vector<T> addends;
       if (tile.residual != nullptr)
-        addends = simt::load(reinterpret_cast<const Vector<T>*>(residual + i));
+        addends = simt::load_shared(reinterpret_cast<const Vector<T>*>(residual + i));
 #pragma unroll
       for (int j = 0; j < kSize; ++j)
         sums.elements[j] = sum<simt::Conversions>(

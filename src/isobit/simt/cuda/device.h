@@ -77,6 +77,13 @@ using WordOf = typename Word<sizeof(T)>::type;
 template <class T>
 ISOBIT_DEVICE T load(const T* from) {
   using W = detail::WordOf<T>;
+  __builtin_assume(__isGlobal(from));
+  return __builtin_bit_cast(T, *reinterpret_cast<const W*>(from));
+}
+template <class T>
+ISOBIT_DEVICE T load_shared(const T* from) {
+  using W = detail::WordOf<T>;
+  __builtin_assume(__isShared(from));
   return __builtin_bit_cast(T, *reinterpret_cast<const W*>(from));
 }
 template <class T>
@@ -91,6 +98,7 @@ struct Same {
 template <class T>
 ISOBIT_DEVICE void store(T* to, typename Same<T>::type value) {
   using W = detail::WordOf<T>;
+  __builtin_assume(__isGlobal(to));
   *reinterpret_cast<W*>(to) = __builtin_bit_cast(W, value);
 }
 template <class T>

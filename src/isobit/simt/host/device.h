@@ -74,11 +74,15 @@ inline unsigned ballot(bool predicate, unsigned lanes = kAllLanes, Site site = S
   return host::ballot(lanes, predicate, site);
 }
 
-// Memory. `once` marks what nobody reads again soon.
+// Global memory, in one piece. `once` marks what nobody reads again soon.
 template <class T>
 T load(const T* from, Site site = Site::current()) {
   detail::require_aligned(from, site);
   return *from;
+}
+template <class T>
+T load_shared(const T* from, Site site = Site::current()) {
+  return load(from, site);
 }
 template <class T>
 T load_once(const T* from, Site site = Site::current()) {

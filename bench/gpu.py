@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times LayerNorm on a GPU beside its peers, in one run: forward and backward, into JSON Lines.
+
+Each contestant's calls are captured in a CUDA graph that walks through several sets of arrays,
+together more than four times the second cache; the graphs are replayed in turn, there and back, and
+a contestant's figure is the median of its rounds. `copy_fraction` is the time of a plain copy of as
+many bytes over the contestant's own. --dry goes the same way on the processor, with small shapes.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import importlib
+import json
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+SHAPES = [  # rows, columns: what docs/performance.md aims at, then the widths of real models
+    *((65536, 768), (65536, 1024), (32768, 2048), (16384, 4096), (16384, 5120), (16384, 8192)),
+    *((8192, 12288), (8192, 16384), (4096, 65536), (2048, 262144)),
+    *((16384, 768), (16384, 1024), (8192, 1024), (4096, 1280), (2048, 1600), (2048, 2048)),
+    *((2048, 4096), (2048, 5120), (2048, 6144), (1024, 8192), (512, 12288)),
+]
+DRY_SHAPES = [(5, 64), (40, 768)]
+EPS = 1e-5
+CODES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("bytes", ctypes.c_int64),
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.c_int64 * 8),
+        ("strides", ctypes.c_int64 * 8),
+    ]
+
+
+class Context(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("threads", ctypes.c_int32),
+        ("parallel_for", ctypes.c_void_p * 2),
+        ("allocator", ctypes.c_void_p * 3),
+        ("device", ctypes.c_int32),
+        ("stream", ctypes.c_void_p),
+    ]
+
+
+def arguments(*tensors):
+    numbers = [
+        ("eps", ctypes.c_double),
+        ("dropout", ctypes.c_double),
+        ("dropout_seed", ctypes.c_uint64),
+        ("hidden_dims", ctypes.c_int64),
+        ("zero_centred", ctypes.c_int32),
+    ]
+    pointers = [(name, ctypes.POINTER(Tensor)) for name in tensors]
+    fields = [("struct_size", ctypes.c_size_t), *pointers, *numbers]
+    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
+
+
+FORWARD = arguments("x", "residual", "weight", "bias", "y", "sum", "mean", "rstd")
+BACKWARD = arguments(
+    *("x", "grad_y", "weight", "mean", "rstd", "grad_sum", "grad_x", "grad_residual"),
+    *("grad_weight", "grad_bias"),
+)
+
+
+class Isobit:
+    def __init__(self, path):
+        self.library = ctypes.CDLL(str(path))
+        self.library.isobit_last_error.restype = ctypes.c_char_p
+        self.library.isobit_version.restype = ctypes.c_char_p
+        self.version = self.library.isobit_version().decode()
+
+    def call(self, entry, struct, **tensors):
+        views = {name: self.view(tensor) for name, tensor in tensors.items()}
+        args = struct(ctypes.sizeof(struct), eps=EPS, hidden_dims=1)
+        for name, view in views.items():
+            setattr(args, name, ctypes.pointer(view))
+        on_gpu = next(iter(tensors.values())).is_cuda
+        stream = torch.cuda.current_stream().cuda_stream if on_gpu else None
+        context = Context(ctypes.sizeof(Context), device=int(on_gpu), stream=stream)
+        if getattr(self.library, entry)(ctypes.byref(args), ctypes.byref(context)) != 0:
+            raise RuntimeError(self.library.isobit_last_error().decode())
+
+    @staticmethod
+    def view(tensor):
+        view = Tensor(tensor.data_ptr(), tensor.nbytes, CODES[tensor.dtype], tensor.dim())
+        for i in range(tensor.dim()):
+            view.shape[i], view.strides[i] = tensor.shape[i], tensor.stride(i)
+        return view
+
+    def forward(self, s):
+        self.call(
+            "isobit_layernorm_forward",
+            FORWARD,
+            **{name: s[name] for name in ("x", "weight", "bias", "y", "mean", "rstd")},
+        )
+
+    def backward(self, s):
+        names = ("x", "grad_y", "weight", "grad_x", "grad_weight", "grad_bias")
+        self.call("isobit_layernorm_backward", BACKWARD, **{name: s[name] for name in names})
+
+
+def make_set(rows, cols, dtype, device, seed):
+    generator = torch.Generator(device=device).manual_seed(seed)
+
+    def drawn(*shape):
+        return torch.randn(*shape, generator=generator, device=device).to(dtype)
+
+    s = {"x": drawn(rows, cols), "grad_y": drawn(rows, cols)}
+    s |= {"weight": drawn(cols), "bias": drawn(cols)}
+    s |= {name: torch.full_like(s["x"], float("nan")) for name in ("y", "grad_x")}
+    s |= {name: torch.empty_like(s["weight"]) for name in ("grad_weight", "grad_bias")}
+    s |= {name: torch.empty(rows, device=device) for name in ("mean", "rstd")}
+    return s
+
+
+def torch_forward(s):
+    torch.ops.aten.native_layer_norm(s["x"], [s["x"].shape[1]], s["weight"], s["bias"], EPS)
+
+
+def torch_backward(s):
+    torch.ops.aten.native_layer_norm_backward(
+        *(s["grad_y"], s["x"], [s["x"].shape[1]], s["mean"][:, None], s["rstd"][:, None]),
+        *(s["weight"], s["bias"], [True, True, True]),
+    )
+
+
+@torch.compile(dynamic=False)
+def compiled_norm(x, weight, bias):
+    return torch.nn.functional.layer_norm(x, [x.shape[1]], weight, bias, EPS)
+
+
+def compiled_forward(s):
+    compiled_norm(s["x"], s["weight"], s["bias"])
+
+
+def compiled_backward(s):
+    if "graph" not in s:
+        leaves = [s[name].detach().requires_grad_() for name in ("x", "weight", "bias")]
+        s["graph"] = leaves, compiled_norm(*leaves)
+    leaves, y = s["graph"]
+    torch.autograd.grad(y, leaves, s["grad_y"], retain_graph=True)
+
+
+def contestants(isobit, dry):
+    """{name: (forward, backward)}, and why others are not there."""
+    found = {"isobit": (isobit.forward, isobit.backward), "torch": (torch_forward, torch_backward)}
+    absent = {"quack": "its wheels do not travel"}
+    if dry:
+        return found, absent | {"torch.compile": "dry", "liger": "dry"}
+    found["torch.compile"] = compiled_forward, compiled_backward
+    try:
+        liger = importlib.import_module("liger_kernel.ops.layer_norm")
+    except ImportError as error:
+        return found, absent | {"liger": str(error)}
+
+    def forward(s):
+        liger.layer_norm_forward(s["x"], s["weight"], s["bias"], EPS)
+
+    def backward(s):
+        liger.layer_norm_backward(
+            *(s["grad_y"], s["x"], s["weight"], s["bias"], s["mean"], s["rstd"])
+        )
+
+    found["liger"] = forward, backward
+    return found, absent
+
+
+class Timer:
+    """Seconds of one call, averaged over all sets, each time it is asked."""
+
+    def __init__(self, call, sets, device):
+        self.calls, self.sets, self.how = call, sets, "graph"
+        for s in sets:  # compiles, and takes memory
+            call(s)
+        if device == "cpu":
+            self.how = "eager"
+            return
+        torch.cuda.synchronize()
+        try:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                for s in sets:
+                    call(s)
+        except Exception as error:  # a peer that cannot be captured is timed as it is called
+            print(f"not captured: {error}", file=sys.stderr)
+            torch.cuda.synchronize()
+            self.how = "eager"
+
+    def once(self):
+        if self.how == "graph":
+            self.graph.replay()
+        else:
+            for s in self.sets:
+                self.calls(s)
+
+    def __call__(self, device):
+        if device == "cpu":
+            begin = time.perf_counter()
+            self.once()
+            return (time.perf_counter() - begin) / len(self.sets)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        self.once()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3 / len(self.sets)
+
+
+def race(timers, device, rounds):
+    """Rounds of all, there and back, so that a drift meets each alike."""
+    seconds = {name: [] for name in timers}
+    for round_ in range(rounds):
+        order = list(timers) if round_ % 2 == 0 else list(reversed(timers))
+        for name in order:
+            seconds[name].append(timers[name](device))
+    return seconds
+
+
+def same_bits(isobit, s, dry):
+    """Whether the processor gives the bits that the GPU left in a set's rows."""
+    if dry:
+        return None
+    rows = min(64, s["x"].shape[0])
+    mine = {name: tensor.cpu() for name, tensor in s.items() if name != "graph"}
+    for name in ("x", "grad_y", "y", "grad_x", "mean", "rstd"):
+        mine[name] = mine[name][:rows].clone()
+    theirs = {name: mine[name].clone() for name in ("y", "mean", "rstd", "grad_x")}
+    isobit.forward(mine)
+    isobit.backward(mine)
+    kinds = {2: torch.int16, 4: torch.int32}
+    return all(
+        torch.equal(*(t.view(kinds[t.element_size()]) for t in (mine[name], theirs[name])))
+        for name in theirs
+    )
+
+
+def measure(isobit, peers, shape, dtype, device, dry, rounds):
+    rows, cols = shape
+    size = rows * cols * torch.finfo(dtype).bits // 8
+    l2 = 0 if dry else torch.cuda.get_device_properties(0).L2_cache_size
+    count = 2 if dry else max(3, -(-4 * l2 // (2 * size)))
+    sets = [make_set(rows, cols, dtype, device, seed) for seed in range(count)]
+    for s in sets:
+        isobit.forward(s)  # the statistics that backward is given
+    for index, (direction, arrays) in enumerate((("fwd", 2), ("bwd", 3))):
+        half = torch.empty(2 * arrays * size // 4, dtype=torch.uint8, device=device)
+        copies = [(half, torch.empty_like(half)) for _ in sets]
+        timers = {"copy": Timer(lambda pair: pair[1].copy_(pair[0]), copies, device)}
+        absent = {}
+        for name, passes in peers.items():
+            try:
+                timers[name] = Timer(passes[index], sets, device)
+            except Exception as error:
+                absent[name] = str(error).splitlines()[0][:200]
+        seconds = race(timers, device, rounds)
+        copy = statistics.median(seconds["copy"])
+        for name, samples in seconds.items():
+            median = statistics.median(samples)
+            fifths = statistics.quantiles(samples, n=5)
+            yield {
+                "op": "layernorm",
+                "pass": direction,
+                "rows": rows,
+                "cols": cols,
+                "dtype": str(dtype).removeprefix("torch."),
+                "who": name,
+                "how": timers[name].how,
+                "median_us": median * 1e6,
+                "p20_us": fifths[0] * 1e6,
+                "p80_us": fifths[3] * 1e6,
+                "gbps": arrays * size / median / 1e9,
+                "copy_fraction": copy / median,
+                "ratio": median / statistics.median(seconds["isobit"]),
+            }
+        for name, reason in absent.items():
+            yield {"pass": direction, "rows": rows, "cols": cols, "who": name, "absent": reason}
+    yield {
+        "rows": rows,
+        "cols": cols,
+        "who": "isobit",
+        "same_bits": same_bits(isobit, sets[0], dry),
+    }
+
+
+def header(isobit, absent, device):
+    commit = ROOT / "build" / "gpu" / "commit"
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    for package in ("triton", "liger_kernel"):
+        with contextlib.suppress(ImportError, AttributeError):
+            versions[package] = importlib.import_module(package).__version__
+    return {
+        "device": torch.cuda.get_device_name(0) if device == "cuda" else platform.processor(),
+        "cuda": torch.version.cuda,
+        "isobit": isobit.version,
+        "versions": versions,
+        "commit": commit.read_text() if commit.exists() else None,
+        "command": " ".join(["python", "bench/gpu.py", *sys.argv[1:]]),
+        "absent": absent,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--library", type=Path, required=True, help="libisobit.so")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--dry", action="store_true", help="on the processor, with small shapes")
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--seconds", type=float, default=420, help="no new shape after these")
+    args = parser.parse_args()
+
+    begin = time.monotonic()
+    device = "cpu" if args.dry else "cuda"
+    isobit = Isobit(args.library)
+    peers, absent = contestants(isobit, args.dry)
+    with args.out.open("w") as out:
+        print(json.dumps(header(isobit, absent, device)), file=out, flush=True)
+        for dtype in (torch.bfloat16, torch.float32):
+            for shape in DRY_SHAPES if args.dry else SHAPES:
+                late = time.monotonic() - begin > args.seconds
+                lines = (
+                    [{"rows": shape[0], "cols": shape[1], "absent": "no time was left"}]
+                    if late
+                    else measure(isobit, peers, shape, dtype, device, args.dry, args.rounds)
+                )
+                for line in lines:
+                    print(json.dumps(line), file=out, flush=True)
+    print(f"{args.out}: {time.monotonic() - begin:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

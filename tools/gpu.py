@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the phases that need a GPU: test, sanitize, bench.
+
+A machine with a GPU may have no network and no compiler: --pack puts all that travels into
+build/gpu. There each phase ends in less than eight minutes; each of its steps has a limit of its
+own, and its result is written before the next one begins. --dry packs, and goes through all phases
+with the emulator in the place of a GPU, in a copy of what travels.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RELEASE = ROOT / "build" / "release"
+PACK = ROOT / "build" / "gpu"
+OPERATORS = "elementwise,layernorm,rmsnorm"
+PHASE_SECONDS = 460
+TRAVELS = 64 << 20  # bytes, with the tree
+RETURNS = {"files": 8, "bytes": 16 << 20}
+SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
+
+
+def run(command, **kwargs):
+    return subprocess.run(command, check=True, text=True, **kwargs)
+
+
+def pack():
+    """Programs without debug information, and the libraries that another machine may lack."""
+    run(["cmake", "--build", "--preset", "release", "--target", "isobit_gpu_tests"], cwd=ROOT)
+    shutil.rmtree(PACK, ignore_errors=True)
+    PACK.mkdir(parents=True)
+    programs = ["isobit", "isobit_gpu_tests", "isobit_simt_tests"]
+    found = [RELEASE / name for name in (*programs, "libisobit.so", "libisobit_cuda.so")]
+    linked = run(["ldd", *(RELEASE / name for name in programs)], stdout=subprocess.PIPE).stdout
+    found += sorted({Path(file) for file in re.findall(r"=> (\S*lib(?:fmt|stdc\+\+)\S*)", linked)})
+    for file in found:
+        if not file.exists() and file.name == "libisobit_cuda.so":
+            print("without libisobit_cuda.so, which tools/kernels.py makes")
+            continue
+        run(["strip", "-o", PACK / file.name, file.resolve()])
+    commit = run(["git", "rev-parse", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE).stdout.strip()
+    changed = run(["git", "status", "--porcelain"], cwd=ROOT, stdout=subprocess.PIPE).stdout
+    (PACK / "commit").write_text(commit + ("+" if changed else ""))
+
+
+def tree():
+    """What travels beside build/gpu: tracked files, and others that git does not ignore."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
+    listed = run(command, cwd=ROOT, stdout=subprocess.PIPE).stdout
+    return [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+class Phase:
+    """Runs steps, and writes what each said as soon as it ends."""
+
+    def __init__(self, name, out, dry):
+        self.name, self.out, self.dry = name, out, dry
+        self.started = time.monotonic()
+        self.steps = []
+        self.device = "emu" if dry else "cuda"
+        self.env = {
+            **os.environ,
+            "LD_LIBRARY_PATH": f"{PACK}:{os.environ.get('LD_LIBRARY_PATH', '')}",
+            "ISOBIT_CUDA_LIBRARY": str(PACK / "libisobit_cuda.so"),
+            "PYTHONUNBUFFERED": "1",
+        }
+        out.mkdir(parents=True, exist_ok=True)
+
+    def step(self, name, command, seconds, missing=None):
+        """`missing` says why it cannot run here."""
+        left = PHASE_SECONDS - (time.monotonic() - self.started)
+        result = {"step": name, "command": " ".join(map(str, command)), "seconds": 0}
+        if missing:
+            result |= {"status": None, "said": missing}
+        elif left < 5:
+            result |= {"status": None, "said": "no time was left"}
+        else:
+            begin = time.monotonic()
+            with (self.out / f"{self.name}.log").open("a") as log:
+                print(f"\n== {name}: {result['command']}", file=log, flush=True)
+                where = log.tell()
+                try:
+                    status = subprocess.run(
+                        list(map(str, command)),
+                        cwd=ROOT,
+                        env=self.env,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        timeout=min(seconds, left),
+                    ).returncode
+                except subprocess.TimeoutExpired:
+                    status = "its time ran out"
+                except OSError as error:
+                    status = str(error)
+            said = (self.out / f"{self.name}.log").read_text(errors="replace")[where:]
+            result |= {"status": status, "said": "\n".join(said.splitlines()[-3:])}
+            result["seconds"] = round(time.monotonic() - begin, 1)
+        self.steps.append(result)
+        (self.out / f"{self.name}.json").write_text(json.dumps(self.result(), indent=1))
+        print(f"{name:24} {result['status']!s:>6}  {result['seconds']:6} s  {result['said']}")
+
+    def result(self):
+        commit = PACK / "commit"
+        return {
+            "phase": self.name,
+            "device": self.device,
+            "commit": commit.read_text() if commit.exists() else "unknown",
+            "steps": self.steps,
+        }
+
+    def failed(self):
+        return [step["step"] for step in self.steps if step["status"] not in (0, None)]
+
+
+def test(phase):
+    lab, small = PACK / "isobit", ["--rows", "3", "--cols", "70"] if phase.dry else []
+    tests = PACK / ("isobit_simt_tests" if phase.dry else "isobit_gpu_tests")
+    chosen = "*Kernels.RowsMay*:*Kernels.GradX*" if phase.dry else "*"
+    phase.step("doctor", [lab, "doctor"], 60)
+    phase.step("kernels", [tests, f"--gtest_filter={chosen}"], 240)
+    where = ["--device", phase.device, "--variant", "all"]
+    phase.step("verify", [lab, "verify", OPERATORS, *where, "--grid", "quick", *small], 150)
+    phase.step("parity", [lab, "parity", OPERATORS, "--threads", "1", *small], 120)
+
+
+def sanitize(phase):
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    missing = None if Path(tool).exists() and not phase.dry else "there is no compute-sanitizer"
+    tests = PACK / "isobit_gpu_tests"
+    chosen = "*Kernels.AreRight*:*Kernels.SumsOver*:*Kernels.WideRows*:*Kernels.GradX*"
+    for name in SANITIZERS:
+        command = [tool, "--tool", name, "--error-exitcode", "9", tests]
+        phase.step(name, [*command, f"--gtest_filter={chosen}"], 110, missing)
+
+
+def bench(phase):
+    size = ["--dry"] if phase.dry else []
+    results = phase.out / "bench.jsonl"
+    command = [sys.executable, "bench/gpu.py", "--library", PACK / "libisobit.so", "--out", results]
+    phase.step("peers", [*command, *size], 440)
+
+
+PHASES = {"test": test, "sanitize": sanitize, "bench": bench}
+
+
+def run_phase(name, out, dry):
+    phase = Phase(name, out, dry)
+    PHASES[name](phase)
+    print(f"{name}: {', '.join(phase.failed()) or 'nothing'} failed")
+    return 1 if phase.failed() else 0
+
+
+def dry_run():
+    """What a machine with a GPU would get, and the same script in it."""
+    pack()
+    files = tree()
+    with tempfile.TemporaryDirectory() as folder:
+        there = Path(folder) / "tree"
+        for name in files:
+            (there / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, there / name, follow_symlinks=False)
+        shutil.copytree(PACK, there / PACK.relative_to(ROOT))
+        size = sum(file.stat().st_size for file in there.rglob("*") if file.is_file())
+        print(f"{len(files)} files and build/gpu travel: {size / (1 << 20):.1f} MiB")
+        out, wrong = Path(folder) / "out", []
+        for name in PHASES:
+            command = [sys.executable, there / "tools" / "gpu.py", name, "--out", out / name]
+            if subprocess.run([*command, "--emulated"], cwd=there).returncode != 0:
+                wrong.append(name)
+            back = [file for file in (out / name).iterdir() if file.is_file()]
+            if len(back) > RETURNS["files"] or any(
+                file.stat().st_size > RETURNS["bytes"] for file in back
+            ):
+                wrong.append(f"{name} leaves more than comes back")
+    if size > TRAVELS:
+        wrong.append("too much travels")
+    print("gpu-dry:", ", ".join(wrong) or "all phases ran")
+    return 1 if wrong else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("phase", nargs="?", choices=PHASES)
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu-results")
+    parser.add_argument("--emulated", action="store_true", help="with the emulator, on few calls")
+    parser.add_argument("--pack", action="store_true", help="fill build/gpu, which travels")
+    parser.add_argument("--dry", action="store_true", help="pack, and all phases here")
+    args = parser.parse_args()
+    if args.dry:
+        return dry_run()
+    if args.pack:
+        pack()
+    if args.phase is None:
+        if not args.pack:
+            parser.error(f"PHASE is needed: {', '.join(PHASES)}")
+        return 0
+    return run_phase(args.phase, args.out, args.emulated)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
