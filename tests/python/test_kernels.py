@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tools/kernels.py reads in ptxas's words and in machine code, and what it does without nvcc."""
+"""What tools/kernels.py reads in ptxas's words and in machine code; what it does without nvcc."""
 
 import kernels
 import pytest
