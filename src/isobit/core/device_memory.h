@@ -12,6 +12,7 @@ struct DeviceMemory {
   void (*release)(void* stream, void* memory, std::size_t bytes);
   void (*upload)(void* stream, void* to, const void* from, std::size_t bytes);
   void (*download)(void* stream, void* to, const void* from, std::size_t bytes);
+  void (*copy)(void* stream, void* to, const void* from, std::size_t bytes);  // within the device
   void (*synchronize)(void* stream);
 };
 

@@ -2,12 +2,14 @@
 // The parts of an operation that need no types.
 #include "isobit/dispatch/operation.h"
 
+#include "isobit/core/error.h"
+
 namespace isobit {
 
 bool VariantInfo::matches(std::string_view selector) const {
   if (selector == "all") return true;
-  const std::string full = "." + std::string(name_of(device)) + "." + std::string(name) + ".";
-  return full.find("." + std::string(selector) + ".") != std::string::npos;
+  const std::string full = text('.', name_of(device), '.', name, '.');
+  return full.find(text('.', selector, '.')) != std::string::npos;
 }
 
 std::vector<std::string> VariantInfo::selectors() const {

@@ -89,26 +89,13 @@ class Bench {
       return;
     }
     workload.poison();
-
-    std::vector<std::function<void()>> runners;
-    for (const Way& way : ways.able) runners.push_back(runner(workload, way));
-    const Cost cost = c.operation->cost(workload.args());
-    const Copy copy(cost.bytes);
-    const std::vector<std::function<void()>> copies = copy.runners(threads);
-    runners.insert(runners.end(), copies.begin(), copies.end());
-    const std::optional<Workload> given =
-        peers_.available.empty() ? std::nullopt : given_to_peers(c);
-    std::vector<Rival> rivals = rivals_of(peers_, given ? *given : workload, threads);
-    for (Rival& rival : rivals) runners.emplace_back([&] { rival.prepared.run(); });
-
-    const std::vector<Times> times = race(runners, length_);
-    const std::size_t ours = ways.able.size();
-    const std::span<const Times> theirs = std::span(times).subspan(ours + copies.size());
-    double copied = times[ours].median;
-    for (std::size_t i = 0; i < copies.size(); ++i)
-      copied = std::min(copied, times[ours + i].median);
-    for (std::size_t i = 0; i < ours; ++i)
-      add(c, ways.able[i], cost, times[i], copied, rivals, theirs);
+    // A GPU's ways race against its own copy, and against nobody who computes here.
+    for (const Device device : {Device::cpu, Device::cuda}) {
+      std::vector<Way> able;
+      for (const Way& way : ways.able)
+        if (way.info.device == device) able.push_back(way);
+      if (!able.empty()) time(workload, able, threads);
+    }
   }
 
   int finish() {
@@ -131,6 +118,37 @@ class Bench {
   }
 
  private:
+  // Ways of one device.
+  void time(const Workload& workload, const std::vector<Way>& ways, int threads) {
+    const Case& c = workload.the_case();
+    const Device device = ways[0].info.device;
+    std::vector<Runner> runners;
+    for (const Way& way : ways) runners.push_back(runner(workload, way));
+    const Cost cost = c.operation->cost(workload.args());
+    std::optional<Copy> copy;
+    std::optional<DeviceCopy> device_copy;
+    std::optional<Workload> given;
+    std::vector<Rival> rivals;
+    std::vector<Runner> copies;
+    if (device == Device::cpu) {
+      copies = copy.emplace(cost.bytes).runners(threads);
+      if (!peers_.available.empty()) given = given_to_peers(c);
+      rivals = rivals_of(peers_, given ? *given : workload, threads);
+    } else {
+      copies = {device_copy.emplace(cost.bytes, *attached(device)).runner()};
+    }
+    runners.insert(runners.end(), copies.begin(), copies.end());
+    for (Rival& rival : rivals) runners.push_back({[&] { rival.prepared.run(); }});
+
+    const std::vector<Times> times = race(runners, length_);
+    const std::span<const Times> theirs = std::span(times).subspan(ways.size() + copies.size());
+    double copied = times[ways.size()].median;
+    for (std::size_t i = 0; i < copies.size(); ++i)
+      copied = std::min(copied, times[ways.size() + i].median);
+    for (std::size_t i = 0; i < ways.size(); ++i)
+      add(c, ways[i], cost, times[i], copied, rivals, theirs);
+  }
+
   void add(const Case& c, const Way& way, const Cost& cost, const Times& time, double copied,
            const std::vector<Rival>& rivals, std::span<const Times> theirs) {
     constexpr double kMicro = 1e6, kGiga = 1e-9;

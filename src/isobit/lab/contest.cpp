@@ -15,7 +15,7 @@ namespace {
 constexpr double kMargin = 1.03;
 
 std::vector<Times> race(const Workload& workload, const std::vector<Way>& ways, RaceLength length) {
-  std::vector<std::function<void()>> runners;
+  std::vector<Runner> runners;
   for (const Way& way : ways) runners.push_back(runner(workload, way));
   return race(runners, length);
 }

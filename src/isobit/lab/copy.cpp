@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "isobit/core/error.h"
 #include "isobit/lab/families.h"
 #include "isobit/simd/parallel_for.h"
 
@@ -72,12 +73,31 @@ void Copy::plain(int threads) const {
 
 void Copy::streaming(int threads) const { in_slices(to_, from_, half_, threads, copy_streaming); }
 
-std::vector<std::function<void()>> Copy::runners(int threads) const {
+std::vector<Runner> Copy::runners(int threads) const {
   constexpr std::int64_t kAlone = 4 << 20;
-  std::vector<std::function<void()>> runners = {[this, threads] { plain(threads); },
-                                                [this, threads] { streaming(threads); }};
-  if (threads > 1 && half_ < kAlone) runners.emplace_back([this] { plain(1); });
+  std::vector<Runner> runners = {{[this, threads] { plain(threads); }},
+                                 {[this, threads] { streaming(threads); }}};
+  if (threads > 1 && half_ < kAlone) runners.push_back({[this] { plain(1); }});
   return runners;
+}
+
+DeviceCopy::DeviceCopy(double bytes, const DeviceLibrary& library)
+    : memory_(library.memory),
+      half_(std::max<std::size_t>(1, static_cast<std::size_t>(bytes / 2))),
+      from_(memory_.allocate(nullptr, half_)),
+      to_(memory_.allocate(nullptr, half_)) {
+  if (from_ == nullptr || to_ == nullptr)
+    throw DeviceError(text("a device's memory has no ", 2 * half_, " bytes left for a copy"));
+}
+
+DeviceCopy::~DeviceCopy() {
+  memory_.release(nullptr, from_, half_);
+  memory_.release(nullptr, to_, half_);
+}
+
+Runner DeviceCopy::runner() const {
+  return {[this] { memory_.copy(nullptr, to_, from_, half_); },
+          [this] { memory_.synchronize(nullptr); }};
 }
 
 }  // namespace isobit::lab

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
+#include "isobit/dispatch/device_library.h"
 #include "isobit/lab/array.h"
+#include "isobit/lab/race.h"
 
 namespace isobit::lab {
 
@@ -20,11 +21,27 @@ class Copy {
 
   // The ways of copying among which the fastest is to be found. Waking a second thread costs as
   // much as copying about a megabyte.
-  std::vector<std::function<void()>> runners(int threads) const;
+  std::vector<Runner> runners(int threads) const;
 
  private:
   std::int64_t half_;  // bytes
   Array from_, to_;
+};
+
+// The same within a device's memory, by its own copy.
+class DeviceCopy {
+ public:
+  DeviceCopy(double bytes, const DeviceLibrary& library);
+  ~DeviceCopy();
+  DeviceCopy(const DeviceCopy&) = delete;
+  DeviceCopy& operator=(const DeviceCopy&) = delete;
+
+  Runner runner() const;
+
+ private:
+  const DeviceMemory& memory_;
+  std::size_t half_;
+  void *from_, *to_;
 };
 
 }  // namespace isobit::lab

@@ -17,9 +17,10 @@ class DeviceArrays {
   DeviceArrays(const DeviceArrays&) = delete;
   DeviceArrays& operator=(const DeviceArrays&) = delete;
 
-  // Runs on the copies, with workspace that is kept from call to call, and waits.
+  // Runs on the copies, with workspace that is kept from call to call, perhaps until wait() ends.
   void run(int variant, const Plan& plan);
-  // Copies everything back.
+  void wait() const { memory_.synchronize(nullptr); }
+  // Waits, and copies everything back.
   void download() const;
 
  private:

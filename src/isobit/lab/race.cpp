@@ -31,16 +31,18 @@ void wait_until_quiet() {
   }
 }
 
-struct Runner {
-  const std::function<void()>& call;
+struct Racer {
+  const Runner& runner;
   int calls = 1;  // in a turn
   std::vector<double> turns = {};
 
   double turn() const {
     wait_until_quiet();
-    call();
+    runner.call();
+    runner.wait();
     const double start = now();
-    for (int i = 0; i < calls; ++i) call();
+    for (int i = 0; i < calls; ++i) runner.call();
+    runner.wait();
     return (now() - start) / calls;
   }
 
@@ -60,18 +62,18 @@ struct Runner {
 
 }  // namespace
 
-std::vector<Times> race(const std::vector<std::function<void()>>& calls, RaceLength length) {
-  std::vector<Runner> runners;
-  for (const auto& call : calls) runners.push_back({call});
-  for (Runner& runner : runners) runner.calibrate();
-  const double end = now() + length.seconds * static_cast<double>(runners.size());
+std::vector<Times> race(const std::vector<Runner>& runners, RaceLength length) {
+  std::vector<Racer> racers;
+  for (const Runner& runner : runners) racers.push_back({runner});
+  for (Racer& racer : racers) racer.calibrate();
+  const double end = now() + length.seconds * static_cast<double>(racers.size());
   for (int round = 0; round < length.rounds || now() < end; ++round)
-    for (std::size_t i = 0; i < runners.size(); ++i) {
-      Runner& runner = runners[round % 2 == 0 ? i : runners.size() - 1 - i];
-      runner.turns.push_back(runner.turn());
+    for (std::size_t i = 0; i < racers.size(); ++i) {
+      Racer& racer = racers[round % 2 == 0 ? i : racers.size() - 1 - i];
+      racer.turns.push_back(racer.turn());
     }
   std::vector<Times> times;
-  for (Runner& runner : runners) times.push_back(runner.times());
+  for (Racer& racer : racers) times.push_back(racer.times());
   return times;
 }
 

@@ -115,12 +115,9 @@ void print(std::string_view name, const Array& array) {
   const auto row_text = [&](std::int64_t row) {
     std::vector<double> values(static_cast<std::size_t>(form.cols));
     array.load(row, 0, std::span<double>(values));
-    return "[" +
-           abbreviated(form.cols, " ", "... ",
-                       [&](std::int64_t col) {
+    return fmt::format("[{}]", abbreviated(form.cols, " ", "... ", [&](std::int64_t col) {
                          return fmt::format("{:12.6g}", values[static_cast<std::size_t>(col)]);
-                       }) +
-           "]";
+                       }));
   };
   fmt::print("{} ({}, {}) {}\n {}\n", name, form.rows, form.cols, name_of(form.dtype),
              abbreviated(form.rows, "\n ", "...\n ", row_text));

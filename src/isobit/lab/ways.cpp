@@ -258,19 +258,19 @@ void require_real_time(const std::vector<Way>& ways) {
                       way.info.name));
 }
 
-std::function<void()> runner(const Workload& workload, const Way& way) {
-  if (way.info.device != Device::cpu)
-    return [arrays = std::make_shared<DeviceArrays>(workload, *attached(way.info.device)), way] {
-      arrays->run(way.variant, way.plan);
-    };
-  return [&workload, way, execution = execution_for(way)] {
+Runner runner(const Workload& workload, const Way& way) {
+  if (way.info.device != Device::cpu) {
+    const auto arrays = std::make_shared<DeviceArrays>(workload, *attached(way.info.device));
+    return {[=] { arrays->run(way.variant, way.plan); }, [=] { arrays->wait(); }};
+  }
+  return {[&workload, way, execution = execution_for(way)] {
     workload.operation().run(way.variant, way.plan, workload.args(), execution);
-  };
+  }};
 }
 
 void run(const Workload& workload, const Way& way) {
   workload.poison();
-  if (way.info.device == Device::cpu) return runner(workload, way)();
+  if (way.info.device == Device::cpu) return runner(workload, way).call();
   DeviceArrays arrays(workload, *attached(way.info.device));
   arrays.run(way.variant, way.plan);
   arrays.download();

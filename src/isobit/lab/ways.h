@@ -2,11 +2,11 @@
 // The ways to compute a workload that flags select, and running one.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "isobit/core/execution.h"
+#include "isobit/lab/race.h"
 #include "isobit/lab/settings.h"
 #include "isobit/lab/workload.h"
 
@@ -48,7 +48,7 @@ Execution execution_for(const Way& way);
 void require_real_time(const std::vector<Way>& ways);
 
 // What is timed. The workload outlives it.
-std::function<void()> runner(const Workload& workload, const Way& way);
+Runner runner(const Workload& workload, const Way& way);
 
 // Poisons the outputs and runs.
 void run(const Workload& workload, const Way& way);

@@ -58,6 +58,12 @@ inline constexpr DeviceMemory kMemory = {
               "cudaMemcpyAsync",
               cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, detail::stream_of(stream)));
         },
+    .copy =
+        [](void* stream, void* to, const void* from, std::size_t bytes) {
+          detail::checked("cudaMemcpyAsync",
+                          cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                                          detail::stream_of(stream)));
+        },
     .synchronize =
         [](void* stream) {
           detail::checked("cudaStreamSynchronize",

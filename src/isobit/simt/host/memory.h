@@ -20,6 +20,8 @@ inline constexpr DeviceMemory kMemory = {
                  std::size_t bytes) { std::memcpy(to, from, bytes); },
     .download = [](void*, void* to, const void* from,
                    std::size_t bytes) { std::memcpy(to, from, bytes); },
+    .copy = [](void*, void* to, const void* from,
+               std::size_t bytes) { std::memcpy(to, from, bytes); },
     .synchronize = [](void*) {}};
 
 }  // namespace isobit::simt
