@@ -5,8 +5,10 @@
 
 #if defined(__CUDACC__)
 #include "isobit/simt/cuda/launch.h"
+#include "isobit/simt/cuda/matrix.h"
 #include "isobit/simt/cuda/memory.h"
 #else
 #include "isobit/simt/host/launch.h"
+#include "isobit/simt/host/matrix.h"
 #include "isobit/simt/host/memory.h"
 #endif

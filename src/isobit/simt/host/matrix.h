@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of small matrices by a warp, of whose elements each lane has a few. A word holds two
+// adjacent elements of 16 bits. Lane l stands for row l/4, and there for the pair l%4.
+#pragma once
+
+#include <bit>
+
+#include "isobit/simt/host/device.h"
+
+namespace isobit::simt {
+
+// Four matrices of 8 x 8 elements from shared memory: lane 8m + r gives the address of row r of
+// matrix m, of 16 bytes, and word m gets the lane's pair of it; transposed, the pair of its
+// transpose. From sm_75 on.
+template <bool kTransposed>
+void load_matrices(unsigned (&words)[4], const void* row, Site site = Site::current()) {
+  struct alignas(16) Row {
+    std::uint16_t elements[8];
+  };
+  const auto* own = static_cast<const Row*>(row);
+  detail::require_aligned(own, site);
+  const int line = lane() / 4, pair = lane() % 4 * 2;
+  for (int m = 0; m < 4; ++m) {
+    const auto row_at = [&](int index) { return shuffle(own, 8 * m + index, kAllLanes, site); };
+    std::uint16_t first, second;
+    if constexpr (kTransposed) {
+      const Row* upper = row_at(pair);
+      const Row* lower = row_at(pair + 1);
+      first = upper->elements[line];
+      second = lower->elements[line];
+    } else {
+      const Row* from = row_at(line);
+      first = from->elements[pair];
+      second = from->elements[pair + 1];
+    }
+    words[m] = first | unsigned{second} << 16;
+  }
+}
+
+// sums += a * b, 16 x 8 += 16 x 16 * 16 x 8, for f16 or bf16. Word i of a: row l/4, or 8 below for
+// odd i; its pair, or 8 to the right from i = 2 on. Word i of b, by columns: column l/4; its pair,
+// or 8 below for i = 1. Sums 0 and 1: row l/4, the pair of columns; 2 and 3: 8 below. From sm_80
+// on. In what order a device adds, and how it rounds, is its own; here it is rounded once.
+template <class T>
+void multiply_add(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                  Site site = Site::current()) {
+  const auto element = [](unsigned word, int half) {
+    return double{to_float(T{static_cast<std::uint16_t>(word >> (16 * half))})};
+  };
+  double result[4] = {sums[0], sums[1], sums[2], sums[3]};
+  for (int pair = 0; pair < 4; ++pair)
+    for (int i = 0; i < 4; ++i) {
+      const unsigned left = shuffle(a[i], lane() / 4 * 4 + pair, kAllLanes, site);
+      for (int col = 0; col < 2; ++col) {
+        const unsigned right =
+            shuffle(b[i / 2], (lane() % 4 * 2 + col) * 4 + pair, kAllLanes, site);
+        for (int half = 0; half < 2; ++half)
+          result[i % 2 * 2 + col] += element(left, half) * element(right, half);
+      }
+    }
+  for (int i = 0; i < 4; ++i) sums[i] = static_cast<float>(result[i]);
+}
+
+}  // namespace isobit::simt
