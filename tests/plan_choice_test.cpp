@@ -253,6 +253,22 @@ TEST(PlanKeys, RowsOfSeveralDimensionsAreAsLongAsTheirWeights) {
   EXPECT_EQ(key.rows, 8);
 }
 
+// What one GPU likes tells nothing of another; the processor's threads do not matter there.
+TEST(PlanKeys, OfGpusTellTheirModel) {
+  const Operation& forward = operation_named("layernorm", "fwd");
+  const Workload workload(lab::cases_of(forward, {}, "quick").front());
+  const auto key = [&](int capability, int multiprocessors, int threads) {
+    Machine machine;
+    machine.device = Device::cuda;
+    machine.gpu = {.capability = capability, .multiprocessors = multiprocessors};
+    machine.threads = threads;
+    return plan_key(forward, workload.args(), machine);
+  };
+  EXPECT_EQ(key(90, 132, 1), key(90, 132, 16));
+  EXPECT_NE(key(90, 132, 1), key(90, 114, 1));
+  EXPECT_NE(key(90, 132, 1), key(100, 132, 1));
+}
+
 TEST(PlanKeys, EveryOperationAndChoiceHasItsOwnAndItIsWhole) {
   std::set<std::string> calls;
   std::size_t count = 0;

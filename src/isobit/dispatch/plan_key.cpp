@@ -73,7 +73,10 @@ PlanKey plan_key(std::string_view op, std::string_view pass, std::span<const Arg
   call.add(' ');
   call.add(pass);
   call.add(' ');
-  call.add(machine.device == Device::cpu ? name_of(machine.isa) : name_of(machine.device));
+  const bool on_cpu = machine.device == Device::cpu;
+  call.add(on_cpu ? name_of(machine.isa) : name_of(machine.device));
+  for (int tens = 100; tens > 0 && !on_cpu; tens /= 10)
+    call.add(digit(machine.gpu.capability / tens % 10));
   call.add(' ');
   const TensorView *x = nullptr, *weights = nullptr;
   bool sums = false;
@@ -105,7 +108,7 @@ PlanKey plan_key(std::string_view op, std::string_view pass, std::span<const Arg
   const std::int64_t last = x->shape[static_cast<std::size_t>(x->rank - 1)];
   key.cols = weights != nullptr ? elements(*weights) : last;
   key.rows = key.cols == 0 ? 0 : nearest_power_of_two(elements(*x) / key.cols);
-  key.threads = machine.threads;
+  key.threads = on_cpu ? machine.threads : machine.gpu.multiprocessors;
   return key;
 }
 

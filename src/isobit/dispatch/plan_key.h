@@ -17,7 +17,8 @@ namespace isobit {
 // against caches, rows against threads) changes little within a factor of 1.4. Where arrays lie
 // (alignment, gaps between rows, in place) is left out.
 struct PlanKey {
-  // Operator, pass, instruction set or device, then a character for all that changes the work:
+  // Operator, pass, instruction set or GPU with its capability, then a character for all that
+  // changes the work:
   //   each matrix              '-' absent, else the digit of its type
   //   each statistic read      '-' to be computed, '+' given
   //   the weights              the digit of their type, x's where none is given
@@ -26,7 +27,7 @@ struct PlanKey {
   //   each number that adds work where it is not 0: '-' it is 0, '+' it is not
   // Weights that are read and statistics that are written are little beside a row.
   std::array<char, 64> call{};
-  std::int64_t rows = 0, cols = 0, threads = 0;
+  std::int64_t rows = 0, cols = 0, threads = 0;  // threads: a GPU's multiprocessors
 
   bool operator==(const PlanKey&) const = default;
   std::string_view text() const;  // of `call`
