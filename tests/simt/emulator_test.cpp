@@ -397,9 +397,20 @@ TEST(Simt, SpinningForWhatNobodyWritesFails) {
                    "no thread gets further[\\s\\S]*2 threads wait for a loop");
 }
 
+// A cluster's blocks run at the same time; that they have begun only a barrier tells.
+TEST(Simt, SharedMemoryOfABlockThatMayNotHaveBegunFails) {
+  expect_complaint(failure_with_array({.blocks = 2, .threads = 1, .cluster = 2}, 1,
+                                      [&](float* shared) {
+                                        in_cluster(shared, 1 - cluster_rank());
+                                        sync_cluster();
+                                      }),
+                   "shared memory of block 1, before a barrier of the cluster has shown");
+}
+
 TEST(Simt, SharedMemoryOfAnExitedBlockFails) {
   expect_complaint(failure_with_array({.blocks = 2, .threads = 1, .cluster = 2}, 1,
                                       [&](float* shared) {
+                                        sync_cluster();
                                         if (cluster_rank() == 0) return;
                                         in_cluster(shared, 0);
                                       }),

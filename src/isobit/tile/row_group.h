@@ -122,8 +122,9 @@ class Lanes {
 
 namespace detail {
 
-// Workers are warps, which meet in shared memory. Scope tells which warps: sync(), rank() and
-// blocks() of those that share, and copies(address, rank), where a block finds it.
+// Workers are warps, which meet in shared memory. Scope tells which warps: start() before the first
+// write, sync(), rank() and blocks() of those that share, and copy(address, rank), where a block
+// finds it.
 template <class Scope>
 class Warps : public Scope {
  public:
@@ -158,7 +159,7 @@ class Warps : public Scope {
   template <class Real>
   class Adder {
    public:
-    ISOBIT_DEVICE explicit Adder(const Memory<Real>& memory) : memory_(memory) {}
+    ISOBIT_DEVICE explicit Adder(const Memory<Real>& memory) : memory_(memory) { Scope::start(); }
 
     ISOBIT_DEVICE void begin() const { Scope::sync(); }
     ISOBIT_DEVICE Real fold(Real (&octet)[kOctet]) const {
@@ -241,6 +242,7 @@ class Warps : public Scope {
 
 struct WithinBlock {
   static constexpr int kMostBlocks = 1;
+  ISOBIT_DEVICE static void start() {}
   ISOBIT_DEVICE static void sync() { simt::sync_block(); }
   ISOBIT_DEVICE static int rank() { return 0; }
   ISOBIT_DEVICE static int blocks() { return 1; }
@@ -251,6 +253,8 @@ struct WithinBlock {
 };
 struct WithinCluster {
   static constexpr int kMostBlocks = kMostCluster;
+  // Others' shared memory may be written once they are known to run.
+  ISOBIT_DEVICE static void start() { simt::sync_cluster(); }
   ISOBIT_DEVICE static void sync() { simt::sync_cluster(); }
   ISOBIT_DEVICE static int rank() { return simt::cluster_rank(); }
   ISOBIT_DEVICE static int blocks() { return simt::cluster_blocks(); }

@@ -311,6 +311,9 @@ void* in_cluster(const void* address, int rank, Site site) {
   if (rank < 0 || rank >= emulator.launch.cluster)
     fail(site, text("block ", rank, " of a cluster of ", emulator.launch.cluster));
   Block& other = *block.cluster->blocks[rank];
+  if (&other != &block && block.cluster->barrier.round == 0)
+    fail(site, text("shared memory of block ", other.index,
+                    ", before a barrier of the cluster has shown that it runs"));
   if (other.unfinished < emulator.launch.threads)
     fail(site, text("shared memory of block ", other.index, ", whose threads exit already"));
   const auto offset = static_cast<const std::byte*>(address) - block.shared;
