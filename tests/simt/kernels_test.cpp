@@ -106,6 +106,56 @@ TEST_P(Kernels, OptionalArgumentsMayBeAbsent) {
   }
 }
 
+// A call with every argument but the unusual ones, whose arrays nobody may touch.
+Arguments untouchable(const Operation& operation, std::int64_t rows, std::int64_t cols) {
+  const Case c = cases_of_every_type(operation, rows, cols).front();
+  const Arguments args = operation.make_arguments();
+  std::uintptr_t address = 0;
+  for (const Argument& argument : operation.arguments) {
+    const std::optional<Form> form = any_argument(c, argument);
+    if (!form || argument.presence == Presence::extra) continue;
+    address += std::uintptr_t{1} << 40;
+    const std::int64_t bytes = form->elements() * size_of(form->dtype);
+    auto* data = reinterpret_cast<void*>(address);
+    args[argument] = argument.extent == Extent::matrix
+                         ? matrix_view(data, bytes, form->dtype, rows, cols, cols)
+                         : vector_view(data, bytes, form->dtype, form->elements());
+  }
+  return args;
+}
+
+// On a Hopper, an Ampere, and one smaller than any.
+TEST_P(Kernels, ChooseAmongTheValuesOfTheirKnobs) {
+  const Operation& operation = *GetParam();
+  const std::vector<VariantInfo> infos = operation.variants();
+  Machine machine = execution_for(kDevice).machine;
+  for (const Gpu& gpu : {Gpu{90, 132, 227 << 10, 50 << 20}, Gpu{80, 108, 163 << 10, 40 << 20},
+                         Gpu{75, 1, 64 << 10, 1 << 20}})
+    for (const auto& [rows, cols] : {std::pair{1, 1},
+                                     {3, 64},
+                                     {40, 513},
+                                     {100'000, 100},
+                                     {70'000, 768},
+                                     {300, 5120},
+                                     {17, 30'000},
+                                     {2, 300'000}}) {
+      machine.gpu = gpu;
+      const Arguments args = untouchable(operation, rows, cols);
+      int able = 0;
+      for (int i = 0; i < static_cast<int>(infos.size()); ++i) {
+        if (infos[i].device != kDevice || !operation.declines(i, args, machine).empty()) continue;
+        ++able;
+        const Plan plan = operation.choose(i, args, machine);
+        for (std::size_t k = 0; k < infos[i].knobs.size(); ++k)
+          EXPECT_TRUE(contains(infos[i].knobs[k].values, plan[k]))
+              << infos[i].name << " " << infos[i].knobs[k].name << "=" << plan[k] << " for " << rows
+              << " x " << cols;
+      }
+      EXPECT_GT(able, 0) << rows << " x " << cols << " on sm_" << gpu.capability;
+      EXPECT_EQ(infos[operation.default_variant(args, machine)].device, kDevice);
+    }
+}
+
 #if !defined(ISOBIT_ON_GPU)
 TEST_P(Kernels, RunOnTheStreamOfTheCaller) {
   Workload workload(cases_of_every_type(*GetParam(), 20, 600).front());

@@ -112,17 +112,17 @@ struct BackwardRows {
     if constexpr (kBlocks > 0) {
       const RowInRegisters<Group, Real, kBlocks, Source> row_in(source, source, cols, adder,
                                                                 memory);
-      return row_of(row, row_in, adder, add);
+      return gradients(row, row_in, adder, add);
     } else {
       const RowInMemory<Group, Real, Source> row_in(source, cols, memory);
-      return row_of(row, row_in, adder, add);
+      return gradients(row, row_in, adder, add);
     }
   }
 
  private:
   template <class Row, class Add>
-  ISOBIT_DEVICE Statistics<Real> row_of(std::int64_t row, const Row& row_in, Adder& adder,
-                                        const Add& add) const {
+  ISOBIT_DEVICE Statistics<Real> gradients(std::int64_t row, const Row& row_in, Adder& adder,
+                                           const Add& add) const {
     const Gradient gradient(grad_y, row, cols);
     Statistics<Real> statistics;
     if (rstd != nullptr) {
