@@ -30,6 +30,11 @@ def test_names_are_shortened_to_what_differs():
     assert kernels.readable([name]) == ["elementwise::Naive<float> "]
 
 
+def test_two_other_gpus_are_chosen_by_the_commit():
+    assert len(set(kernels.chosen())) == 2
+    assert set(kernels.chosen()) <= set(kernels.OTHERS)
+
+
 def test_without_nvcc_a_user_is_told_and_ci_fails(monkeypatch, capsys):
     monkeypatch.setattr(kernels, "find_nvcc", lambda: None)
     monkeypatch.setattr("sys.argv", ["kernels.py"])
