@@ -300,7 +300,7 @@ class CudaBackward {
   static void fold(const TileSums<Real, kKinds>& sums, const Tiles& tiles,
                    const BackwardProblem& problem, const Execution& execution) {
     const FoldTiles<Real, kKinds> kernel(sums, tiles, problem);
-    launch(kernel, {.blocks = kernel.blocks(), .threads = kernel.kMostThreads}, execution);
+    launch(kernel, kernel.shape(), execution);
   }
 
   // One sweep, then the fold of what it summed. Like TwoPass, without memory in `pieces` it only

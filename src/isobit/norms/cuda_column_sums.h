@@ -143,29 +143,34 @@ class RunSums {
 // one kind, each of its warps an aligned part of the tiles.
 template <class Real, int kKinds>
 struct FoldTiles {
-  static constexpr int kWarps = 8, kMostThreads = kWarps * simt::kWarpThreads;
-  static constexpr int kTogether = 8;  // tiles whose sums are fetched at once
+  static constexpr int kMostWarps = 32, kMostThreads = kMostWarps * simt::kWarpThreads;
+  static constexpr int kTogether = 16;  // tiles whose sums are fetched at once
   using Memory = Real*;
 
   TileSums<Real, kKinds> sums;
   std::int64_t tiles, cols;
   void* gradients[2];  // of weight and bias; null where nobody wants them
   DType dtype;
+  int warps;
 
   FoldTiles(const TileSums<Real, kKinds>& sums, const Tiles& tiles, const BackwardProblem& problem)
       : sums(sums),
         tiles(tiles.count),
         cols(problem.cols),
         gradients{problem.grad_weight, problem.grad_bias},
-        dtype(problem.weight_dtype) {}
+        dtype(problem.weight_dtype),
+        warps(1) {
+    while (warps < kMostWarps && warps * kTogether < tiles.count) warps *= 2;
+  }
 
-  std::int64_t blocks() const {
-    return kKinds * ((cols + simt::kWarpThreads - 1) / simt::kWarpThreads);
+  simt::LaunchShape shape() const {
+    return {.blocks = kKinds * ((cols + simt::kWarpThreads - 1) / simt::kWarpThreads),
+            .threads = warps * simt::kWarpThreads};
   }
 
   template <class Carver>
   ISOBIT_EITHER Memory memory(Carver& carver) const {
-    return carver.template take<Real>(kMostThreads);
+    return carver.template take<Real>(warps * simt::kWarpThreads);
   }
 
   ISOBIT_DEVICE void operator()(Memory parts) const {
@@ -173,14 +178,15 @@ struct FoldTiles {
     const std::int64_t col = simt::block() / kKinds * simt::kWarpThreads + simt::lane();
     const int warp = simt::thread() / simt::kWarpThreads;
     std::int64_t share = 1;
-    while (share * kWarps < tiles) share *= 2;
+    while (share * warps < tiles) share *= 2;
     parts[simt::thread()] =
         col < cols ? sum(sums.total(0) + kind * sums.half + col, warp * share, share) : Real(0);
     simt::sync_block();
     if (warp != 0 || col >= cols) return;
-    Real level[kWarps];
+    Real level[kMostWarps];
 #pragma unroll
-    for (int i = 0; i < kWarps; ++i) level[i] = parts[i * simt::kWarpThreads + simt::lane()];
+    for (int i = 0; i < kMostWarps; ++i)
+      level[i] = i < warps ? parts[i * simt::kWarpThreads + simt::lane()] : Real(0);
     write(gradients[kind], col, tile::pairs(level));
   }
 
