@@ -12,26 +12,36 @@
 
 namespace isobit {
 
+namespace detail {
+
+// What a variant does that does not say otherwise. Functions with names: lambdas in a template's
+// default initialisers have the same symbols in different files, but clang 14 counts them in the
+// order of their use there, and the linker then takes one for another.
+template <class Problem>
+struct VariantDefaults {
+  static std::string declines(const Problem&, const Machine&) { return {}; }
+  static bool suits(const Problem&, const Machine&) { return true; }
+  static Plan choose(const Problem&, const Machine&) { return {}; }
+  static std::size_t workspace(const Problem&, const Plan&, const Machine&) { return 0; }
+};
+
+}  // namespace detail
+
 template <class Args, class Problem>
 struct Variant {
+  using Defaults = detail::VariantDefaults<Problem>;
+
   std::string_view name;  // parts joined by dots, the wider one first: "simd.one_pass"
   Device device = Device::cpu;
   std::span<const Knob> knobs = {};
   // Why it cannot run this problem on this machine; empty where it can.
-  std::string (*declines)(const Problem&, const Machine&) = [](const Problem&, const Machine&) {
-    return std::string();
-  };
+  std::string (*declines)(const Problem&, const Machine&) = Defaults::declines;
   // Whether it is the best choice; the first of the table that suits and does not decline is the
   // default.
-  bool (*suits)(const Problem&, const Machine&) = [](const Problem&, const Machine&) {
-    return true;
-  };
-  Plan (*choose)(const Problem&, const Machine&) = [](const Problem&, const Machine&) {
-    return Plan{};
-  };
+  bool (*suits)(const Problem&, const Machine&) = Defaults::suits;
+  Plan (*choose)(const Problem&, const Machine&) = Defaults::choose;
   // Bytes that run() is to find in execution.workspace.
-  std::size_t (*workspace)(const Problem&, const Plan&, const Machine&) =
-      [](const Problem&, const Plan&, const Machine&) { return std::size_t{0}; };
+  std::size_t (*workspace)(const Problem&, const Plan&, const Machine&) = Defaults::workspace;
   void (*run)(const Args&, const Problem&, const Plan&, const Execution&);
 };
 
