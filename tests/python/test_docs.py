@@ -11,7 +11,7 @@ DEFINED = re.compile(r"\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)|RC_GTEST_PROP\(\s*(
 
 def defined():
     names = set()
-    for path in [*(ROOT / "tests").glob("*.cpp"), *(ROOT / "src").glob("**/test.cpp")]:
+    for path in [*(ROOT / "tests").rglob("*.cpp"), *(ROOT / "src").glob("**/test.cpp")]:
         for match in DEFINED.findall(path.read_text()):
             names.add((match[0] or match[2], match[1] or match[3]))
     return names
