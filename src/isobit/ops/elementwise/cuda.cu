@@ -65,9 +65,11 @@ ISOBIT_EITHER bool aligned(const T* address) {
   return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
 }
 
+constexpr int kWidest = 512;  // threads of a block: they leave a thread 128 registers
+
 template <class T>
 struct Naive {
-  static constexpr int kMostThreads = simt::kMostThreads;
+  static constexpr int kMostThreads = kWidest;
   static constexpr int kElements = 1;  // a thread's, of a tile
   Tiles<T> tiles;
 
@@ -83,7 +85,7 @@ struct Naive {
 // Four loads are under way at once.
 template <class T>
 struct Unrolled {
-  static constexpr int kMostThreads = simt::kMostThreads;
+  static constexpr int kMostThreads = kWidest;
   static constexpr int kElements = 4;
   Tiles<T> tiles;
 
@@ -106,7 +108,7 @@ struct Unrolled {
 // Kept to show that it does not help: nothing is used twice.
 template <class T>
 struct Shared {
-  static constexpr int kMostThreads = simt::kMostThreads;
+  static constexpr int kMostThreads = kWidest;
   static constexpr int kElements = 1;
   Tiles<T> tiles;
   int threads;
@@ -140,7 +142,7 @@ struct Shared {
 // element by element.
 template <class T>
 struct Vec16 {
-  static constexpr int kMostThreads = simt::kMostThreads;
+  static constexpr int kMostThreads = kWidest;
   static constexpr int kVectors = 4;
   static constexpr int kElements = kVectors * Vector<T>::kSize;
   Tiles<T> tiles;
@@ -184,7 +186,7 @@ struct Vec16 {
 // One thread fetches the next tile in bulk while the block adds this one.
 template <class T>
 struct Bulk {
-  static constexpr int kMostThreads = simt::kMostThreads;
+  static constexpr int kMostThreads = kWidest;
   static constexpr int kElements = 2 * Vector<T>::kSize;
   static constexpr int kStages = 2;
   Tiles<T> tiles;
@@ -258,7 +260,7 @@ struct Bulk {
   }
 };
 
-constexpr int kThreads[] = {64, 128, 256, 512, 1024};
+constexpr int kThreads[] = {64, 128, 256, kWidest};
 constexpr int kBlocks[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
     {"threads", kThreads, "threads of a block"},
