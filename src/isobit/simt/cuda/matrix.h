@@ -2,6 +2,8 @@
 // Products of small matrices by a warp, in PTX. host/matrix.h says what the names mean.
 #pragma once
 
+#include <type_traits>
+
 #include "isobit/simt/cuda/device.h"
 
 namespace isobit::simt {
@@ -24,36 +26,23 @@ ISOBIT_DEVICE void load_matrices(unsigned (&words)[4], const void* row) {
 #endif
 }
 
-namespace detail {
-
-ISOBIT_DEVICE void multiply_add(Type<bf16>, float (&sums)[4], const unsigned (&a)[4],
-                                const unsigned (&b)[2]) {
-#if __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else
-  __trap();
-#endif
-}
-ISOBIT_DEVICE void multiply_add(Type<f16>, float (&sums)[4], const unsigned (&a)[4],
-                                const unsigned (&b)[2]) {
-#if __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else
-  __trap();
-#endif
-}
-
-}  // namespace detail
-
 template <class T>
 ISOBIT_DEVICE void multiply_add(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-  detail::multiply_add(Type<T>{}, sums, a, b);
+#if __CUDA_ARCH__ >= 800
+#define ISOBIT_MMA(types)                                               \
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." types                    \
+      ".f32 "                                                           \
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])      \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+  if constexpr (std::is_same_v<T, bf16>)
+    ISOBIT_MMA("bf16.bf16");
+  else
+    ISOBIT_MMA("f16.f16");
+#undef ISOBIT_MMA
+#else
+  __trap();
+#endif
 }
 
 }  // namespace isobit::simt
