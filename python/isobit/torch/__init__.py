@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Isobit in PyTorch: norms as drop-ins, with the same bits in eager and compiled code."""
+
+from isobit.torch.functional import (
+    add,
+    add_layer_norm,
+    add_rms_norm,
+    dropout_add_layer_norm,
+    dropout_add_rms_norm,
+    increment,
+    layer_norm,
+    rms_norm,
+)
+from isobit.torch.memory import cache_limit, cache_use, empty_cache, set_cache_limit
+from isobit.torch.modules import LayerNorm, RMSNorm
+
+__all__ = [
+    "LayerNorm",
+    "RMSNorm",
+    "add",
+    "add_layer_norm",
+    "add_rms_norm",
+    "cache_limit",
+    "cache_use",
+    "dropout_add_layer_norm",
+    "dropout_add_rms_norm",
+    "empty_cache",
+    "increment",
+    "layer_norm",
+    "rms_norm",
+    "set_cache_limit",
+]

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads the adapters that tell PyTorch of Isobit's operators."""
+
+from pathlib import Path
+
+import torch
+
+from isobit import library_path
+
+_OLDEST = (2, 11)
+
+NAMES = (
+    "layer_norm",
+    "layer_norm_backward",
+    "add_layer_norm",
+    "add_layer_norm_backward",
+    "rms_norm",
+    "rms_norm_backward",
+    "add_rms_norm",
+    "add_rms_norm_backward",
+    "add",
+    "increment",
+)
+
+
+def _load(path: Path) -> str:
+    """Why it cannot be loaded, or nothing."""
+    if not path.exists():
+        return f"{path.name} is not beside {library_path().name}"
+    try:
+        torch.ops.load_library(path)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def load() -> None:
+    """Makes torch.ops.isobit complete, or raises an ImportError that says what to do."""
+    version = torch.__version__
+    if tuple(map(int, version.split(".")[:2])) < _OLDEST:
+        raise ImportError(
+            f"isobit.torch needs PyTorch 2.11 or later; this is {version}. "
+            "`pip install --upgrade torch` brings one"
+        )
+    try:
+        folder = library_path().parent
+    except FileNotFoundError as error:
+        raise ImportError(f"isobit.torch: {error}") from None
+    if missing := _load(folder / "isobit_torch_cpu.so"):
+        raise ImportError(
+            f"isobit.torch: {missing}. It was built without PyTorch's headers, or for another "
+            "machine: `make build` in a checkout, or `pip install --no-build-isolation .`, makes it"
+        )
+    if not hasattr(torch.ops.isobit, "_increment"):
+        raise ImportError(
+            "isobit.torch: PyTorch refused the operators; another copy of Isobit is loaded"
+        )
+    if torch.version.cuda and (missing := _load(folder / "isobit_torch_cuda.so")):
+        _decline_cuda(missing)
+
+
+def _decline_cuda(reason: str) -> None:
+    def decline(*_args, **_kwargs):
+        raise NotImplementedError(f"isobit.torch cannot use CUDA tensors: {reason}")
+
+    global _declined  # the registration lasts as long as this object
+    _declined = torch.library.Library("isobit", "IMPL")
+    for name in NAMES:
+        for each in (name, "_" + name):
+            _declined.impl(each, decline, "CUDA")

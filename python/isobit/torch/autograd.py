@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Derivatives of the norms of every order, and their batching.
+
+First-order gradients come from the kernels, whether or not a graph of them is asked for; only
+their derivatives are formulas. Nothing but the input, or the sum, and the weight is kept for
+backward: the kernel finds the statistics again.
+
+An eager call takes `Eager`, which PyTorch runs with the least ado. Transforms of torch.func, vmap
+and forward mode need `Forward`, which says the same in another form.
+"""
+
+import torch
+from torch.autograd import Function
+
+from isobit.torch import formulas
+from isobit.torch.norms import ADD_RMS_NORM, Given, Gradients, Incoming, Options
+
+
+def each_sample(batch_size, in_dims, arguments, call):
+    """call for every sample by itself, and the results as one batch."""
+    samples = [
+        call(
+            *(
+                value if dim is None else value.select(dim, index)
+                for value, dim in zip(arguments, in_dims, strict=True)
+            )
+        )
+        for index in range(batch_size)
+    ]
+    if torch.is_tensor(samples[0]):
+        return torch.stack(samples), 0
+    results = tuple(
+        None if one[0] is None else torch.stack(one) for one in zip(*samples, strict=True)
+    )
+    return results, tuple(None if result is None else 0 for result in results)
+
+
+def batched_forward(info, in_dims, norm, options, given, call):
+    """Rows know nothing of each other, so a batch of them is one call. Where each sample has
+    weights of its own, or the row's number says what is dropped, it is a call a sample."""
+    dims, given = Given(*in_dims), Given(*given)
+    if options.dropout > 0 or dims.weight is not None or dims.bias is not None:
+        return each_sample(info.batch_size, dims, given, call)
+
+    def rows(value, dim):
+        if value is None:
+            return None
+        if dim is None:
+            return value.expand(info.batch_size, *value.shape)
+        return value.movedim(dim, 0)
+
+    given = given._replace(
+        input=rows(given.input, dims.input), residual=rows(given.residual, dims.residual)
+    )
+    return call(*given), (0, 0) if norm.adds else 0
+
+
+class Dropout(Function):
+    """What forward does to its input before it adds the residual: linear, its own transpose."""
+
+    @staticmethod
+    def forward(v, options, seed):
+        plain = Options(eps=1.0, hidden_dims=options.hidden_dims, dropout=options.dropout)
+        return ADD_RMS_NORM.forward(Given(v, seed=seed), plain)[1]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.options, seed = inputs
+        ctx.save_for_backward(seed)
+        ctx.save_for_forward(seed)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return drop(grad, ctx.options, *ctx.saved_tensors), None, None
+
+    @staticmethod
+    def jvp(ctx, v_t, *_):
+        return drop(v_t, ctx.options, *ctx.saved_tensors)
+
+    @staticmethod
+    def vmap(info, in_dims, v, options, seed):
+        dims = (in_dims[0], in_dims[-1])
+
+        def call(v, seed):
+            return drop(v, options, seed)
+
+        return each_sample(info.batch_size, dims, (v, seed), call)
+
+
+def drop(v, options, seed):
+    return v if v is None or options.dropout == 0 else Dropout.apply(v, options, seed)
+
+
+def _sum(*terms):
+    given = [term for term in terms if term is not None]
+    return sum(given[1:], given[0]) if given else None
+
+
+def _as(value, like):
+    return value.to(like.dtype)
+
+
+def gradient_cotangents(norm, options, incoming, to):
+    """Incoming gradients of the gradients, `to`, as gradients of incoming."""
+    to_sum = _sum(drop(to.input, options, incoming.seed), to.residual)
+    for_grad_y, for_x, for_weight = formulas.gradient_cotangents(
+        norm,
+        options,
+        *(incoming.grad_y, incoming.input, incoming.weight),
+        to_sum,
+        to.weight,
+        to.bias,
+    )
+    return Incoming(
+        grad_y=_as(for_grad_y, incoming.grad_y),
+        grad_sum=None if incoming.grad_sum is None else to_sum,
+        input=_as(for_x, incoming.input),
+        weight=None if incoming.weight is None else _as(for_weight, incoming.weight),
+        seed=None,
+    )
+
+
+class Gradient(Function):
+    """backward of a norm as a function that has derivatives itself."""
+
+    @staticmethod
+    def forward(norm, options, wanted, *incoming):
+        return tuple(norm.backward(Incoming(*incoming), options, wanted))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.norm, ctx.options, _, *incoming = inputs
+        ctx.dtypes = tuple(None if result is None else result.dtype for result in output)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*incoming)
+        ctx.save_for_forward(*incoming)
+
+    @staticmethod
+    def backward(ctx, *to):
+        incoming = Incoming(*ctx.saved_tensors)
+        cotangents = gradient_cotangents(ctx.norm, ctx.options, incoming, Gradients(*to))
+        return (None, None, None, *cotangents)
+
+    @staticmethod
+    def jvp(ctx, _norm, _options, _wanted, *incoming_t):
+        along = Incoming(*incoming_t)
+        incoming = Incoming(*ctx.saved_tensors)
+        x_t, weight_t, bias_t = formulas.gradient_tangents(ctx.norm, ctx.options, incoming, along)
+        sum_t = _sum(_as(x_t, incoming.input), along.grad_sum)
+        tangents = (drop(sum_t, ctx.options, incoming.seed), weight_t, bias_t, sum_t)
+        return tuple(
+            None if dtype is None else tangent.to(dtype)
+            for tangent, dtype in zip(tangents, ctx.dtypes, strict=True)
+        )
+
+    @staticmethod
+    def vmap(info, in_dims, norm, options, wanted, *incoming):
+        def call(*sample):
+            return Gradient.apply(norm, options, wanted, *sample)
+
+        # each sample has sums over its own rows
+        return each_sample(info.batch_size, in_dims[-5:], incoming, call)
+
+
+def _save(ctx, norm, options, given, output):
+    """What both forms of the forward pass keep."""
+    ctx.norm, ctx.options = norm, options
+    ctx.set_materialize_grads(False)
+    normalised = output[1] if norm.adds else given.input
+    saved = (normalised, given.weight, given.seed)
+    ctx.save_for_backward(*saved)
+    return saved
+
+
+def _backward(ctx, gradient, grad_y, grad_sum):
+    nothing = (None,) * 7
+    if grad_y is None and grad_sum is None:
+        return nothing
+    x, weight, seed = ctx.saved_tensors
+    if grad_y is None:
+        grad_y = torch.zeros_like(x)
+    wanted = Gradients(*ctx.needs_input_grad[2:6])
+    found = gradient(
+        *(ctx.norm, ctx.options, wanted.once(ctx.options)), grad_y, grad_sum, x, weight, seed
+    )
+    return (None, None, *Gradients(*found).twice(ctx.options).where(wanted), None)
+
+
+class Forward(Function):
+    """A norm for transforms and forward mode."""
+
+    @staticmethod
+    def forward(norm, options, *given):
+        return norm.forward(Given(*given), options)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        norm, options, *given = inputs
+        ctx.save_for_forward(*_save(ctx, norm, options, Given(*given), output))
+
+    @staticmethod
+    def backward(ctx, grad_y, grad_sum=None):
+        return _backward(ctx, Gradient.apply, grad_y, grad_sum)
+
+    @staticmethod
+    def jvp(ctx, _norm, options, input_t, weight_t, bias_t, residual_t, _seed):
+        x, weight, seed = ctx.saved_tensors
+        sum_t = _sum(drop(input_t, ctx.options, seed), residual_t)
+        y_t = formulas.output_tangent(ctx.norm, ctx.options, x, weight, sum_t, weight_t, bias_t)
+        y_t = y_t.to(ctx.options.out_dtype or x.dtype)
+        if not ctx.norm.adds:
+            return y_t
+        return y_t, torch.zeros_like(x) if sum_t is None else sum_t
+
+    @staticmethod
+    def vmap(info, in_dims, norm, options, *given):
+        def call(*sample):
+            return call_forward(norm, options, *sample)
+
+        return batched_forward(info, in_dims[-5:], norm, options, given, call)
+
+
+class Eager(Function):
+    """A norm outside of all that."""
+
+    @staticmethod
+    def forward(ctx, norm, options, *given):
+        given = Given(*given)
+        output = norm.forward(given, options)
+        _save(ctx, norm, options, given, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, grad_y, grad_sum=None):
+        gradient = Gradient.apply if torch.is_grad_enabled() else Gradient.forward
+        return _backward(ctx, gradient, grad_y, grad_sum)
+
+
+# Function.apply without its wrapper in Python, which only looks for torch.func's transforms.
+_apply_eager = super(Function, Eager).apply
+transforms_active = torch._C._are_functorch_transforms_active
+
+
+def call_forward(norm, options, *tensors):
+    """The norm with its derivatives, outside of compiled code."""
+    if transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+        return Forward.apply(norm, options, *tensors)
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        return _apply_eager(norm, options, *tensors)
+    return norm.forward(Given(*tensors), options)

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every call does: hold its arrays to the shape of the input, make its outputs, report errors.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "isobit/torch/device.h"
+
+namespace isobit::torch {
+
+// Messages, in no locale.
+inline std::string text(std::string_view words) { return std::string(words); }
+inline std::string text(std::int64_t number) { return std::to_string(number); }
+inline std::string text(double number) {
+  char digits[32];
+  return {digits, std::to_chars(digits, std::end(digits), number).ptr};
+}
+inline std::string text(Shape shape) {
+  std::string out = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) out += (i > 0 ? ", " : "") + text(shape[i]);
+  return out + (shape.size() == 1 ? ",)" : ")");
+}
+
+template <class... Parts>
+std::string joined(const Parts&... parts) {
+  return (text(parts) + ...);
+}
+
+template <class... Parts>
+void require(bool condition, const Parts&... parts) {
+  if (!condition) throw std::invalid_argument(joined(parts...));
+}
+
+// PyTorch turns these into ValueError, MemoryError and RuntimeError.
+inline void check(isobit_status status) {
+  switch (status) {
+    case ISOBIT_OK:               return;
+    case ISOBIT_INVALID_ARGUMENT: throw std::invalid_argument(isobit_last_error());
+    case ISOBIT_OUT_OF_MEMORY:    throw std::bad_alloc();
+    default:                      throw std::runtime_error(isobit_last_error());
+  }
+}
+
+inline bool same(Shape one, Shape other) { return std::ranges::equal(one, other); }
+
+// What the arrays of one call are held to: the shape of the input.
+struct Call {
+  const char* op;
+  const Tensor& input;
+  std::int64_t hidden_dims;
+  Shape shape = input.shape();
+
+  Call(const char* name, const Tensor& x, std::int64_t hidden)
+      : op(name), input(x), hidden_dims(hidden) {
+    require(hidden >= 1 && hidden <= std::ssize(shape), op, ": normalized_shape has ", hidden,
+            " dimensions; input has shape ", shape);
+  }
+
+  Shape hidden() const { return shape.last(static_cast<std::size_t>(hidden_dims)); }
+
+  Argument rows(const char* name, const Tensor& tensor) const {
+    if (tensor && tensor.get() != input.get())
+      require(same(tensor.shape(), shape), op, ": ", name, " has shape ", tensor.shape(),
+              "; input has shape ", shape);
+    return {tensor, hidden_dims};
+  }
+  Argument columns(const char* name, const Tensor& tensor) const {
+    if (tensor)
+      require(same(tensor.shape(), hidden()), op, ": ", name, " has shape ", tensor.shape(),
+              "; input has shape ", shape, ", of which ", hidden(), " is normalised");
+    return {tensor, kAllDims};
+  }
+};
+
+// A result, without elements where it is not wanted: then the C ABI is not told of it.
+struct Output {
+  Tensor tensor;
+  Argument argument;
+
+  static Output rows(const Call& call, bool wanted, std::int32_t dtype) {
+    return make(call, wanted, call.shape, dtype, call.hidden_dims);
+  }
+  static Output columns(const Call& call, bool wanted, std::int32_t dtype) {
+    return make(call, wanted, call.hidden(), dtype, kAllDims);
+  }
+
+ private:
+  static Output make(const Call& call, bool wanted, Shape shape, std::int32_t dtype,
+                     std::int64_t hidden_dims) {
+    static constexpr std::int64_t kNothing[] = {0};
+    Output output;
+    output.tensor = new_output(call.input, wanted ? shape : Shape(kNothing), dtype);
+    if (wanted) output.argument = Argument(output.tensor, hidden_dims, Access::write);
+    return output;
+  }
+};
+
+template <class Args>
+Args empty_args() {
+  Args args{};
+  args.struct_size = sizeof args;
+  return args;
+}
+
+}  // namespace isobit::torch

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks PyTorch about tensors, through functions that every version from 2.11 on has.
+#include "isobit/torch/tensor.h"
+
+#include <stdexcept>
+#include <string>
+
+// In PyTorch 2.13 and later; before, a failure has no words.
+extern "C" __attribute__((weak)) const char* torch_exception_get_what_without_backtrace();
+
+namespace isobit::torch {
+namespace {
+
+std::int32_t isobit_dtype_of(std::int32_t dtype) {
+  static const std::int32_t kDTypes[][2] = {
+      {aoti_torch_dtype_float32(), ISOBIT_F32},   {aoti_torch_dtype_float16(), ISOBIT_F16},
+      {aoti_torch_dtype_bfloat16(), ISOBIT_BF16}, {aoti_torch_dtype_float64(), ISOBIT_F64},
+      {aoti_torch_dtype_int32(), ISOBIT_I32},
+  };
+  for (const auto& [theirs, ours] : kDTypes)
+    if (theirs == dtype) return ours;
+  throw std::invalid_argument(
+      "isobit: a tensor's dtype is none of float32, float16, bfloat16, float64 and int32");
+}
+
+}  // namespace
+
+void check(AOTITorchError code) {
+  if (code == AOTI_TORCH_SUCCESS) return;
+  const char* words = nullptr;
+  if (torch_exception_get_what_without_backtrace != nullptr)
+    words = torch_exception_get_what_without_backtrace();
+  throw std::runtime_error(std::string("isobit: PyTorch refused a call: ") +
+                           (words != nullptr ? words : "this version does not say why"));
+}
+
+Tensor Tensor::another() const {
+  AtenTensorHandle handle = nullptr;
+  check(aoti_torch_new_tensor_handle(handle_, &handle));
+  return Tensor(handle);
+}
+
+int Tensor::rank() const {
+  std::int64_t rank = 0;
+  check(aoti_torch_get_dim(handle_, &rank));
+  return static_cast<int>(rank);
+}
+
+Shape Tensor::shape() const {
+  std::int64_t* sizes = nullptr;
+  check(aoti_torch_get_sizes(handle_, &sizes));
+  return {sizes, static_cast<std::size_t>(rank())};
+}
+
+Shape Tensor::strides() const {
+  std::int64_t* strides = nullptr;
+  check(aoti_torch_get_strides(handle_, &strides));
+  return {strides, static_cast<std::size_t>(rank())};
+}
+
+std::int32_t Tensor::dtype() const {
+  std::int32_t dtype = 0;
+  check(aoti_torch_get_dtype(handle_, &dtype));
+  return dtype;
+}
+
+std::int32_t Tensor::device_type() const {
+  std::int32_t type = 0;
+  check(aoti_torch_get_device_type(handle_, &type));
+  return type;
+}
+
+std::int32_t Tensor::device_index() const {
+  std::int32_t index = 0;
+  check(aoti_torch_get_device_index(handle_, &index));
+  return index;
+}
+
+const void* Tensor::input() const {
+  const void* data = nullptr;
+  check(torch_get_const_data_ptr(handle_, &data));
+  return data;
+}
+
+void* Tensor::output() const {
+  void* data = nullptr;
+  check(torch_get_mutable_data_ptr(handle_, &data));
+  return data;
+}
+
+Tensor copied(const Tensor& tensor, std::int32_t dtype) {
+  Tensor copy = empty_like(tensor, tensor.shape(), dtype);
+  const bool non_blocking = false;
+  StableIValue stack[] = {reinterpret_cast<StableIValue>(copy.another().release()),
+                          reinterpret_cast<StableIValue>(tensor.another().release()),
+                          StableIValue{non_blocking}};
+  check(torch_call_dispatcher("aten::copy_", "", stack, TORCH_TARGET_VERSION));
+  Tensor(reinterpret_cast<AtenTensorHandle>(stack[0]));  // given back: it is `copy` again
+  return copy;
+}
+
+std::array<std::int64_t, kMaxRank> dense_strides(Shape shape) {
+  std::array<std::int64_t, kMaxRank> strides;
+  std::int64_t step = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    strides[i] = step;
+    if (shape[i] > 1) step *= shape[i];
+  }
+  return strides;
+}
+
+Tensor empty_like(const Tensor& like, Shape shape, std::int32_t dtype) {
+  AtenTensorHandle handle = nullptr;
+  check(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(),
+                                 dense_strides(shape).data(), dtype, like.device_type(),
+                                 like.device_index(), &handle));
+  return Tensor(handle);
+}
+
+Argument::Argument(const Tensor& tensor, std::int64_t hidden_dims, Access access) {
+  if (!tensor) return;
+  const Tensor* walked = &tensor;
+  if (!walk(tensor, hidden_dims)) {
+    copy_ = copied(tensor, tensor.dtype());
+    walk(copy_, hidden_dims);
+    walked = &copy_;
+  }
+  view_.data = access == Access::write ? walked->output() : const_cast<void*>(walked->input());
+}
+
+// Fills in all but the data; false where rows are not evenly spaced or columns not adjacent.
+bool Argument::walk(const Tensor& tensor, std::int64_t hidden_dims) {
+  const Shape sizes = tensor.shape(), strides = tensor.strides();
+  const int rank = static_cast<int>(sizes.size());
+  const int hidden = hidden_dims == kAllDims ? rank : static_cast<int>(hidden_dims);
+
+  std::int64_t cols = 1, rows = 1, row_stride = 0;
+  bool adjacent = true, even = true;
+  int i = rank;
+  while (--i >= rank - hidden) {
+    adjacent &= sizes[i] == 1 || strides[i] == cols;
+    cols *= sizes[i];
+  }
+  for (; i >= 0; --i) {
+    if (sizes[i] == 1) continue;
+    if (rows == 1) row_stride = strides[i];
+    even &= strides[i] == row_stride * rows;
+    rows *= sizes[i];
+  }
+  if (rows <= 1) row_stride = cols;
+  const bool empty = rows == 0 || cols == 0;
+  if (!empty && !(adjacent && even)) return false;
+
+  const std::int32_t dtype = tensor.dtype();
+  const std::int64_t elements = empty ? 0 : (rows - 1) * row_stride + cols;
+  view_.bytes = elements * static_cast<std::int64_t>(aoti_torch_dtype_element_size(dtype));
+  view_.dtype = isobit_dtype_of(dtype);
+  if (hidden_dims == kAllDims) {
+    view_.rank = 1;
+    view_.shape[0] = cols;
+    view_.strides[0] = 1;
+  } else {
+    view_.rank = 2;
+    view_.shape[0] = rows;
+    view_.shape[1] = cols;
+    view_.strides[0] = empty ? cols : row_stride;
+    view_.strides[1] = 1;
+  }
+  return true;
+}
+
+}  // namespace isobit::torch

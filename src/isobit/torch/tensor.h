@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor of PyTorch behind its stable C interface, and its rows as the C ABI names memory.
+#pragma once
+
+#include <torch/csrc/stable/c/shim.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "isobit/capi/isobit.h"
+
+namespace isobit::torch {
+
+using Shape = std::span<const std::int64_t>;
+inline constexpr int kMaxRank = 64;  // of PyTorch's tensors
+
+// Throws what a failed call of the shim meant, with PyTorch's own words where it tells them.
+void check(AOTITorchError code);
+
+// Owns a reference. An absent tensor is one without handle.
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(AtenTensorHandle handle) : handle_(handle) {}
+  Tensor(Tensor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Tensor& operator=(Tensor&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Tensor() {
+    if (handle_ != nullptr) aoti_torch_delete_tensor_object(handle_);
+  }
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  AtenTensorHandle get() const { return handle_; }
+  AtenTensorHandle release() { return std::exchange(handle_, nullptr); }
+  Tensor another() const;  // one more reference to it
+
+  int rank() const;
+  Shape shape() const;  // as long as the tensor lives, like its strides
+  Shape strides() const;
+  std::int32_t dtype() const;  // PyTorch's number
+  std::int32_t device_type() const;
+  std::int32_t device_index() const;
+  const void* input() const;
+  void* output() const;
+
+ private:
+  AtenTensorHandle handle_ = nullptr;
+};
+
+// The same elements one after the other, in new memory of PyTorch's.
+Tensor copied(const Tensor& tensor, std::int32_t dtype);
+
+// The strides of adjacent elements.
+std::array<std::int64_t, kMaxRank> dense_strides(Shape shape);
+
+// A tensor of adjacent elements from PyTorch's allocator.
+Tensor empty_like(const Tensor& like, Shape shape, std::int32_t dtype);
+
+enum class Access { read, write };
+
+// An argument of the C ABI: all dimensions but the last `hidden_dims` as rows, these as columns. A
+// tensor that cannot be walked so is copied first. Absent tensors give null.
+class Argument {
+ public:
+  Argument() = default;
+  Argument(const Tensor& tensor, std::int64_t hidden_dims, Access access = Access::read);
+
+  const isobit_tensor* get() const { return view_.rank == 0 ? nullptr : &view_; }
+
+ private:
+  bool walk(const Tensor& tensor, std::int64_t hidden_dims);
+
+  Tensor copy_;
+  isobit_tensor view_{};
+};
+
+// The same for what is one vector to the C ABI, whatever its dimensions: weights and their
+// gradients.
+inline constexpr std::int64_t kAllDims = -1;
+
+}  // namespace isobit::torch
