@@ -30,7 +30,7 @@ def _load(path: Path) -> str:
     try:
         torch.ops.load_library(path)
     except OSError as error:
-        return str(error)
+        return str(error.__cause__ or error)
     return ""
 
 

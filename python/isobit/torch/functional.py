@@ -35,7 +35,7 @@ def _call(norm, options, given):
 
 def default_eps(dtype):
     """What torch.nn.functional.rms_norm takes where none is given."""
-    return torch.finfo(dtype).eps
+    return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
 
 
 def layer_norm(
@@ -72,7 +72,8 @@ def rms_norm(
 ):
     """torch.nn.functional.rms_norm, with the same bits wherever it is computed.
 
-    eps: the smallest step of input's dtype at 1 where it is None. For the rest see layer_norm.
+    eps: where it is None, the machine epsilon of float64 for float64, of float32 for all others.
+    For the rest see layer_norm.
     """
     if has_torch_function_variadic(input, weight):
         return handle_torch_function(
@@ -94,7 +95,9 @@ def _seed(p, seed):
         return None
     if seed is None:  # from PyTorch's generator, so that torch.manual_seed rules it
         return torch.randint(-(1 << 63), (1 << 63) - 1, (), dtype=torch.int64, device="cpu")
-    return seed if isinstance(seed, torch.Tensor) else torch.tensor(seed, dtype=torch.int64)
+    if isinstance(seed, torch.Tensor):
+        return seed
+    return torch.tensor(seed - (1 << 64) if seed >= 1 << 63 else seed, dtype=torch.int64)
 
 
 def add_layer_norm(

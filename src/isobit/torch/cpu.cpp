@@ -99,7 +99,7 @@ Tensor new_output(const Tensor& x, Shape shape, std::int32_t dtype) {
   AtenTensorHandle handle = nullptr;
   const AOTITorchError code =
       torch_from_blob(block, std::ssize(shape), shape.data(), dense_strides(shape).data(), 0, dtype,
-                      aoti_torch_device_type_cpu(), 0, &handle, aoti_torch_layout_strided(),
+                      x.device_type(), x.device_index(), &handle, aoti_torch_layout_strided(),
                       nullptr, 0, give, reinterpret_cast<void*>(bytes));
   if (code != AOTI_TORCH_SUCCESS) pool::give(block, bytes);
   check(code);

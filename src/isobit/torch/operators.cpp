@@ -59,15 +59,19 @@ void forward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   args.zero_centred = given.flag();
   const std::int32_t dtype = input.dtype();
   const std::int32_t out_dtype = given.optional_dtype(dtype);
-  Argument residual;
+  Tensor residual;
   Output sum;
   if constexpr (kAdds) {
-    residual = call.rows("residual", given.optional_tensor());
+    residual = given.optional_tensor();
     const Dropout dropout(call.op, given);
     args.dropout = dropout.probability;
     args.dropout_seed = dropout.seed;
-    sum = Output::rows(call, true, dtype);
+    if (residual || dropout.probability != 0)
+      sum = Output::rows(call, true, dtype);
+    else  // nothing is added, and the C ABI writes no copies
+      sum.tensor = copied(input, dtype);
   }
+  const Argument residuals = call.rows("residual", residual);
   const Argument x = call.rows("input", input), weights = call.columns("weight", weight),
                  biases = call.columns("bias", bias);
   Output y = Output::rows(call, true, out_dtype);
@@ -75,7 +79,7 @@ void forward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   args.x = x.get();
   args.weight = weights.get();
   if constexpr (Norm::kHasBias) args.bias = biases.get();
-  args.residual = residual.get();
+  args.residual = residuals.get();
   args.y = y.argument.get();
   args.sum = sum.argument.get();
   const Lent lent(input);
@@ -104,17 +108,17 @@ void backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const bool needs_bias = Norm::kHasBias && given.flag();
   const std::int32_t dtype = input.dtype();
   const std::int32_t weight_dtype = weight ? weight.dtype() : widened(dtype);
-  Argument grad_sum;
+  Tensor grad_sum;
   Output grad_residual;
   if constexpr (kAdds) {
-    grad_sum = call.rows("grad_sum", given.optional_tensor());
+    grad_sum = given.optional_tensor();
     const Dropout dropout(call.op, given);
     args.dropout = dropout.probability;
     args.dropout_seed = dropout.seed;
     grad_residual = Output::rows(call, given.flag(), dtype);
   }
   const Argument x = call.rows("input", input), gradient = call.rows("grad_y", grad_y),
-                 weights = call.columns("weight", weight);
+                 sums = call.rows("grad_sum", grad_sum), weights = call.columns("weight", weight);
   Output grad_input = Output::rows(call, needs_input, dtype);
   Output grad_weight = Output::columns(call, needs_weight, weight_dtype);
   Output grad_bias;
@@ -123,7 +127,7 @@ void backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   args.x = x.get();
   args.grad_y = gradient.get();
   args.weight = weights.get();
-  args.grad_sum = grad_sum.get();
+  args.grad_sum = sums.get();
   args.grad_x = grad_input.argument.get();
   args.grad_residual = grad_residual.argument.get();
   args.grad_weight = grad_weight.argument.get();

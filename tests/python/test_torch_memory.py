@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large results come from a pool, which keeps its limit and outlives forks, threads and views."""
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from torch_calls import bits, draw
+
+import isobit.torch
+
+LARGE = (5 << 10, 1 << 10)  # 20 MB
+STEP = 20 << 20
+
+
+@pytest.fixture(autouse=True)
+def pool():
+    limit = isobit.torch.cache_limit()
+    isobit.torch.empty_cache()
+    yield
+    isobit.torch.set_cache_limit(limit)
+    isobit.torch.empty_cache()
+
+
+@pytest.fixture(scope="module")
+def x():
+    return draw(*LARGE)
+
+
+def test_the_next_result_takes_the_memory_of_the_last(x):
+    y = isobit.torch.layer_norm(x, 1 << 10)
+    address = y.data_ptr()
+    assert isobit.torch.cache_use() == (STEP, 0)
+    del y
+    assert isobit.torch.cache_use() == (0, STEP)
+    y = isobit.torch.layer_norm(x, 1 << 10)
+    assert y.data_ptr() == address and isobit.torch.cache_use() == (STEP, 0)
+    del y
+    isobit.torch.empty_cache()
+    assert isobit.torch.cache_use() == (0, 0)
+
+
+def test_bits_do_not_depend_on_where_results_come_from(x):
+    pooled = isobit.torch.layer_norm(x, 1 << 10)
+    isobit.torch.set_cache_limit(0)
+    plain = isobit.torch.layer_norm(x, 1 << 10)
+    assert isobit.torch.cache_use().lent == STEP
+    assert torch.equal(pooled, plain)
+
+
+def test_no_more_waits_than_the_limit_allows(x):
+    isobit.torch.set_cache_limit(2 * STEP)
+    results = [isobit.torch.layer_norm(x, 1 << 10) for _ in range(4)]
+    assert isobit.torch.cache_use() == (4 * STEP, 0)
+    del results
+    assert isobit.torch.cache_use() == (0, 2 * STEP)
+    isobit.torch.set_cache_limit(STEP)
+    assert isobit.torch.cache_use() == (0, STEP)
+    with pytest.raises(ValueError, match="0 or more bytes"):
+        isobit.torch.set_cache_limit(-1)
+
+
+def test_small_results_come_from_pytorch():
+    isobit.torch.layer_norm(draw(64, 64), 64)
+    assert isobit.torch.cache_use() == (0, 0)
+
+
+def test_views_and_graphs_keep_the_memory(x):
+    y = isobit.torch.layer_norm(x.requires_grad_(), 1 << 10)
+    row = y[7]
+    expected = bits(row)
+    del y
+    others = [isobit.torch.layer_norm(x, 1 << 10) for _ in range(2)]
+    assert bits(row) == expected
+    others[0].sum().backward()
+    x.requires_grad_(False)
+    x.grad = None
+
+
+def test_threads_share_the_pool(x):
+    expected = isobit.torch.layer_norm(x, 1 << 10)
+    wrong = []
+
+    def work():
+        for _ in range(5):
+            if not torch.equal(isobit.torch.layer_norm(x, 1 << 10), expected):
+                wrong.append(threading.get_ident())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_forked_child_computes_and_frees():
+    """In a process of its own, as PyTorch's threads do not outlive a fork."""
+    code = """
+import os, torch, isobit.torch
+torch.set_num_threads(1)
+x = torch.randn(5 << 10, 1 << 10)
+kept = isobit.torch.layer_norm(x, 1 << 10)
+isobit.torch.layer_norm(x, 1 << 10)  # waits
+child = os.fork()
+if child == 0:
+    y = isobit.torch.layer_norm(x, 1 << 10)
+    same = torch.equal(y, kept)
+    del y, kept
+    isobit.torch.empty_cache()
+    os._exit(0 if same and isobit.torch.cache_use() == (0, 0) else 1)
+_, status = os.waitpid(child, 0)
+assert torch.equal(kept, isobit.torch.layer_norm(x, 1 << 10))
+raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def resident():
+    pages = int(open("/proc/self/statm").read().split()[1])  # noqa: SIM115, PTH123
+    return pages * resource.getpagesize()
+
+
+def test_ten_thousand_steps_take_no_more_memory_than_a_hundred():
+    """Of sizes that differ from step to step, forward and backward."""
+    sizes = [4100, 4300, 4111, 4250, 4099]  # rows of 4 KB: just above what the pool serves
+    xs = [torch.randn(rows, 1 << 10) for rows in sizes]
+    small = draw(16, 64, requires_grad=True)
+    w = torch.ones(1 << 10, requires_grad=True)
+
+    def step(i):
+        isobit.torch.layer_norm(small, 64).sum().backward()
+        if i % 50 == 0:
+            isobit.torch.layer_norm(xs[i // 50 % len(xs)], 1 << 10, w).sum().backward()
+        small.grad = w.grad = None
+
+    for i in range(500):
+        step(i)
+    before = resident()
+    for i in range(10_000):
+        step(i)
+    assert resident() - before < 8 << 20
+
+
+def test_results_live_as_long_as_the_process():
+    code = """
+import torch, isobit.torch
+y = isobit.torch.layer_norm(torch.randn(5 << 10, 1 << 10), 1 << 10)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ, timeout=60)
