@@ -52,7 +52,7 @@ CUDA = r"cuda\w*\.h(pp)?|(cuda|cooperative_groups)/.*|cooperative_groups\.h"
 ANGLED = (  # what <...> may name, beside the standard library and the system
     ("lab/*", ".*"),
     ("capi/*.h", r"std(def|int)\.h"),
-    ("torch/*", r"torch/.*"),
+    ("torch/*", r"torch/.*|ATen/dlpack\.h|Python\.h"),
     ("simt/cuda/*", CUDA),
     ("ops/*/test*.cpp", ".*"),
 )

@@ -10,10 +10,18 @@ and forward mode need `Forward`, which says the same in another form.
 """
 
 import torch
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
-from isobit.torch import formulas
-from isobit.torch.norms import ADD_RMS_NORM, Given, Gradients, Incoming, Options
+from isobit.torch import fast, formulas
+from isobit.torch.norms import (
+    ADD_RMS_NORM,
+    LAYER_NORM,
+    RMS_NORM,
+    Given,
+    Gradients,
+    Incoming,
+    Options,
+)
 
 
 def each_sample(batch_size, in_dims, arguments, call):
@@ -214,10 +222,10 @@ class Forward(Function):
 
     @staticmethod
     def vmap(info, in_dims, norm, options, *given):
-        def call(*sample):
-            return call_forward(norm, options, *sample)
+        def one(*sample):
+            return call(norm, options, Given(*sample))
 
-        return batched_forward(info, in_dims[-5:], norm, options, given, call)
+        return batched_forward(info, in_dims[-5:], norm, options, given, one)
 
 
 class Eager(Function):
@@ -236,15 +244,57 @@ class Eager(Function):
         return _backward(ctx, gradient, grad_y, grad_sum)
 
 
-# Function.apply without its wrapper in Python, which only looks for torch.func's transforms.
-_apply_eager = super(Function, Eager).apply
-transforms_active = torch._C._are_functorch_transforms_active
+def _unwrapped_apply(function):
+    """Function.apply without its wrapper in Python, which only looks for transforms."""
+    return super(Function, function).apply
 
 
-def call_forward(norm, options, *tensors):
-    """The norm with its derivatives, outside of compiled code."""
-    if transforms_active() or torch.autograd.forward_ad._current_level >= 0:
-        return Forward.apply(norm, options, *tensors)
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-        return _apply_eager(norm, options, *tensors)
-    return norm.forward(Given(*tensors), options)
+_apply_eager = _unwrapped_apply(Eager)
+
+
+def _apply_small(norm):
+    """Eager for calls that the short way serves. They take as long as what stands between PyTorch
+    and the kernel, so little does."""
+    short_forward, short_backward = fast.forward_of(norm), fast.backward_of(norm)
+    tensors = 3 if norm.centred else 2
+    everything = (*(True,) * tensors, False)
+
+    class Small(Function):
+        @staticmethod
+        def forward(ctx, *arguments):
+            ctx.save_for_backward(arguments[0], arguments[1])
+            ctx.eps = arguments[-1]
+            y = short_forward(*arguments)
+            return norm.operator()(*arguments) if y is None else y
+
+        @staticmethod
+        def backward(ctx, grad_y):
+            x, weight = ctx.saved_tensors
+            needs = ctx.needs_input_grad
+            if needs == everything and not torch.is_grad_enabled():
+                found = short_backward(grad_y, x, weight, ctx.eps)
+                if found is not None:
+                    return (*found, None)
+            wanted = Gradients(*needs[:tensors], *(False,) * (4 - tensors))
+            gradient = Gradient.apply if torch.is_grad_enabled() else Gradient.forward
+            found = gradient(norm, Options(ctx.eps), wanted, grad_y, None, x, weight, None)
+            return (*found[:tensors], None)
+
+    return _unwrapped_apply(Small)
+
+
+fast.connect(_apply_small(LAYER_NORM), _apply_small(RMS_NORM))
+
+
+def transforms_active():
+    """Whether a transform of torch.func or forward mode is under way."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def call(norm, options, given):
+    """A norm with its derivatives, outside of compiled code."""
+    if transforms_active():
+        return Forward.apply(norm, options, *given)
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given):
+        return _apply_eager(norm, options, *given)
+    return norm.forward(given, options)

@@ -4,8 +4,8 @@
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from isobit.torch import operators  # noqa: F401, completes torch.ops.isobit
-from isobit.torch.autograd import call_forward, transforms_active
+from isobit.torch import fast, operators  # noqa: F401, operators completes torch.ops.isobit
+from isobit.torch.autograd import call, transforms_active
 from isobit.torch.norms import ADD_LAYER_NORM, ADD_RMS_NORM, LAYER_NORM, RMS_NORM, Given, Options
 
 
@@ -30,7 +30,7 @@ def _hidden_dims(op, input, normalized_shape):
 def _call(norm, options, given):
     if torch.compiler.is_compiling() and not transforms_active():
         return norm.forward(given, options, prefix="")
-    return call_forward(norm, options, *given)
+    return call(norm, options, given)
 
 
 def default_eps(dtype):
@@ -53,6 +53,10 @@ def layer_norm(
     zero_centered: weight is stored less 1. out_dtype: float32, float16 or bfloat16 in place of
     input's.
     """
+    if not (zero_centered or out_dtype or torch.compiler.is_compiling()):
+        y = fast.layer_norm(normalized_shape, input, weight, bias, eps)
+        if y is not None:
+            return y
     if has_torch_function_variadic(input, weight, bias):
         return handle_torch_function(
             layer_norm,
@@ -75,6 +79,11 @@ def rms_norm(
     eps: where it is None, the machine epsilon of float64 for float64, of float32 for all others.
     For the rest see layer_norm.
     """
+    eps = default_eps(input.dtype) if eps is None else eps
+    if not (zero_centered or out_dtype or torch.compiler.is_compiling()):
+        y = fast.rms_norm(normalized_shape, input, weight, eps)
+        if y is not None:
+            return y
     if has_torch_function_variadic(input, weight):
         return handle_torch_function(
             rms_norm,
@@ -85,7 +94,6 @@ def rms_norm(
         )
     _check_types("rms_norm", input=input, weight=weight)
     hidden_dims = _hidden_dims("rms_norm", input, normalized_shape)
-    eps = default_eps(input.dtype) if eps is None else eps
     options = Options(eps, hidden_dims, zero_centered, out_dtype)
     return _call(RMS_NORM, options, Given(input, weight))
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface: turns C structs into views, and exceptions into status codes.
-#include <algorithm>
+#include <array>
 #include <exception>
 #include <initializer_list>
 #include <iterator>
@@ -74,10 +74,9 @@ struct Reader {
             " dimensions; 1 to ", kMaxRank, " are allowed");
     require(tensor->dtype >= 1 && tensor->dtype <= std::ssize(kDTypes), op, ": ", name,
             " has dtype code ", tensor->dtype, "; isobit_dtype has 1 to ", std::size(kDTypes));
-    TensorView view{tensor->data, tensor->bytes, kDTypes[tensor->dtype - 1], tensor->rank, {}, {}};
-    std::copy_n(tensor->shape, tensor->rank, view.shape.begin());
-    std::copy_n(tensor->strides, tensor->rank, view.strides.begin());
-    return view;
+    // All extents, of which the first `rank` count: copies of a known size take no calls.
+    return {tensor->data, tensor->bytes, kDTypes[tensor->dtype - 1], tensor->rank,
+            std::to_array(tensor->shape), std::to_array(tensor->strides)};
   }
 };
 
