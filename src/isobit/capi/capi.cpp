@@ -75,8 +75,12 @@ struct Reader {
     require(tensor->dtype >= 1 && tensor->dtype <= std::ssize(kDTypes), op, ": ", name,
             " has dtype code ", tensor->dtype, "; isobit_dtype has 1 to ", std::size(kDTypes));
     // All extents, of which the first `rank` count: copies of a known size take no calls.
-    return {tensor->data, tensor->bytes, kDTypes[tensor->dtype - 1], tensor->rank,
-            std::to_array(tensor->shape), std::to_array(tensor->strides)};
+    return {tensor->data,
+            tensor->bytes,
+            kDTypes[tensor->dtype - 1],
+            tensor->rank,
+            std::to_array(tensor->shape),
+            std::to_array(tensor->strides)};
   }
 };
 
