@@ -34,7 +34,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 endif
 
-.PHONY: help build demo test test-full properties fuzz mutants bench accuracy kernels gpu gpu-pack gpu-dry
+.PHONY: help build demo test test-full properties fuzz mutants bench accuracy kernels gpu gpu-pack gpu-dry oldest-torch
 .PHONY: format check clean venv
 
 help:       ## this list
@@ -79,6 +79,9 @@ fuzz: ## RUNS=10000000: calls of the C ABI made by libFuzzer; what it learns sta
 
 kernels: build ## build/release/libisobit_cuda.so, and the registers of its kernels
 	@$(PYTHON) tools/kernels.py
+
+oldest-torch: build ## the tests of isobit.torch with PyTorch 2.11 for CUDA, which fetches gigabytes once
+	@tools/oldest_torch
 
 gpu: ## PHASE=test|sanitize|bench on a machine with a GPU, with what `make gpu-pack` made; OUT=folder
 	@[ -e build/gpu/commit ] || $(MAKE) --no-print-directory gpu-pack

@@ -38,7 +38,10 @@ def pack():
     shutil.rmtree(PACK, ignore_errors=True)
     PACK.mkdir(parents=True)
     programs = ["isobit", "isobit_gpu_tests", "isobit_simt_tests"]
-    found = [RELEASE / name for name in (*programs, "libisobit.so", "libisobit_cuda.so")]
+    libraries = ["libisobit.so", "libisobit.so.0", "libisobit_cuda.so"]
+    found = [RELEASE / name for name in (*programs, *libraries)]
+    for pattern in ("isobit_torch_*.so", "_isobit_fast*.so"):  # where they could be built
+        found += sorted(RELEASE.glob(pattern))
     linked = run(["ldd", *(RELEASE / name for name in programs)], stdout=subprocess.PIPE).stdout
     found += sorted({Path(file) for file in re.findall(r"=> (\S*lib(?:fmt|stdc\+\+)\S*)", linked)})
     for file in found:
@@ -70,6 +73,8 @@ class Phase:
             **os.environ,
             "LD_LIBRARY_PATH": f"{PACK}:{os.environ.get('LD_LIBRARY_PATH', '')}",
             "ISOBIT_CUDA_LIBRARY": str(PACK / "libisobit_cuda.so"),
+            "ISOBIT_LIBRARIES": str(PACK),
+            "PYTHONPATH": str(ROOT / "python"),
             "PYTHONUNBUFFERED": "1",
         }
         out.mkdir(parents=True, exist_ok=True)
@@ -128,6 +133,9 @@ def test(phase):
     phase.step("kernels", [tests, f"--gtest_filter={chosen}"], 240)
     where = ["--device", phase.device, "--variant", "all"]
     phase.step("verify", [lab, "verify", OPERATORS, *where, "--grid", "quick", *small], 150)
+    torch_device = "cpu" if phase.dry else "cuda"
+    script = [sys.executable, "tests/gpu/torch_on_gpu.py", "--device", torch_device]
+    phase.step("pytorch", script, 150)
     phase.step("parity", [lab, "parity", OPERATORS, "--threads", "1", *small], 120)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Isobit in Python; importing it loads no library."""
 
+import os
 from importlib import metadata
 from pathlib import Path
 
@@ -17,8 +18,10 @@ __version__ = _version()
 
 
 def library_path() -> Path:
-    """Where libisobit.so lies: inside an installed package, or in the build of a checkout."""
-    candidates = (_PACKAGE, _CHECKOUT / "build" / "release")
+    """Where libisobit.so lies: in ISOBIT_LIBRARIES, inside an installed package, or in the build of
+    a checkout."""
+    chosen = os.environ.get("ISOBIT_LIBRARIES")
+    candidates = (Path(chosen),) if chosen else (_PACKAGE, _CHECKOUT / "build" / "release")
     for folder in candidates:
         if (library := folder / "libisobit.so").exists():
             return library

@@ -62,6 +62,32 @@ def test_the_cuda_adapter_says_what_a_cpu_pytorch_lacks():
     assert "aoti_torch_get_current_cuda_stream" in str(caught.value.__cause__)
 
 
+@pytest.mark.skipif(torch.version.cuda is None, reason="this PyTorch has no CUDA")
+def test_a_pytorch_for_cuda_takes_the_cuda_adapter_without_a_gpu():
+    assert not hasattr(adapters, "_declined")
+    for name in adapters.NAMES:
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(f"isobit::{name}", "CUDA")
+
+
+def test_a_cuda_adapter_that_does_not_load_is_told_at_the_call(monkeypatch):
+    registered = {}
+
+    class Library:
+        def __init__(self, *_arguments):
+            pass
+
+        def impl(self, name, function, key):
+            registered[name] = function, key
+
+    monkeypatch.setattr(torch.library, "Library", Library)
+    monkeypatch.setattr(adapters, "_declined", None, raising=False)
+    adapters._decline_cuda("it lies elsewhere")
+    function, key = registered["_layer_norm"]
+    assert key == "CUDA" and len(registered) == 2 * len(adapters.NAMES)
+    with pytest.raises(NotImplementedError, match="cannot use CUDA tensors: it lies elsewhere"):
+        function()
+
+
 def python(code, **environment):
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment or None

@@ -13,6 +13,7 @@ from isobit.torch.functional import (
 )
 from isobit.torch.memory import cache_limit, cache_use, empty_cache, set_cache_limit
 from isobit.torch.modules import LayerNorm, RMSNorm
+from isobit.torch.settings import settings
 
 __all__ = [
     "LayerNorm",
@@ -29,4 +30,5 @@ __all__ = [
     "layer_norm",
     "rms_norm",
     "set_cache_limit",
+    "settings",
 ]

@@ -2,11 +2,13 @@
 """The functions: torch.nn.functional's, and fused forms that it lacks."""
 
 import torch
+import torch.nn.functional as F
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from isobit.torch import fast, operators  # noqa: F401, operators completes torch.ops.isobit
 from isobit.torch.autograd import call, transforms_active
 from isobit.torch.norms import ADD_LAYER_NORM, ADD_RMS_NORM, LAYER_NORM, RMS_NORM, Given, Options
+from isobit.torch.settings import settings
 
 
 def _check_types(op, **tensors):
@@ -29,8 +31,21 @@ def _hidden_dims(op, input, normalized_shape):
 
 def _call(norm, options, given):
     if torch.compiler.is_compiling() and not transforms_active():
+        if settings.compiled_fuses and not (options.dropout or options.zero_centered):
+            return _formula(norm, options, given)
         return norm.forward(given, options, prefix="")
     return call(norm, options, given)
+
+
+def _formula(norm, options, given):
+    total = given.input if given.residual is None else given.input + given.residual
+    shape = total.shape[total.dim() - options.hidden_dims :]
+    if norm.centred:
+        y = F.layer_norm(total, shape, given.weight, given.bias, options.eps)
+    else:
+        y = F.rms_norm(total, shape, given.weight, options.eps)
+    y = y.to(options.out_dtype or total.dtype)
+    return (y, total) if norm.adds else y
 
 
 def default_eps(dtype):

@@ -2,16 +2,13 @@
 """What torch.compile, torch.export and callers of torch.ops.isobit need to know of the operators:
 shapes, derivatives, batching, autocast."""
 
-from types import SimpleNamespace
-
 import torch
 from torch._C import DispatchKey, DispatchKeySet, _ExcludeDispatchKeyGuard
 from torch.library import register_autograd, register_fake, register_vmap
 
 from isobit.torch import autograd
 from isobit.torch.norms import NORMS, Given, Gradients, Incoming, complete
-
-settings = SimpleNamespace(autocast_keeps_dtype=False)
+from isobit.torch.settings import settings
 
 _library = torch.library.Library("isobit", "IMPL")  # what it registers lasts as long as it does
 

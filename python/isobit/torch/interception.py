@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts Isobit's norms behind calls of PyTorch's functions: of one thread, or of the process."""
+
+import threading
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from isobit.torch import functional
+from isobit.torch.patching import DEVICES, DTYPES, Undoable
+
+
+def _computes(input, *weights):
+    return (
+        input.dtype in DTYPES
+        and input.device.type in DEVICES
+        and input.layout == torch.strided
+        and not input.is_nested
+        and all(each is None or each.dtype in (input.dtype, torch.float32) for each in weights)
+    )
+
+
+# The last argument is that of torch.layer_norm alone.
+def _layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+    if _computes(input, weight, bias):
+        return functional.layer_norm(input, normalized_shape, weight, bias, eps)
+    return torch.layer_norm(input, normalized_shape, weight, bias, eps, cudnn_enable)
+
+
+def _rms_norm(input, normalized_shape, weight=None, eps=None):
+    if _computes(input, weight):
+        return functional.rms_norm(input, normalized_shape, weight, eps)
+    return torch.rms_norm(input, normalized_shape, weight, eps)
+
+
+_CALLS = {
+    torch.layer_norm: _layer_norm,
+    torch.rms_norm: _rms_norm,
+    nn.functional.layer_norm: _layer_norm,
+    nn.functional.rms_norm: _rms_norm,
+}
+
+
+class _Interception(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        # A subclass of Tensor knows PyTorch's functions, not ours.
+        if all(each in (torch.Tensor, nn.Parameter) for each in types):
+            function = _CALLS.get(function, function)
+        return function(*args, **(kwargs or {}))
+
+
+def intercept():
+    """with intercept(): calls of layer_norm and rms_norm, of torch and torch.nn.functional, are
+    Isobit's in this thread, whoever makes them in Python. PyTorch keeps those with tensors that
+    Isobit does not compute: other dtypes and devices, nested, sparse and subclasses of Tensor.
+
+    What torch.compile compiles inside is Isobit's too, and is compiled again outside.
+    """
+    return _Interception()
+
+
+_lock = threading.Lock()
+_overrides = set()
+
+
+class Override(Undoable):
+    """A reason for the override to be on."""
+
+    def __init__(self):
+        with _lock:
+            if not _overrides:
+                torch.ops.isobit._override_aten(True)
+            _overrides.add(self)
+
+    def restore(self):
+        with _lock:
+            if _overrides == {self}:
+                torch.ops.isobit._override_aten(False)
+            _overrides.discard(self)
+
+
+def override() -> Override:
+    """Layer norm of CPU tensors is Isobit's in the whole process, forward and backward, until
+    restore() of the result, or of the last result if there were more calls; or inside of `with`.
+
+    It covers what comes down to aten::native_layer_norm: nn.LayerNorm, both layer_norm functions,
+    PyTorch's own transformer layers, TorchScript, C++. It does not cover RMS norm, other devices,
+    and what torch.compile compiles, which computes its norms itself. Second derivatives are
+    PyTorch's.
+
+    What was computed forward inside should be computed backward inside. PyTorch warns once that an
+    operator was replaced. Its table of operators is not locked against callers: do this, and
+    restore, while no other thread computes layer norms.
+    """
+    return Override()
