@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adapters' binaries need what every PyTorch and glibc have, and failures to load say so."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -90,7 +91,10 @@ def test_a_cuda_adapter_that_does_not_load_is_told_at_the_call(monkeypatch):
 
 def python(code, **environment):
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment or None
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
     )
 
 

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "isobit/torch/device.h"
+
 // In PyTorch 2.13 and later; before, a failure has no words.
 extern "C" __attribute__((weak)) const char* torch_exception_get_what_without_backtrace();
 
@@ -89,7 +91,7 @@ void* Tensor::output() const {
 }
 
 Tensor copied(const Tensor& tensor, std::int32_t dtype) {
-  Tensor copy = empty_like(tensor, tensor.shape(), dtype);
+  Tensor copy = new_output(tensor, tensor.shape(), dtype);
   const bool non_blocking = false;
   StableIValue stack[] = {reinterpret_cast<StableIValue>(copy.another().release()),
                           reinterpret_cast<StableIValue>(tensor.another().release()),

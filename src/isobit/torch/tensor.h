@@ -51,7 +51,7 @@ class Tensor {
   AtenTensorHandle handle_ = nullptr;
 };
 
-// The same elements one after the other, in new memory of PyTorch's.
+// The same elements one after the other, in new memory.
 Tensor copied(const Tensor& tensor, std::int32_t dtype);
 
 // The strides of adjacent elements.
