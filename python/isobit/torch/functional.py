@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions: torch.nn.functional's, and fused forms that it lacks."""
 
+from functools import wraps
+
 import torch
 import torch.nn.functional as F
-from torch.overrides import handle_torch_function, has_torch_function_variadic
+from torch.overrides import (
+    handle_torch_function,
+    has_torch_function,
+    has_torch_function_variadic,
+)
 
 from isobit.torch import fast, operators  # noqa: F401, operators completes torch.ops.isobit
 from isobit.torch.autograd import call, transforms_active
@@ -48,9 +54,12 @@ def _formula(norm, options, given):
     return (y, total) if norm.adds else y
 
 
-def default_eps(dtype):
-    """What torch.nn.functional.rms_norm takes where none is given."""
-    return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
+def _eps(eps, x):
+    """Where none is given, the step at 1 of the type that is computed in."""
+    if eps is not None:
+        return eps
+    wide = isinstance(x, torch.Tensor) and x.dtype == torch.float64
+    return torch.finfo(torch.float64 if wide else torch.float32).eps
 
 
 def layer_norm(
@@ -94,7 +103,7 @@ def rms_norm(
     eps: where it is None, the machine epsilon of float64 for float64, of float32 for all others.
     For the rest see layer_norm.
     """
-    eps = default_eps(input.dtype) if eps is None else eps
+    eps = _eps(eps, input)
     if not (zero_centered or out_dtype or torch.compiler.is_compiling()):
         y = fast.rms_norm(normalized_shape, input, weight, eps)
         if y is not None:
@@ -123,6 +132,28 @@ def _seed(p, seed):
     return torch.tensor(seed - (1 << 64) if seed >= 1 << 63 else seed, dtype=torch.int64)
 
 
+def _overridable(function):
+    """Tensors with a __torch_function__ of their own, and modes, see the call first."""
+
+    @wraps(function)
+    def call(*args, **more):
+        tensors = [value for value in (*args, *more.values()) if isinstance(value, torch.Tensor)]
+        if has_torch_function(tensors):
+            return handle_torch_function(call, tensors, *args, **more)
+        return function(*args, **more)
+
+    return call
+
+
+def _added(norm, x, residual, normalized_shape, weight, bias, options, seed):
+    op = f"dropout_{norm.name}" if options.dropout else norm.name
+    _check_types(op, x=x, residual=residual, weight=weight, bias=bias)
+    options = options._replace(hidden_dims=_hidden_dims(op, x, normalized_shape))
+    given = Given(x, weight, bias, residual, _seed(options.dropout, seed))
+    return _call(norm, options, given)
+
+
+@_overridable
 def add_layer_norm(
     x,
     residual,
@@ -135,24 +166,20 @@ def add_layer_norm(
     out_dtype=None,
 ):
     """(y, sum): sum = x + residual, y = layer_norm(sum), in one pass over memory."""
-    return dropout_add_layer_norm(
-        *(x, residual, normalized_shape, weight, bias, 0.0, eps),
-        zero_centered=zero_centered,
-        out_dtype=out_dtype,
-    )
+    options = Options(eps, 1, zero_centered, out_dtype)
+    return _added(ADD_LAYER_NORM, x, residual, normalized_shape, weight, bias, options, None)
 
 
+@_overridable
 def add_rms_norm(
     x, residual, normalized_shape, weight=None, eps=None, *, zero_centered=False, out_dtype=None
 ):
     """(y, sum): sum = x + residual, y = rms_norm(sum), in one pass over memory."""
-    return dropout_add_rms_norm(
-        *(x, residual, normalized_shape, weight, 0.0, eps),
-        zero_centered=zero_centered,
-        out_dtype=out_dtype,
-    )
+    options = Options(_eps(eps, x), 1, zero_centered, out_dtype)
+    return _added(ADD_RMS_NORM, x, residual, normalized_shape, weight, None, options, None)
 
 
+@_overridable
 def dropout_add_layer_norm(
     x,
     residual,
@@ -173,26 +200,11 @@ def dropout_add_layer_norm(
     int64 in a tensor on the CPU; where it is None, PyTorch's generator for the CPU draws one.
     residual may be None.
     """
-    if has_torch_function_variadic(x, residual, weight, bias):
-        return handle_torch_function(
-            dropout_add_layer_norm,
-            (x, residual, weight, bias),
-            *(x, residual, normalized_shape, weight, bias, p, eps),
-            training=training,
-            seed=seed,
-            zero_centered=zero_centered,
-            out_dtype=out_dtype,
-        )
-    op = "dropout_add_layer_norm" if p else "add_layer_norm"
-    _check_types(op, x=x, residual=residual, weight=weight, bias=bias)
-    options = Options(
-        *(eps, _hidden_dims(op, x, normalized_shape), zero_centered, out_dtype),
-        dropout=p if training else 0.0,
-    )
-    given = Given(x, weight, bias, residual, _seed(options.dropout, seed))
-    return _call(ADD_LAYER_NORM, options, given)
+    options = Options(eps, 1, zero_centered, out_dtype, p if training else 0.0)
+    return _added(ADD_LAYER_NORM, x, residual, normalized_shape, weight, bias, options, seed)
 
 
+@_overridable
 def dropout_add_rms_norm(
     x,
     residual,
@@ -207,38 +219,19 @@ def dropout_add_rms_norm(
     out_dtype=None,
 ):
     """(y, sum): sum = dropout(x, p) + residual, y = rms_norm(sum); see dropout_add_layer_norm."""
-    if has_torch_function_variadic(x, residual, weight):
-        return handle_torch_function(
-            dropout_add_rms_norm,
-            (x, residual, weight),
-            *(x, residual, normalized_shape, weight, p, eps),
-            training=training,
-            seed=seed,
-            zero_centered=zero_centered,
-            out_dtype=out_dtype,
-        )
-    op = "dropout_add_rms_norm" if p else "add_rms_norm"
-    _check_types(op, x=x, residual=residual, weight=weight)
-    eps = default_eps(x.dtype) if eps is None else eps
-    options = Options(
-        *(eps, _hidden_dims(op, x, normalized_shape), zero_centered, out_dtype),
-        dropout=p if training else 0.0,
-    )
-    given = Given(x, weight, residual=residual, seed=_seed(options.dropout, seed))
-    return _call(ADD_RMS_NORM, options, given)
+    options = Options(_eps(eps, x), 1, zero_centered, out_dtype, p if training else 0.0)
+    return _added(ADD_RMS_NORM, x, residual, normalized_shape, weight, None, options, seed)
 
 
+@_overridable
 def add(x, residual):
     """x + residual, rounded once."""
-    if has_torch_function_variadic(x, residual):
-        return handle_torch_function(add, (x, residual), x, residual)
     _check_types("add", x=x, residual=residual)
     return torch.ops.isobit.add(x, residual)
 
 
+@_overridable
 def increment(x):
     """x + 1, rounded once."""
-    if has_torch_function_variadic(x):
-        return handle_torch_function(increment, (x,), x)
     _check_types("increment", x=x)
     return torch.ops.isobit.increment(x)
