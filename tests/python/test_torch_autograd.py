@@ -263,3 +263,14 @@ def test_second_derivatives_of_rows_far_from_zero_keep_their_digits():
 
     ours, reference = second(isobit.torch.layer_norm, x), second(F.layer_norm, exact)
     assert (ours - reference).abs().max() < 1e-4 * reference.abs().max()
+
+
+@pytest.mark.parametrize("name", ["add_layer_norm", "add_rms_norm"])
+def test_residuals_get_their_gradient_from_operators_called_by_name(name):
+    """PyTorch leaves defaults at the end of the arguments out of what it says of them."""
+    x, r, w = draw(3, 4, requires_grad=True), draw(3, 4, seed=1, requires_grad=True), draw(4)
+    operator = getattr(torch.ops.isobit, name)
+    weights = (w, None) if name == "add_layer_norm" else (w,)
+    y, total = operator(x, *weights, EPS, residual=r)
+    found = torch.autograd.grad(y.sum() + total.sum(), (x, r))
+    assert bits(found[0]) == bits(found[1])

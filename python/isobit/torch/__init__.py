@@ -11,13 +11,17 @@ from isobit.torch.functional import (
     layer_norm,
     rms_norm,
 )
+from isobit.torch.interception import Override, intercept, override
 from isobit.torch.memory import cache_limit, cache_use, empty_cache, set_cache_limit
 from isobit.torch.modules import LayerNorm, RMSNorm
+from isobit.torch.patching import Report, patch
 from isobit.torch.settings import settings
 
 __all__ = [
     "LayerNorm",
+    "Override",
     "RMSNorm",
+    "Report",
     "add",
     "add_layer_norm",
     "add_rms_norm",
@@ -27,7 +31,10 @@ __all__ = [
     "dropout_add_rms_norm",
     "empty_cache",
     "increment",
+    "intercept",
     "layer_norm",
+    "override",
+    "patch",
     "rms_norm",
     "set_cache_limit",
     "settings",

@@ -252,14 +252,14 @@ def _unwrapped_apply(function):
 _apply_eager = _unwrapped_apply(Eager)
 
 
-def _apply_small(norm):
-    """Eager for calls that the short way serves. They take as long as what stands between PyTorch
-    and the kernel, so little does."""
+def _short_way(norm):
+    """Eager for calls that the short way serves: what records them, and their operators. Between
+    PyTorch and the kernel stands as little as can be; small calls take no longer than that."""
     short_forward, short_backward = fast.forward_of(norm), fast.backward_of(norm)
     tensors = 3 if norm.centred else 2
     everything = (*(True,) * tensors, False)
 
-    class Small(Function):
+    class Short(Function):
         @staticmethod
         def forward(ctx, *arguments):
             ctx.save_for_backward(arguments[0], arguments[1])
@@ -280,10 +280,11 @@ def _apply_small(norm):
             found = gradient(norm, Options(ctx.eps), wanted, grad_y, None, x, weight, None)
             return (*found[:tensors], None)
 
-    return _unwrapped_apply(Small)
+    operators = norm.operator()._op, norm.operator("_backward")._op
+    return (_unwrapped_apply(Short), *operators)
 
 
-fast.connect(_apply_small(LAYER_NORM), _apply_small(RMS_NORM))
+fast.connect(*_short_way(LAYER_NORM), *_short_way(RMS_NORM))
 
 
 def transforms_active():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short way for small calls, or functions that leave every call to the operators.
+"""The short way for plain calls, or functions that leave every call to the long one.
 
-Each returns None where it does not serve: then the operators must be asked, which also tell what
+Each returns None where it does not serve: then the long way must be asked, which also tells what
 is wrong with a call.
 """
 
@@ -60,15 +60,16 @@ def backward_of(norm):
     return _function(norm.name + "_backward")
 
 
-def connect(apply_layer_norm, apply_rms_norm):
-    """What records the calls that need gradients: (input, weight, [bias,] eps) -> y."""
+def connect(*of_each_norm):
+    """For layer norm, then RMS norm: what records a call (input, weight, [bias,] eps) -> y, its
+    operator, and that of its gradients."""
     global missing
     if _module is None:
         return
     try:
         _module.connect(
             *(torch.Tensor, torch.nn.Parameter, _WATCHERS, torch.is_grad_enabled),
-            *(torch.autograd.forward_ad, apply_layer_norm, apply_rms_norm),
+            *(torch.autograd.forward_ad, *of_each_norm),
         )
     except (ImportError, AttributeError) as error:
         missing = str(error)

@@ -89,7 +89,9 @@ def override() -> Override:
     and what torch.compile compiles, which computes its norms itself. Second derivatives are
     PyTorch's.
 
-    What was computed forward inside should be computed backward inside. PyTorch warns once that an
+    What was computed forward inside must be computed backward inside. Its gradients are those of
+    the mean and deviation that PyTorch keeps, in float32, so their bits are not quite those of
+    isobit.torch.layer_norm, which finds them again. PyTorch warns once that an
     operator was replaced. Its table of operators is not locked against callers: do this, and
     restore, while no other thread computes layer norms.
     """

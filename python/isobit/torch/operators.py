@@ -58,7 +58,8 @@ def _register_derivatives(norm):
         x, weight, seed = ctx.saved_tensors
         if grad_y is None:
             grad_y = torch.zeros_like(x)
-        needs, _ = norm.forward_given(ctx.needs_input_grad)
+        # arguments that have their defaults are left out at the end
+        needs, _ = norm.forward_given(complete(norm.operator(), ctx.needs_input_grad, {}))
         wanted = Gradients(*(bool(need) for need in needs[:4]))
         incoming = Incoming(grad_y, grad_sum, x, weight, seed)
         found = norm.backward(incoming, ctx.options, wanted.once(ctx.options), prefix="")

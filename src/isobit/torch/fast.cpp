@@ -19,7 +19,7 @@
 
 namespace {
 
-constexpr std::int64_t kMostElements = 32768;  // above, threads and memory are the operators' care
+constexpr std::int64_t kSmall = 32768;  // elements; above, threads and memory are operators' care
 constexpr int kMostDims = 8;
 
 struct Decref {
@@ -33,7 +33,14 @@ PyObject* tensor_types[2] = {};  // torch.Tensor and torch.nn.Parameter, not wha
 PyObject* watchers = nullptr;    // functions that return 0 or False where nothing watches
 PyObject* grad_enabled = nullptr;
 PyObject* forward_ad = nullptr;
-PyObject* applies[2] = {};  // what records the graph of a layer norm and of an RMS norm
+
+// What is called for a layer norm, and for an RMS norm.
+struct Operators {
+  PyObject* recorded = nullptr;  // makes a graph
+  PyObject* forward = nullptr;
+  PyObject* backward = nullptr;
+};
+Operators operators[2];
 
 struct Names {
   PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
@@ -122,6 +129,7 @@ class Array {
   }
 
   bool given() const { return view_.dtype != 0; }
+  bool small() const { return elements_ <= kSmall; }
   int dims() const { return tensor_.ndim; }
   std::int64_t* shape() const { return tensor_.shape; }
   std::int64_t cols() const { return tensor_.shape[tensor_.ndim - 1]; }
@@ -157,7 +165,7 @@ class Array {
       if (tensor_.strides != nullptr && tensor_.strides[i] != elements_) return false;
       elements_ *= tensor_.shape[i];
     }
-    if (elements_ == 0 || elements_ > kMostElements) return false;
+    if (elements_ == 0) return false;
     const int bits = tensor_.dtype.bits;
     if (tensor_.dtype.code == kDLFloat)
       view_.dtype = bits == 32 ? ISOBIT_F32 : bits == 64 ? ISOBIT_F64 : bits == 16 ? ISOBIT_F16 : 0;
@@ -223,13 +231,14 @@ PyObject* no_result() { Py_RETURN_NONE; }
 template <class Norm>
 constexpr int kWeights = Norm::kHasBias ? 2 : 1;
 
-// The arrays of a forward call: input, weight, [bias,] eps.
+// A forward call: (input, weight, [bias,] eps).
 template <class Norm>
 struct Call {
-  Array x, weight, bias;
+  PyObject* const* given;
+  Array x{}, weight{}, bias{};
   double eps = 0;
 
-  bool read(PyObject* const* given) {
+  bool read() {
     PyObject* number = given[1 + kWeights<Norm>];
     if (given[0] == Py_None || !PyFloat_Check(number)) return false;
     eps = PyFloat_AsDouble(number);
@@ -237,7 +246,14 @@ struct Call {
            fits(weight, x) && fits(bias, x);
   }
 
+  // The same arguments for what Python can call.
+  PyObject* pass_to(PyObject* function) const {
+    return PyObject_CallFunctionObjArgs(function, given[0], given[1], given[2],
+                                        Norm::kHasBias ? given[3] : nullptr, nullptr);
+  }
+
   PyObject* run() {
+    if (!x.small()) return pass_to(operators[Norm::kIndex].forward);
     Array y;
     Owned result;
     if (!y.make_like(x, result)) return no_result();
@@ -256,23 +272,20 @@ struct Call {
 // (input, weight, [bias,] eps), within a recorded call
 template <class Norm>
 PyObject* forward(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  Call<Norm> call;
-  if (api == nullptr || count != 2 + kWeights<Norm> || !call.read(given)) return no_result();
+  Call<Norm> call{given};
+  if (api == nullptr || count != 2 + kWeights<Norm> || !call.read()) return no_result();
   return call.run();
 }
 
 // (normalized_shape, input, weight, [bias,] eps), with a graph where one is due
 template <class Norm>
 PyObject* norm(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  Call<Norm> call;
-  PyObject* const* arguments = given + 1;
-  if (api == nullptr || count != 3 + kWeights<Norm> || watched() || !call.read(arguments) ||
+  Call<Norm> call{given + 1};
+  if (api == nullptr || count != 3 + kWeights<Norm> || watched() || !call.read() ||
       !is_last(given[0], call.x))
     return no_result();
-  if (!needs_grad(arguments, 1 + kWeights<Norm>)) return call.run();
-  return PyObject_CallFunctionObjArgs(applies[Norm::kIndex], arguments[0], arguments[1],
-                                      arguments[2], Norm::kHasBias ? arguments[3] : nullptr,
-                                      nullptr);
+  const bool records = needs_grad(call.given, 1 + kWeights<Norm>);
+  return records ? call.pass_to(operators[Norm::kIndex].recorded) : call.run();
 }
 
 // (grad_y, input, weight, eps): every gradient, weights' in weight's type
@@ -283,6 +296,9 @@ PyObject* backward(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (!grad_y.read(given[0]) || !x.read(given[1]) || !weight.read(given[2]) || !grad_y.given() ||
       !x.given() || !weight.given() || !grad_y.same_shape(x) || !fits(weight, x))
     return no_result();
+  if (!x.small())
+    return PyObject_CallFunctionObjArgs(operators[Norm::kIndex].backward, given[0], given[1],
+                                        given[2], given[3], nullptr);
   constexpr int kResults = Norm::kHasBias ? 3 : 2;
   Owned results[3];
   if (!grads[0].make_like(x, results[0])) return no_result();
@@ -306,10 +322,12 @@ PyObject* backward(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return tuple;
 }
 
-// (Tensor, Parameter, watchers, is_grad_enabled, forward_ad, and what records each norm)
+// (Tensor, Parameter, watchers, is_grad_enabled, forward_ad, and for each norm what records it, its
+// operator and that of its gradients)
 PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 7) {
-    PyErr_SetString(PyExc_TypeError, "connect takes 7 arguments");
+  constexpr Py_ssize_t kCount = 11;
+  if (count != kCount) {
+    PyErr_SetString(PyExc_TypeError, "connect takes 11 arguments");
     return nullptr;
   }
   const Owned capsule(PyObject_GetAttrString(given[0], "__dlpack_c_exchange_api__"));
@@ -321,14 +339,14 @@ PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
     PyErr_SetString(PyExc_ImportError, "PyTorch speaks another version of DLPack");
     return nullptr;
   }
-  for (int i = 0; i < 7; ++i) Py_INCREF(given[i]);  // for as long as the process lives
+  for (Py_ssize_t i = 0; i < kCount; ++i) Py_INCREF(given[i]);  // while the process lives
   tensor_types[0] = given[0];
   tensor_types[1] = given[1];
   watchers = given[2];
   grad_enabled = given[3];
   forward_ad = given[4];
-  applies[0] = given[5];
-  applies[1] = given[6];
+  operators[LayerNorm::kIndex] = {given[5], given[6], given[7]};
+  operators[RmsNorm::kIndex] = {given[8], given[9], given[10]};
   api = offered;
   Py_RETURN_NONE;
 }

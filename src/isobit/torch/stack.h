@@ -20,9 +20,12 @@ class Stack {
   std::vector<std::int64_t> integers() { return list<std::int64_t>(); }
   std::vector<bool> flags() { return list<bool>(); }
 
+  // None, or what autograd of PyTorch's own operators passes for it: an undefined tensor.
   Tensor optional_tensor() {
     StableIValue value = 0;
-    return optional(value) ? as_tensor(value) : Tensor();
+    if (!optional(value)) return {};
+    Tensor tensor = as_tensor(value);
+    return tensor.defined() ? std::move(tensor) : Tensor();
   }
   std::int32_t optional_dtype(std::int32_t otherwise) {
     StableIValue value = 0;

@@ -48,6 +48,12 @@ int Tensor::rank() const {
   return static_cast<int>(rank);
 }
 
+bool Tensor::defined() const {
+  bool defined = false;
+  check(aoti_torch_is_defined(handle_, &defined));
+  return defined;
+}
+
 Shape Tensor::shape() const {
   std::int64_t* sizes = nullptr;
   check(aoti_torch_get_sizes(handle_, &sizes));

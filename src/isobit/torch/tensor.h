@@ -37,6 +37,7 @@ class Tensor {
   AtenTensorHandle get() const { return handle_; }
   AtenTensorHandle release() { return std::exchange(handle_, nullptr); }
   Tensor another() const;  // one more reference to it
+  bool defined() const;
 
   int rank() const;
   Shape shape() const;  // as long as the tensor lives, like its strides

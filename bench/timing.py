@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times Python functions against each other, by the rules of `isobit bench`."""
+
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+TURN = 5e-4  # seconds at least, a thousand times what reading the clock costs
+
+
+def nothing():
+    pass
+
+
+class Runner(NamedTuple):
+    """Who is timed; `before` goes ahead of each of its turns."""
+
+    call: Callable
+    before: Callable = nothing
+
+
+class Times(NamedTuple):
+    """Seconds a call, and how many pages of memory the system had to hand out for it."""
+
+    median: float
+    p20: float
+    p80: float
+    faults: float
+
+
+def wait_until_quiet():
+    """OpenMP's threads go on spinning after a call and would be timed with whoever comes next."""
+    step, most = 3e-4, 3e-2
+    end = time.perf_counter() + most
+    while time.perf_counter() < end:
+        before = time.process_time()
+        time.sleep(step)
+        if time.process_time() - before < step / 2:
+            return
+
+
+def page_faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+class Racer:
+    def __init__(self, runner, turn):
+        self.runner, self.calls = runner, 1
+        self.turns, self.faults = [], []
+        while (seconds := self.turn()) * self.calls < turn:
+            self.calls = max(2 * self.calls, int(turn / max(seconds, 1e-9)))
+        self.turns, self.faults = [], []
+
+    def turn(self):
+        """One untimed call brings the runner's data to where it would be had nobody else run."""
+        call, calls = self.runner.call, range(self.calls)
+        wait_until_quiet()
+        self.runner.before()
+        call()
+        faults, start = page_faults(), time.perf_counter()
+        for _ in calls:
+            call()
+        seconds = time.perf_counter() - start
+        self.turns.append(seconds / self.calls)
+        self.faults.append((page_faults() - faults) / self.calls)
+        return self.turns[-1]
+
+    def times(self):
+        p20, *_, p80 = statistics.quantiles(self.turns, n=5, method="inclusive")
+        return Times(statistics.median(self.turns), p20, p80, statistics.median(self.faults))
+
+
+def race(runners, seconds, rounds, turn=TURN):
+    """{name: Times}. Turns A B C, then C B A, for so many seconds a runner and rounds at least."""
+    racers = {name: Racer(runner, turn) for name, runner in runners.items()}
+    end = time.perf_counter() + seconds * len(racers)
+    done = 0
+    while done < rounds or time.perf_counter() < end:
+        for racer in list(racers.values())[:: 1 if done % 2 == 0 else -1]:
+            racer.turn()
+        done += 1
+    return {name: racer.times() for name, racer in racers.items()}

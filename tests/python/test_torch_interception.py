@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of PyTorch's functions are Isobit's where that was asked for, and nowhere else."""
+
+import copy
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_calls import bits, draw
+
+import isobit.torch
+from isobit.torch import intercept, interception, override
+
+WIDTH = 24
+EPS = 1e-3
+
+
+def calls(x, weight):
+    return (
+        F.layer_norm(x, (WIDTH,), weight),
+        F.layer_norm(x, normalized_shape=[WIDTH], weight=weight, bias=weight, eps=EPS),
+        torch.layer_norm(x, (WIDTH,), weight, None, EPS, False),
+        F.rms_norm(x, (WIDTH,), weight, EPS),
+        torch.rms_norm(x, (WIDTH,), weight=weight, eps=EPS),
+    )
+
+
+def expected_calls(x, weight):
+    return (
+        isobit.torch.layer_norm(x, WIDTH, weight),
+        isobit.torch.layer_norm(x, WIDTH, weight, weight, EPS),
+        isobit.torch.layer_norm(x, WIDTH, weight, None, EPS),
+        isobit.torch.rms_norm(x, WIDTH, weight, EPS),
+        isobit.torch.rms_norm(x, WIDTH, weight, EPS),
+    )
+
+
+@pytest.fixture
+def call():
+    return draw(64, WIDTH), nn.Parameter(draw(WIDTH))
+
+
+def test_calls_are_isobits_inside_and_pytorchs_outside(call):
+    plain = bits(*calls(*call))
+    with intercept():
+        inside = bits(*calls(*call))
+        with intercept():
+            assert bits(*calls(*call)) == inside
+        assert bits(*calls(*call)) == inside
+    assert inside == bits(*expected_calls(*call)) != plain
+    assert bits(*calls(*call)) == plain
+
+
+def test_an_intercepted_call_has_a_gradient(call):
+    x, weight = call
+    with intercept():
+        inside = F.layer_norm(x, (WIDTH,), weight)
+    (gradient,) = torch.autograd.grad(inside.square().sum(), weight)
+    y = isobit.torch.layer_norm(x, WIDTH, weight)
+    assert bits(gradient) == bits(*torch.autograd.grad(y.square().sum(), weight))
+
+
+def test_other_threads_keep_pytorchs_functions(call):
+    plain, found = bits(*calls(*call)), []
+    with intercept():
+        thread = threading.Thread(target=lambda: found.append(bits(*calls(*call))))
+        thread.start()
+        thread.join()
+    assert found == [plain]
+
+
+def test_tensors_that_isobit_does_not_compute_stay_with_pytorch():
+    class Tagged(torch.Tensor):
+        pass
+
+    weight = torch.ones(WIDTH)
+    x = draw(2, WIDTH).as_subclass(Tagged)
+    parts = [draw(2, WIDTH), draw(3, WIDTH)]
+    with intercept():
+        assert type(F.layer_norm(x, (WIDTH,))) is Tagged
+        for layout in (torch.strided, torch.jagged):
+            nested = torch.nested.nested_tensor(parts, layout=layout)
+            assert F.layer_norm(nested, (WIDTH,), weight, weight).is_nested
+        with pytest.raises(RuntimeError, match="mixed dtype"):
+            F.layer_norm(draw(2, WIDTH), (WIDTH,), weight.bfloat16())
+        assert F.layer_norm(torch.empty(2, WIDTH, device="meta"), (WIDTH,)).is_meta
+
+
+def test_interception_reaches_into_compiled_code(call):
+    compiled = torch.compile(calls, backend="aot_eager", fullgraph=True)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def intercepting(x, weight):
+        with intercept():
+            return calls(x, weight)
+
+    plain, expected = bits(*calls(*call)), bits(*expected_calls(*call))
+    assert bits(*compiled(*call)) == plain
+    with intercept():
+        assert bits(*compiled(*call)) == expected
+    assert bits(*compiled(*call)) == plain
+    assert bits(*intercepting(*call)) == expected
+
+
+def layer_norm_bits(call):
+    return bits(F.layer_norm(call[0], (WIDTH,), call[1]))
+
+
+def test_the_override_holds_in_all_threads_until_its_last_holder_restores(call):
+    plain = layer_norm_bits(call)
+    ours = bits(isobit.torch.layer_norm(call[0], WIDTH, call[1]))
+    found = []
+    first = override()
+    with override():
+        first.restore()
+        first.restore()
+        thread = threading.Thread(target=lambda: found.append(layer_norm_bits(call)))
+        thread.start()
+        thread.join()
+        assert found == [layer_norm_bits(call)] == [ours]
+    assert layer_norm_bits(call) == plain != ours
+
+
+def test_the_override_lasts_without_its_result(call):
+    override()
+    try:
+        ours = bits(isobit.torch.layer_norm(call[0], WIDTH, call[1]))
+        assert layer_norm_bits(call) == ours
+    finally:
+        for holder in list(interception._overrides):
+            holder.restore()
+
+
+def test_threads_may_override_at_once(call):
+    plain = layer_norm_bits(call)
+
+    def hold():
+        for _ in range(50):
+            with override():
+                assert interception._overrides
+
+    threads = [threading.Thread(target=hold) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not interception._overrides and layer_norm_bits(call) == plain
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is")
+def test_the_override_reaches_scripts_and_pytorchs_own_cpp():
+    x = draw(2, 3, 8)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True).eval()
+    module = nn.LayerNorm(8)
+    script = torch.jit.script(copy.deepcopy(module))
+    with torch.no_grad():
+        fast = bits(layer(x))
+        with override():
+            assert bits(script(x)) == bits(isobit.torch.layer_norm(x, 8, *module.parameters()))
+            assert bits(layer(x)) != fast
+        assert bits(layer(x)) == fast
+
+
+def test_the_override_differentiates_once_and_twice():
+    x, w, b = (draw(*shape).double().requires_grad_() for shape in ((2, 5), (5,), (5,)))
+
+    def norm(x, w, b):
+        return F.layer_norm(x, (5,), w, b)
+
+    with override():
+        assert torch.autograd.gradcheck(norm, (x, w, b))
+        assert torch.autograd.gradgradcheck(norm, (x, w, b))
+
+
+def test_the_override_differentiates_without_weights(call):
+    x = call[0].requires_grad_()
+    expected = torch.autograd.grad(F.layer_norm(x, (WIDTH,)).square().sum(), x)[0]
+    with override():
+        found = torch.autograd.grad(F.layer_norm(x, (WIDTH,)).square().sum(), x)[0]
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_gradients_under_the_override_are_those_of_the_stored_statistics(call):
+    """PyTorch hands them to backward, and not eps: their bits differ from isobit.torch's."""
+    x, weight = call[0].requires_grad_(), call[1]
+    y = isobit.torch.layer_norm(x, WIDTH, weight)
+    expected = torch.autograd.grad(y.square().sum(), (x, weight))
+    with override():
+        y = F.layer_norm(x, (WIDTH,), weight)
+        found = torch.autograd.grad(y.square().sum(), (x, weight))
+    for one, other in zip(found, expected, strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_what_went_forward_under_the_override_must_go_backward_under_it():
+    """PyTorch keeps statistics of 16 bits there; ours have 32."""
+    x = draw(4, WIDTH, dtype=torch.bfloat16, requires_grad=True)
+    with override():
+        y = F.layer_norm(x, (WIDTH,))
+    with pytest.raises(RuntimeError, match="BFloat16"):
+        torch.autograd.grad(y.sum(), x)
