@@ -1,85 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // The built command line, as scripts and people use it: flags, JSON, files, exit statuses, help for
 // typing errors.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <array>
-#include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "command_line.h"
 #include "isobit/dispatch/plan_file.h"
-#include "isobit/lab/npy.h"
 #include "isobit/lab/settings.h"
 #include "isobit/lab/workload.h"
 
 namespace isobit::lab {
 namespace {
-
-using Json = nlohmann::json;
-
-struct Outcome {
-  int status;
-  std::string text;
-
-  std::vector<Json> lines() const {
-    std::vector<Json> objects;
-    std::istringstream in(text);
-    for (std::string line; std::getline(in, line);) objects.push_back(Json::parse(line));
-    return objects;
-  }
-};
-
-Outcome shell(const std::string& command) {
-  Outcome outcome{};
-  FILE* pipe = popen(command.c_str(), "r");
-  char buffer[4096];
-  for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    outcome.text.append(buffer, n);
-  outcome.status = WEXITSTATUS(pclose(pipe));
-  return outcome;
-}
-
-Outcome isobit(const std::string& arguments) {
-  return shell(std::string(ISOBIT_BINARY) + " " + arguments + " 2>/dev/null");
-}
-
-// What it says on stderr when it is called wrongly.
-std::string complaint(const std::string& arguments, int status = 2) {
-  const Outcome outcome = shell(std::string(ISOBIT_BINARY) + " " + arguments + " 2>&1 >/dev/null");
-  EXPECT_EQ(outcome.status, status) << arguments;
-  return outcome.text;
-}
-
-class Lab : public testing::Test {
- protected:
-  Lab() { std::filesystem::create_directories(folder_); }
-  ~Lab() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  void write(const std::string& name, std::vector<std::int64_t> shape, float first) const {
-    NpyArray array{DType::f32, std::move(shape), {}};
-    array.data.resize(static_cast<std::size_t>(array.elements()) * sizeof(float));
-    auto* values = reinterpret_cast<float*>(array.data.data());
-    for (std::int64_t i = 0; i < array.elements(); ++i)
-      values[i] = first + std::sin(static_cast<float>(i));
-    write_npy(folder_ / (name + ".npy"), array);
-  }
-
-  const std::filesystem::path folder_ =
-      std::filesystem::temp_directory_path() / ("isobit_lab_test_" + std::to_string(getpid()));
-};
 
 TEST_F(Lab, VerifyResolvesEveryFlag) {
   const Outcome outcome =
@@ -214,36 +151,6 @@ TEST_F(Lab, TheEmulatorIsAskedForAndNeverTimed) {
               std::string::npos);
 }
 
-TEST_F(Lab, ParityGivesOneHashInEveryWay) {
-  for (const char* op : {"layernorm", "elementwise"}) {
-    const Outcome outcome = isobit(std::string("parity ") + op + " --rows 7 --cols 130 --json");
-    EXPECT_EQ(outcome.status, 0);
-    std::map<std::string, std::set<std::string>> hashes;
-    int declined = 0;
-    for (const Json& line : outcome.lines()) {
-      EXPECT_TRUE(line.at("way").is_string());
-      EXPECT_NE(line.contains("declined"), line.contains("outputs"));
-      declined += line.contains("declined");
-      if (line.contains("outputs"))
-        for (const auto& [name, output] : line.at("outputs").items())
-          hashes[line.at("pass").get<std::string>() + name].insert(output.at("bits"));
-    }
-    EXPECT_GE(declined, 4);
-    EXPECT_FALSE(hashes.empty());
-    for (const auto& [name, values] : hashes) EXPECT_EQ(values.size(), 1u) << name;
-  }
-}
-
-TEST_F(Lab, ParityNamesAnInstructionSetOnlyWhereItMatters) {
-  std::set<std::string> ways;
-  for (const Json& line : isobit("parity elementwise --rows 2 --cols 70 --json").lines()) {
-    const std::string key = line.at("kind").get<std::string>() + line.at("way").get<std::string>();
-    EXPECT_TRUE(ways.insert(key).second) << key << " is told twice";
-  }
-  EXPECT_TRUE(ways.contains("addscalar 1 thread"));
-  EXPECT_TRUE(ways.contains("addsimd scalar 1 thread"));
-}
-
 TEST_F(Lab, StatisticsAreComputedOrGiven) {
   const std::string call = "layernorm --pass bwd --rows 5 --cols 70 --json";
   const auto told = [&](const std::string& arguments) {
@@ -352,6 +259,17 @@ TEST_F(Lab, InfoAndDoctorSucceed) {
   EXPECT_EQ(isobit("doctor").status, 0);
   EXPECT_EQ(isobit("--version").status, 0);
   EXPECT_EQ(isobit("verify --help").status, 0);
+}
+
+TEST_F(Lab, DoctorSpeaksToScriptsToo) {
+  const Outcome outcome = isobit("doctor --json");
+  EXPECT_EQ(outcome.status, 0);
+  std::set<std::string> states;
+  for (const Json& line : outcome.lines()) {
+    states.insert(line.at("state"));
+    EXPECT_FALSE(line.at("what").get<std::string>().empty());
+  }
+  EXPECT_TRUE(states.contains("ok"));
 }
 
 // The plans that one test stores, for the commands that it starts.

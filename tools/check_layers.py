@@ -40,6 +40,7 @@ RULES = (
     ("SHARED", "core/* dispatch/* NORMS FACE SHARED"),
     ("ops/OP/OP.cpp", "core/* dispatch/* NORMS FACE SHARED ops/OP/cases.h ops/OP/reference.h"),
     ("ops/OP/OP.h", "core/* FACE"),
+    ("lab/c_abi.cpp", f"{USERS} capi/isobit.h"),
     ("lab/*", f"{USERS} bench/peers/peer.h"),
     ("capi/*", USERS),
     ("torch/*", "capi/isobit.h"),
@@ -189,6 +190,8 @@ PLANTED = (
     ("lab/main.cpp", "<CLI/CLI.hpp>", True),
     ("lab/main.cpp", '"isobit/ops/layernorm/formula.h"', False),
     ("lab/peers.cpp", '"bench/peers/peer.h"', True),
+    ("lab/c_abi.cpp", '"isobit/capi/isobit.h"', True),
+    ("lab/main.cpp", '"isobit/capi/isobit.h"', False),
     ("dispatch/choose.cpp", '"bench/peers/peer.h"', False),
     ("capi/isobit.cpp", "<nlohmann/json.hpp>", False),
 )

@@ -136,7 +136,8 @@ def test(phase):
     torch_device = "cpu" if phase.dry else "cuda"
     script = [sys.executable, "tests/gpu/torch_on_gpu.py", "--device", torch_device]
     phase.step("pytorch", script, 150)
-    phase.step("parity", [lab, "parity", OPERATORS, "--threads", "1", *small], 120)
+    devices = ["--device", f"cpu,{phase.device}"]
+    phase.step("parity", [lab, "parity", OPERATORS, *devices, "--threads", "1", *small], 120)
 
 
 def sanitize(phase):

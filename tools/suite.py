@@ -2,6 +2,7 @@
 """Runs the steps of `make test` or `make test-full` to the end, failures or not, and counts."""
 
 import argparse
+import importlib.util
 import subprocess
 import sys
 import time
@@ -26,12 +27,24 @@ def preset_steps(preset):
     ]
 
 
+# A file of tests is a process's; what they executed is summed up over all.
+PYTEST = [PYTHON, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--cov", "--cov-report="]
+
+
+def python_coverage():
+    """Without PyTorch and Triton much of the Python is not executed."""
+    if not all(importlib.util.find_spec(name) for name in ("torch", "triton")):
+        return []
+    return [("coverage of Python", [PYTHON, "-m", "coverage", "report"])]
+
+
 SUITES = {
     "test": [
         ("release", ctest("release")),
         ("kernels for GPUs", [PYTHON, "tools/kernels.py"]),
         ("phases for a GPU, without one", [PYTHON, "tools/gpu.py", "--dry"]),
-        ("python", [PYTHON, "-m", "pytest", "-q", "--junitxml", str(JUNIT / "python.xml")]),
+        ("python", [*PYTEST, "--junitxml", str(JUNIT / "python.xml")]),
+        *python_coverage(),
         ("layer rules hold their own test", [PYTHON, "tools/check_layers.py", "--self-test"]),
         ("layer rules", [PYTHON, "tools/check_layers.py"]),
         ("paths", [PYTHON, "tools/check_paths.py"]),

@@ -11,7 +11,7 @@ LAB = Path(__file__).resolve().parents[2] / "build" / "release" / "isobit"
 
 
 def doctor(library):
-    env = {**os.environ, "ISOBIT_CUDA_LIBRARY": str(library)}
+    env = {**os.environ, "ISOBIT_CUDA_LIBRARY": str(library), "ISOBIT_PYTHON": "true"}
     said = subprocess.run([LAB, "doctor"], env=env, capture_output=True, text=True).stdout
     return next(line for line in said.splitlines() if " cuda: " in line)
 

@@ -112,11 +112,13 @@ int info(const Flags& flags) {
   return kPassed;
 }
 
-int doctor(const Flags&) {
+int doctor(const Flags& flags) {
   attach_devices();
   bool healthy = true;
-  const auto say = [](std::string_view state, std::string_view what) {
-    fmt::print("{:<8} {}\n", state, what);
+  JsonLines lines(flags, "doctor");
+  const auto say = [&](std::string_view state, std::string_view what) {
+    lines.add({{"state", state}, {"what", what}});
+    if (!flags.json) fmt::print("{:<8} {}\n", state, what);
   };
   for (const Operation* operation : catalog()) {
     const bool able = works(*operation);
@@ -145,13 +147,11 @@ int doctor(const Flags&) {
   for (const std::string& reason : peers.unavailable)
     say("missing", fmt::format("peer {}; `make build` makes the peers that can be had", reason));
 
-  for (const char* module : {"isobit", "matplotlib"}) {
-    const bool found = python({"-c", fmt::format("import {}", module)}, Output::hidden) == 0;
-    say(found ? "ok" : "missing",
-        found ? fmt::format("Python's {}", module)
-              : fmt::format("Python's {}, for `isobit report`; `make build` makes .venv with it",
-                            module));
-  }
+  const PythonRun python = run_python({"-m", "isobit.ways"}, kPythonLimit);
+  for (const Json& piece : python.said)
+    say(piece.at("state").get<std::string>(), piece.at("what").get<std::string>());
+  if (!python.trouble.empty())
+    say("missing", fmt::format("Python for reports and comparisons: {}", python.trouble));
   return healthy ? kPassed : kFailed;
 }
 

@@ -89,7 +89,7 @@ class CommandLine {
     add_json(info_app, flags_);
     add_out(info_app, flags_, "write info.json into this folder");
 
-    add("doctor", "what is loaded, what is missing, what to do", doctor);
+    add_json(add("doctor", "what is loaded, what is missing, what to do", doctor), flags_);
 
     CLI::App& verify_app = add_measured("verify", "compare with the reference", verify);
     verify_app.add_flag("--all", flags_.all, "every operator");

@@ -1,33 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds Python and starts it without a shell; `isobit report` is a module of it.
+// Finds Python, starts it without a shell, and waits for it no longer than it is worth;
+// `isobit report` is a module of it.
 #include "isobit/lab/python.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
+#include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <optional>
 #include <stdexcept>
+#include <thread>
 
 #include "isobit/lab/commands.h"
+#include "isobit/lab/temporary_folder.h"
 #include "isobit/lab/usage.h"
 
 extern char** environ;
 
 namespace isobit::lab {
+namespace {
 
-std::string python_path() {
+std::string program() {
   if (const char* chosen = std::getenv("ISOBIT_PYTHON")) return chosen;
   return std::filesystem::exists(ISOBIT_PYTHON) ? ISOBIT_PYTHON : "python3";
 }
 
-int python(const std::vector<std::string>& arguments, Output output) {
-  setenv("PYTHONPATH", ISOBIT_PYTHON_PATH, 1);
-  std::string program = python_path();
-  std::vector<std::string> words = arguments;
-  std::vector<char*> argv = {program.data()};
+std::string no_python() {
+  return fmt::format("no Python at {}; `make build` makes .venv, or set ISOBIT_PYTHON", program());
+}
+
+// The project's, before those that the user has put there.
+const std::string& module_path() {
+  static const std::string path = [] {
+    const char* given = std::getenv("PYTHONPATH");
+    const bool none = given == nullptr || *given == '\0';
+    return none ? ISOBIT_PYTHON_PATH : fmt::format("{}:{}", ISOBIT_PYTHON_PATH, given);
+  }();
+  return path;
+}
+
+// Where what Python says goes to; the lab's own streams where there is none.
+struct Files {
+  std::filesystem::path output, complaints;
+};
+
+// Nothing where there is no Python.
+std::optional<pid_t> start(std::vector<std::string> words, const Files& files) {
+  setenv("PYTHONPATH", module_path().c_str(), 1);
+  words.insert(words.begin(), program());
+  std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
 
@@ -35,25 +63,85 @@ int python(const std::vector<std::string>& arguments, Output output) {
   posix_spawn_file_actions_init(&actions);
   const std::unique_ptr<posix_spawn_file_actions_t, int (*)(posix_spawn_file_actions_t*)> owner(
       &actions, posix_spawn_file_actions_destroy);
-  if (output == Output::hidden)
-    for (int stream : {1, 2})
-      posix_spawn_file_actions_addopen(&actions, stream, "/dev/null", O_WRONLY, 0);
+  const auto redirect = [&](int stream, const std::filesystem::path& file) {
+    if (!file.empty())
+      posix_spawn_file_actions_addopen(&actions, stream, file.c_str(), O_WRONLY | O_CREAT, 0600);
+  };
+  redirect(STDOUT_FILENO, files.output);
+  redirect(STDERR_FILENO, files.complaints);
 
   pid_t child = 0;
-  if (posix_spawnp(&child, program.c_str(), &actions, nullptr, argv.data(), environ) != 0)
-    return 127;
+  if (posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ) != 0)
+    return std::nullopt;
+  return child;
+}
+
+// How it ended, as waitpid tells it; nothing where its time ran out.
+std::optional<int> wait(pid_t child, std::chrono::milliseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
   int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > end) {
+      kill(child, SIGKILL);
+      waitpid(child, &status, 0);
+      return std::nullopt;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return status;
+}
+
+std::vector<Json> objects_in(const std::filesystem::path& file) {
+  std::vector<Json> objects;
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);)
+    if (Json json = Json::parse(line, nullptr, false); json.is_object())
+      objects.push_back(std::move(json));
+  return objects;
+}
+
+std::string last_line(const std::filesystem::path& file) {
+  std::string last;
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty()) last = line;
+  return last;
+}
+
+// What a child's status is where its program could not be started after all.
+bool not_started(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 127; }
+
+std::string trouble_of(int status, const std::filesystem::path& complaints) {
+  if (WIFSIGNALED(status))
+    return fmt::format("Python was ended by signal {} ({})", WTERMSIG(status),
+                       strsignal(WTERMSIG(status)));
+  if (not_started(status)) return no_python();
+  if (WEXITSTATUS(status) == 0) return "";
+  const std::string last = last_line(complaints);
+  return fmt::format("Python ended with status {}{}{}", WEXITSTATUS(status),
+                     last.empty() ? "" : ": ", last);
+}
+
+}  // namespace
+
+PythonRun run_python(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
+  const TemporaryFolder folder;
+  const Files files = {folder.path() / "output", folder.path() / "complaints"};
+  const std::optional<pid_t> child = start(arguments, files);
+  if (!child) return {{}, no_python()};
+  const std::optional<int> status = wait(*child, limit);
+  return {objects_in(files.output),
+          status ? trouble_of(*status, files.complaints)
+                 : fmt::format("Python had not ended after {} s", limit.count() / 1000.0)};
 }
 
 int report(const Flags& flags) {
   if (!std::filesystem::is_directory(flags.out))
     throw UsageError("no folder " + flags.out.string());
-  const int status = python({"-m", "isobit.report", flags.out.string()}, Output::shown);
-  if (status == 127)
-    throw std::runtime_error("no Python at " + python_path() +
-                             "; `make build` makes .venv, or set ISOBIT_PYTHON");
+  const std::optional<pid_t> child = start({"-m", "isobit.report", flags.out.string()}, {});
+  int status = 0;
+  if (child) waitpid(*child, &status, 0);
+  if (!child || not_started(status)) throw std::runtime_error(no_python());
   if (status != 0)
     throw std::runtime_error("the report failed; `isobit doctor` says what Python lacks");
   return kPassed;

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// `isobit parity`: one hash in every way, those of C and Python among them. A script takes Python's
+// place here; tests/python/test_ways.py has the real one.
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "command_line.h"
+#include "isobit/lab/callers.h"
+#include "isobit/lab/python.h"
+#include "isobit/lab/settings.h"
+
+namespace isobit::lab {
+namespace {
+
+// A script for Python, which is called with -m isobit.ways FOLDER.
+class Parity : public Lab {
+ protected:
+  void python(const std::string& script) const {
+    std::ofstream(path("python")) << "#!/bin/sh\nfolder=$3\n" << script << "\n";
+    std::filesystem::permissions(path("python"), std::filesystem::perms::owner_all);
+    setenv("ISOBIT_PYTHON", path("python").c_str(), 1);
+  }
+
+  // Lines by way.
+  static std::map<std::string, Json> by_way(const Outcome& outcome) {
+    std::map<std::string, Json> ways;
+    for (const Json& line : outcome.lines()) ways[line.at("way").get<std::string>()] = line;
+    return ways;
+  }
+
+  static Outcome elementwise() { return isobit("parity elementwise --rows 3 --cols 5 --json"); }
+
+  static std::string reason(const Outcome& outcome, const std::string& way) {
+    return by_way(outcome).at(way).value("declined", "");
+  }
+
+  // Parts of a script: `command` fills the folder of a way, which then has its outputs.
+  static std::string way(const std::string& name, const std::string& command) {
+    return "way=\"$folder/" + name + "\"\nmkdir \"$way\"\n" + command + "\necho '{\"way\": \"" +
+           name + "\", \"outputs\": [\"y\"]}'\n";
+  }
+  static std::string right(const std::string& name) {
+    return way(name, std::string(ISOBIT_BINARY) +
+                         " run elementwise --in x=$folder/x.npy --in residual=$folder/residual.npy"
+                         " --out \"$way\" >/dev/null");
+  }
+  static std::string wrong(const std::string& name) {
+    return way(name, "cp $folder/x.npy \"$way/y.npy\"");
+  }
+};
+
+constexpr const char* kPythonWays[] = {"NumPy", "PyTorch eager", "PyTorch compiled"};
+
+TEST_F(Parity, GivesOneHashInEveryWay) {
+  for (const char* op : {"layernorm", "elementwise"}) {
+    const Outcome outcome = isobit(std::string("parity ") + op + " --rows 7 --cols 130 --json");
+    EXPECT_EQ(outcome.status, 0);
+    std::map<std::string, std::set<std::string>> hashes;
+    int declined = 0;
+    for (const Json& line : outcome.lines()) {
+      EXPECT_TRUE(line.at("way").is_string());
+      EXPECT_NE(line.contains("declined"), line.contains("outputs"));
+      declined += line.contains("declined");
+      if (line.contains("outputs"))
+        for (const auto& [name, output] : line.at("outputs").items())
+          hashes[line.at("pass").get<std::string>() + name].insert(output.at("bits"));
+    }
+    EXPECT_GE(declined, 4);
+    EXPECT_FALSE(hashes.empty());
+    for (const auto& [name, values] : hashes) EXPECT_EQ(values.size(), 1u) << name;
+  }
+}
+
+TEST_F(Parity, NamesAnInstructionSetOnlyWhereItMatters) {
+  std::set<std::string> ways;
+  for (const Json& line : isobit("parity elementwise --rows 2 --cols 70 --json").lines()) {
+    const std::string key = line.at("kind").get<std::string>() + line.at("way").get<std::string>();
+    EXPECT_TRUE(ways.insert(key).second) << key << " is told twice";
+  }
+  EXPECT_TRUE(ways.contains("addscalar 1 thread"));
+  EXPECT_TRUE(ways.contains("addsimd scalar 1 thread"));
+}
+
+TEST_F(Parity, CGivesEveryOutputOfEveryOperation) {
+  for (const char* call : {"elementwise --kind add,increment --dtype f32,f16,bf16,f64,i32",
+                           "layernorm,rmsnorm --dtype bf16 --weight-dtype f32 --y-dtype f16",
+                           "layernorm,rmsnorm --pass fwd --with residual+sum --zero-centred yes",
+                           "layernorm,rmsnorm --pass bwd --with grad_sum --statistics given",
+                           "layernorm,rmsnorm --pass fwd --with sum --dropout 0.3",
+                           "layernorm,rmsnorm --pass bwd --with grad_sum+grad_residual "
+                           "--dropout 0.3 --dropout-seed 7 --offset 3 --row-stride 45"}) {
+    const Outcome outcome = isobit("parity --rows 4 --cols 40 --json " + std::string(call));
+    EXPECT_EQ(outcome.status, 0) << call;
+    Json expected;  // a case's first way has all outputs
+    int cases = 0;
+    for (const Json& line : outcome.lines()) {
+      if (expected.is_null() && line.contains("outputs")) expected = line.at("outputs");
+      if (line.at("way") != "C") continue;
+      EXPECT_EQ(line.at("outputs"), std::exchange(expected, {})) << line;
+      ++cases;
+    }
+    EXPECT_GT(cases, 1) << call;
+  }
+}
+
+TEST_F(Parity, CSaysWhatItRefuses) {
+  const Outcome outcome = isobit("parity elementwise --rows 3 --cols 5 --threads 1025 --json");
+  EXPECT_NE(reason(outcome, "C").find("1025 threads; 0 to 1024 are allowed"), std::string::npos);
+}
+
+TEST_F(Parity, WaysOfPythonStandBesideTheOthers) {
+  python(right("NumPy") + right("PyTorch eager") + right("PyTorch compiled"));
+  const Outcome outcome = elementwise();
+  EXPECT_EQ(outcome.status, 0);
+  auto ways = by_way(outcome);
+  for (const char* way : kPythonWays) {
+    EXPECT_EQ(ways[way].at("outputs"), ways["C"].at("outputs")) << way;
+    EXPECT_EQ(ways[way].at("rows"), 3);
+  }
+  const std::string text = isobit("parity elementwise --rows 3 --cols 5").text;
+  EXPECT_NE(text.find("\nPyTorch compiled  "), std::string::npos) << text;
+  EXPECT_NE(text.find("the same bits in every way"), std::string::npos) << text;
+}
+
+TEST_F(Parity, OtherBitsOfPythonAreAFailure) {
+  python(right("NumPy") + wrong("PyTorch eager") + right("PyTorch compiled"));
+  EXPECT_EQ(elementwise().status, 1);
+  const Outcome told = isobit("parity elementwise --rows 3 --cols 5");
+  EXPECT_EQ(told.status, 1);
+  EXPECT_NE(told.text.find(" differs\nPyTorch compiled"), std::string::npos) << told.text;
+}
+
+TEST_F(Parity, AResultOfAnotherSizeIsADifference) {
+  write("smaller", {3, 4}, 0);
+  python(way("NumPy", "cp " + path("smaller.npy") + " \"$way/y.npy\""));
+  EXPECT_EQ(elementwise().status, 1);
+}
+
+TEST_F(Parity, AResultThatCannotBeReadIsAnError) {
+  python(way("NumPy", ""));
+  EXPECT_NE(complaint("parity elementwise --rows 3 --cols 5", 1).find("y.npy: cannot be opened"),
+            std::string::npos);
+}
+
+TEST_F(Parity, AWayThatDeclinesTellsItsReason) {
+  python(R"(echo '{"way": "PyTorch eager", "declined": "no module named torch"}')");
+  const Outcome outcome = elementwise();
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(reason(outcome, "PyTorch eager"), "no module named torch");
+  EXPECT_EQ(reason(outcome, "NumPy"), "Python said nothing of it; `isobit doctor` says more");
+  EXPECT_NE(isobit("parity elementwise --rows 3 --cols 5")
+                .text.find("\nPyTorch eager: declined, no module named torch\n"),
+            std::string::npos);
+}
+
+TEST_F(Parity, APythonThatCrashesIsToldAndHidesNoResult) {
+  python(right("NumPy") + "printf '{\"way\": \"PyTorch ea'\nkill -SEGV $$");
+  const Outcome crashed = elementwise();
+  EXPECT_EQ(crashed.status, 0);
+  EXPECT_EQ(by_way(crashed).at("NumPy").at("outputs"), by_way(crashed).at("C").at("outputs"));
+  for (const char* way : {"PyTorch eager", "PyTorch compiled"})
+    EXPECT_EQ(reason(crashed, way).find("Python was ended by signal 11 (Segmentation fault)"), 0u);
+
+  python(wrong("NumPy") + "kill -SEGV $$");
+  EXPECT_EQ(elementwise().status, 1);
+}
+
+TEST_F(Parity, APythonThatFailsIsQuoted) {
+  python("echo Traceback >&2\necho \"No module named 'isobit'\" >&2\nexit 3");
+  EXPECT_EQ(reason(elementwise(), "NumPy"),
+            "Python ended with status 3: No module named 'isobit'; `isobit doctor` says more");
+  EXPECT_NE(isobit("doctor").text.find("missing  Python"), std::string::npos);
+}
+
+TEST_F(Parity, AMissingPythonIsNamed) {
+  setenv("ISOBIT_PYTHON", "/no/python", 1);
+  EXPECT_EQ(reason(elementwise(), "NumPy").find("no Python at /no/python; `make build`"), 0u);
+  EXPECT_EQ(isobit("doctor").status, 0);
+  EXPECT_EQ(complaint("report " + path(""), 1).find("isobit: no Python at /no/python"), 0u);
+}
+
+TEST_F(Parity, APythonThatHangsIsEnded) {
+  python("echo '{\"way\": \"NumPy\"}'\nexec sleep 60");
+  const auto start = std::chrono::steady_clock::now();
+  const PythonRun run = run_python({"-m", "isobit.ways"}, std::chrono::milliseconds(300));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_EQ(run.trouble, "Python had not ended after 0.3 s");
+  EXPECT_EQ(run.said.size(), 1u);
+}
+
+TEST_F(Parity, FlagsThatChooseAWayLeaveOutThoseWhoChooseThemselves) {
+  python("touch " + path("started"));
+  for (const char* flag : {"--device cpu", "--variant simd", "--isa scalar", "--plan stream=1"}) {
+    const auto ways =
+        by_way(isobit(std::string("parity elementwise --rows 3 --cols 5 --json ") + flag));
+    EXPECT_FALSE(ways.empty());
+    for (const char* way : {"C", "NumPy", "PyTorch eager"}) EXPECT_FALSE(ways.contains(way)) << way;
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("started")));
+  EXPECT_TRUE(
+      by_way(isobit("parity elementwise --rows 3 --cols 5 --threads 1 --json")).contains("C"));
+  EXPECT_TRUE(std::filesystem::exists(path("started")));
+}
+
+TEST_F(Parity, WhatIsDroppedDependsOnARowsNumberSoNoBatchIsCut) {
+  const Outcome outcome =
+      isobit("parity rmsnorm --pass fwd --dropout 0.5 --rows 9 --cols 40 --json");
+  EXPECT_EQ(outcome.status, 0);
+  const auto ways = by_way(outcome);
+  EXPECT_TRUE(ways.contains("simd misaligned by an element"));
+  EXPECT_FALSE(ways.contains("simd rows one at a time"));
+}
+
+TEST_F(Parity, PythonFindsTheProjectsModulesBeforeTheUsers) {
+  python("echo \"$PYTHONPATH\" >&2\nexit 1");
+  const std::string call = std::string(ISOBIT_BINARY) + " parity elementwise --json ";
+  const std::string own = std::string(ISOBIT_SOURCE_DIR) + "/python";
+  for (const auto& [users, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"", own + ";"}, {"/a/folder", own + ":/a/folder;"}})
+    EXPECT_NE(reason(shell("PYTHONPATH=" + users + " " + call), "NumPy").find(expected),
+              std::string::npos);
+}
+
+TEST_F(Parity, NothingIsLeftInTheFolderForTemporaryFiles) {
+  setenv("TMPDIR", path("").c_str(), 1);
+  elementwise();
+  unsetenv("TMPDIR");
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+}  // namespace
+}  // namespace isobit::lab
