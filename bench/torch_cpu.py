@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from isobit.report import grouped
 from timing import Runner, nothing, race
 from torch_cases import CONTESTANTS, DTYPES, NORMS, POOLED, Arrays, Case, checked
 
 import isobit.torch
+from isobit.report import grouped
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tools"))

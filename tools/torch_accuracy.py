@@ -17,10 +17,10 @@ import numpy as np
 import tables
 import torch
 import torch.nn.functional as F
-from isobit.report import grouped
 
 import bench
 import isobit.torch
+from isobit.report import grouped
 
 ROWS = 8
 QUICK_COLS = (3, 64, 769, 4096)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
+
 from isobit.numpy import (
     add,
     dropout_add_layer_norm,

@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import isobit.numpy as isobit_numpy
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import isobit.numpy as isobit_numpy
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "build" / "release" / "isobit"

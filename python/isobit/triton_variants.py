@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operators' Triton versions share: variants that a lab can list, launches, rounding."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from triton.compiler import ASTSource
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+DTYPES = MappingProxyType(
+    {
+        "f32": torch.float32,
+        "f16": torch.float16,
+        "bf16": torch.bfloat16,
+        "f64": torch.float64,
+        "i32": torch.int32,
+    }
+)
+_POINTERS = {
+    torch.float32: "*fp32",
+    torch.float16: "*fp16",
+    torch.bfloat16: "*bf16",
+    torch.float64: "*fp64",
+    torch.int32: "*i32",
+}
+
+# No product may melt into a sum that follows it, and no denormal may be flushed.
+EXACT = MappingProxyType({"enable_fp_fusion": False, "enable_reflect_ftz": False})
+
+
+@triton.jit
+def widened(pointer, at, inside):
+    """Elements in the type that is computed in, and zeros outside."""
+    value = tl.load(pointer + at, mask=inside, other=0)
+    if pointer.dtype.element_ty.primitive_bitwidth == 16:
+        value = value.to(tl.float32)
+    return value
+
+
+@triton.jit
+def store(pointer, at, value, inside):
+    """Stores values rounded once, to nearest even, a NaN as the one canonical NaN."""
+    if pointer.dtype.element_ty == tl.bfloat16:
+        # In integers, since Triton's interpreter cuts the digits off that this type lacks.
+        bits = value.to(tl.uint32, bitcast=True)
+        bits = tl.where(value != value, 0x7FC00000, bits + 0x7FFF + (bits >> 16 & 1))
+        value = (bits >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
+    elif pointer.dtype.element_ty == tl.float16:
+        bits = value.to(tl.float16).to(tl.uint16, bitcast=True)
+        value = tl.where(value != value, 0x7E00, bits).to(tl.uint16).to(tl.float16, bitcast=True)
+    elif pointer.dtype.element_ty.is_floating():
+        value = tl.where(value != value, float("nan"), value)
+    tl.store(pointer + at, value, mask=inside)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its grid and arguments, by the names of its parameters."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: Mapping[str, Any]
+    warps: int = 4
+
+    def __call__(self):
+        if 0 not in self.grid:
+            with _exact_interpreter():
+                self.kernel[self.grid](**self.arguments, num_warps=self.warps, **EXACT)
+
+    def compiled(self, target):
+        """The kernel as Triton makes it for such arguments, without a GPU."""
+        types = {name: _type(value) for name, value in self._in_order()}
+        constants = {
+            (i,): value
+            for i, (name, value) in enumerate(self._in_order())
+            if types[name] == "constexpr"
+        }
+        divisible = {
+            (i,): [["tt.divisibility", 16]]
+            for i, (_, value) in enumerate(self._in_order())
+            if isinstance(value, torch.Tensor) or (type(value) is int and value % 16 == 0)
+        }
+        source = ASTSource(self.kernel, types, constants, divisible)
+        return triton.compile(source, target, {"num_warps": self.warps, **EXACT})
+
+    def _in_order(self):
+        """The arguments as the kernel takes them; those known when it is compiled are marked."""
+        for parameter in self.kernel.params:
+            value = self.arguments[parameter.name]
+            yield parameter.name, tl.constexpr(value) if parameter.is_constexpr else value
+
+
+def _type(value):
+    if isinstance(value, torch.Tensor):
+        return _POINTERS[value.dtype]
+    if type(value) is int:
+        return "i32" if -(2**31) <= value < 2**31 else "i64"
+    return "fp32" if type(value) is float else "constexpr"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a variant may decline."""
+
+    dtype: str
+    weight_dtype: str
+    cols: int
+
+    @classmethod
+    def of(cls, x, weight=None, **_):
+        names = {dtype: name for name, dtype in DTYPES.items()}
+        weight_dtype = x.dtype if weight is None else weight.dtype
+        return cls(names[x.dtype], names[weight_dtype], x.shape[-1])
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to compute, by name. `kinds` says what: the kinds of an operator, or its passes."""
+
+    name: str
+    kinds: tuple[str, ...]
+    launches: Callable[..., Iterator[Launch]]  # of a plan, and arrays and options by name
+    knobs: Mapping[str, tuple[int, ...]]
+    declines: Callable[[Case], str] = lambda case: ""  # why it cannot; empty where it can
+
+    def run(self, plan: Mapping[str, int] = MappingProxyType({}), **arrays):
+        """Fills the outputs among the arrays. A knob that the plan does not name is chosen."""
+        for name, array in arrays.items():
+            if isinstance(array, torch.Tensor) and not array.is_contiguous():
+                raise ValueError(f"{self.name}: {name} is not contiguous")
+        if reason := self.declines(Case.of(**arrays)):
+            raise NotImplementedError(f"{self.name}: {reason}")
+        for launch in self.launches(plan, **arrays):
+            launch()
+
+
+def by_name(*variants: Variant) -> dict[str, Variant]:
+    return {variant.name: variant for variant in variants}
+
+
+def parts(count, size):
+    """How many parts of a size hold so many."""
+    return -(-count // size)
+
+
+@contextlib.contextmanager
+def _exact_interpreter():
+    """Triton's interpreter rounds the product in a fused multiply-add as well; ours does not."""
+    rounded_twice = InterpreterBuilder.create_fma
+    InterpreterBuilder.create_fma = _fused
+    try:
+        yield
+    finally:
+        InterpreterBuilder.create_fma = rounded_twice
+
+
+def _fused(_, x, y, z):
+    """x * y + z of float32, rounded once."""
+    with np.errstate(all="ignore"):
+        product = x.data.astype(np.float64) * y.data  # double holds it
+        total = product + z.data
+        z_part = total - product
+        lost = (product - (total - z_part)) + (z.data - z_part)
+        # What lost something is made odd, lest the second rounding mistake it for a tie.
+        bits = total.view(np.int64)
+        even = np.isfinite(total) & (lost != 0) & (bits & 1 == 0)
+        odd = bits + np.where(even, np.where((lost > 0) == (total > 0), 1, -1), 0)
+        return TensorHandle(odd.view(np.float64).astype(np.float32), z.dtype.scalar)

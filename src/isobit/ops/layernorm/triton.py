@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LayerNorm's variants in Triton, with the bits of all other variants on every input.
+
+    VARIANTS["row_per_program"].run(x=x, weight=weight, bias=bias, y=y, mean=mean, rstd=rstd)
+    VARIANTS["one_pass"].run(x=x, grad_y=grad_y, weight=weight, grad_x=grad_x, grad_bias=grad_bias)
+
+Arrays are contiguous, and their last dimension is normalised. Outputs are filled; those that are
+not given are not computed. Backward takes `mean` and `rstd` as inputs, both or neither; its grad_x
+is memory of its own, since two_pass reads x once more. Any row goes the way of docs/numerics.md,
+the long one too, but in float: f64 is declined. No GPU has run these kernels yet: Triton's
+interpreter has, and ptxas takes them.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+
+from isobit.ops.layernorm.triton_backward import (
+    KEPT,
+    RUN,
+    columns_kernel,
+    fold_kernel,
+    one_pass_kernel,
+    rows_kernel,
+)
+from isobit.ops.layernorm.triton_forward import forward_kernel
+from isobit.ops.layernorm.triton_rows import BLOCK, LANES, Tile
+from isobit.triton_variants import Launch, Variant, by_name, parts
+
+# Columns of a tile; with twice as many, ptxas spills registers [sm_90].
+_MOST_HELD = {"row_per_program": 16384, "one_pass": 4096, "two_pass": 8192}
+_STREAMED = 4096
+_MOST_TILES = 1024  # of a row, whose sums a program keeps
+_COLUMNS = 256  # that a program of two_pass's second kernel takes
+_FOLDED, _FOLDED_COLUMNS = 128, 32  # sums that a program folds, and of how many columns
+
+
+def _tile(cols, most):
+    """A tile of at most so many columns: the row, or a part of it."""
+    cols = max(cols, 1)
+    lines = parts(min(cols, BLOCK.value), LANES.value)
+    blocks = triton.next_power_of_2(parts(min(cols, most), BLOCK.value))
+    chunks = parts(cols, blocks * BLOCK.value)
+    return Tile(triton.next_power_of_2(lines), blocks, triton.next_power_of_2(chunks))
+
+
+def _rows(x):
+    return math.prod(x.shape[:-1])
+
+
+def _warps(plan, tile, elements):
+    """So many that a thread has this many elements of a tile."""
+    chosen = tile.lines * tile.blocks * LANES.value // (32 * elements)
+    return plan.get("warps", min(max(chosen, 1), 16))
+
+
+def _forward(most):
+    def launches(plan, x, weight=None, bias=None, y=None, mean=None, rstd=None, eps=1e-5):
+        tile = _tile(x.shape[-1], most)
+        arguments = {"x": x, "weight": weight, "bias": bias, "y": y, "mean": mean, "rstd": rstd}
+        arguments |= {"cols": x.shape[-1], "eps": float(eps), "tile": tile}
+        yield Launch(forward_kernel, (_rows(x),), arguments, _warps(plan, tile, 32))
+
+    return launches
+
+
+@dataclass
+class _Backward:
+    """The arrays of the backward pass, and what its kernels make of them."""
+
+    x: torch.Tensor
+    grad_y: torch.Tensor
+    weight: torch.Tensor = None
+    mean: torch.Tensor = None
+    rstd: torch.Tensor = None
+    grad_x: torch.Tensor = None
+    grad_weight: torch.Tensor = None
+    grad_bias: torch.Tensor = None
+    eps: float = 1e-5
+
+    def rows(self, tile):
+        """Arguments of a kernel that takes whole rows."""
+        names = ("x", "grad_y", "weight", "mean", "rstd", "grad_x")
+        arguments = {name: getattr(self, name) for name in names}
+        return arguments | {"cols": self.x.shape[-1], "eps": float(self.eps), "tile": tile}
+
+    def sums(self, count):
+        """Memory for so many sums of each column, where their total is wanted."""
+        wanted = {"weight_sums": self.grad_weight, "bias_sums": self.grad_bias}
+        return {
+            name: None if total is None else self.memory(count, self.x.shape[-1])
+            for name, total in wanted.items()
+        }
+
+    def folds(self, sums, count):
+        for name, total in (("weight_sums", self.grad_weight), ("bias_sums", self.grad_bias)):
+            if total is not None:
+                yield from _folds(sums[name], count, total)
+
+    def memory(self, *shape):
+        return self.x.new_empty(shape, dtype=torch.float32)
+
+
+def _one_pass(plan, **arrays):
+    call = _Backward(**arrays)
+    rows = _rows(call.x)
+    runs = parts(rows, RUN.value)
+    sums = call.sums(runs)
+    tile = _tile(call.x.shape[-1], _MOST_HELD["one_pass"])
+    arguments = {**call.rows(tile), **sums, "rows": rows}
+    yield Launch(one_pass_kernel, (runs,), arguments, _warps(plan, tile, 16))
+    yield from call.folds(sums, runs)
+
+
+def _two_pass(plan, **arrays):
+    call = _Backward(**arrays)
+    rows, cols = _rows(call.x), call.x.shape[-1]
+    kept = None if call.grad_weight is None else call.memory(rows, KEPT.value)
+    if call.grad_x is not None or kept is not None:
+        held = _MOST_HELD["two_pass"]
+        tile = _tile(cols, held if cols <= held else _STREAMED)
+        arguments = call.rows(tile) | {"statistics": kept}
+        yield Launch(rows_kernel, (rows,), arguments, _warps(plan, tile, 16))
+    if call.grad_weight is not None or call.grad_bias is not None:
+        runs = plan.get("runs", 4)
+        groups = parts(rows, runs * RUN.value)
+        sums = call.sums(groups)
+        arguments = {"x": call.x, "grad_y": call.grad_y, "statistics": kept, **sums}
+        arguments |= {"rows": rows, "cols": cols, "RUNS": runs, "COLUMNS": _COLUMNS}
+        yield Launch(columns_kernel, (groups, parts(cols, _COLUMNS)), arguments)
+        yield from call.folds(sums, groups)
+
+
+def _folds(sums, count, total):
+    """Folds sums of all columns until one is left."""
+    cols = sums.shape[-1]
+    while True:
+        groups = max(1, parts(count, _FOLDED))
+        totals = total if groups == 1 else torch.empty_like(sums[:groups])
+        arguments = {"sums": sums, "totals": totals, "count": count, "cols": cols}
+        arguments |= {"COUNT": _FOLDED, "COLUMNS": _FOLDED_COLUMNS}
+        yield Launch(fold_kernel, (groups, parts(cols, _FOLDED_COLUMNS)), arguments)
+        if groups == 1:
+            return
+        sums, count = totals, groups
+
+
+def _up_to(most, holder):
+    def declines(case):
+        if case.dtype not in ("f32", "f16", "bf16"):
+            return f"it computes in float, not in {case.dtype}"
+        if case.weight_dtype not in (case.dtype, "f32"):
+            return f"weights of {case.weight_dtype} beside {case.dtype}"
+        if case.cols > most:
+            return f"{case.cols} columns; {holder} at most {most}"
+        return ""
+
+    return declines
+
+
+_WARPS = {"warps": (1, 2, 4, 8, 16)}
+_streams = _up_to(_MOST_TILES * _STREAMED, "a program keeps the sums of")
+
+VARIANTS = by_name(
+    Variant(
+        name="row_per_program",
+        kinds=("fwd",),
+        launches=_forward(_MOST_HELD["row_per_program"]),
+        knobs=_WARPS,
+        declines=_up_to(_MOST_HELD["row_per_program"], "registers hold"),
+    ),
+    Variant(
+        name="streamed",
+        kinds=("fwd",),
+        launches=_forward(_STREAMED),
+        knobs=_WARPS,
+        declines=_streams,
+    ),
+    Variant(
+        name="one_pass",
+        kinds=("bwd",),
+        launches=_one_pass,
+        knobs=_WARPS,
+        declines=_up_to(_MOST_HELD["one_pass"], "registers hold"),
+    ),
+    Variant(
+        name="two_pass",
+        kinds=("bwd",),
+        launches=_two_pass,
+        knobs=_WARPS | {"runs": (1, 2, 4, 8)},
+        declines=_streams,
+    ),
+)

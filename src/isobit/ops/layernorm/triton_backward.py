@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LayerNorm's backward pass in Triton: everything in one sweep over runs of rows, or rows first."""
+
+import triton
+import triton.language as tl
+
+from isobit.ops.layernorm.triton_rows import (
+    BLOCK,
+    Source,
+    Statistics,
+    columns,
+    load,
+    minus_product,
+    normalised,
+    pairs,
+    statistics_of,
+    sum_and_dot,
+)
+from isobit.triton_variants import store, widened
+
+RUN = tl.constexpr(16)
+KEPT = tl.constexpr(6)  # so many of a row's statistics normalise its elements
+
+
+@triton.jit
+def one_pass_kernel(
+    x,
+    grad_y,
+    weight,
+    mean,
+    rstd,
+    grad_x,
+    weight_sums,
+    bias_sums,
+    rows,
+    cols,
+    eps,
+    tile: tl.constexpr,
+):
+    """A program takes a run of rows and keeps its sums of columns in registers."""
+    run = tl.program_id(0).to(tl.int64)
+    at = columns(0, tile)
+    inside = at < cols
+    weight_sum = tl.full(at.shape, 0, tl.float32)
+    bias_sum = tl.full(at.shape, 0, tl.float32)
+    for row in range(run * RUN, tl.minimum(run * RUN + RUN, rows)):
+        source = Source(x + row * cols, grad_y + row * cols, weight)
+        held = load(source, at, inside)
+        found = _statistics(row, held, source, mean, rstd, cols, eps, tile)
+        if grad_x is not None:
+            _write_gradient(found, held, source, grad_x + row * cols, cols, tile)
+        weight_sum = tl.fma(held.grad_y, normalised(found, held.x), weight_sum)
+        bias_sum += held.grad_y
+    if weight_sums is not None:
+        store(weight_sums + run * cols, at, weight_sum, inside)
+    if bias_sums is not None:
+        store(bias_sums + run * cols, at, bias_sum, inside)
+
+
+@triton.jit
+def rows_kernel(x, grad_y, weight, mean, rstd, grad_x, statistics, cols, eps, tile: tl.constexpr):
+    """A program takes a row: its gradient, and its statistics for the columns that come later."""
+    row = tl.program_id(0).to(tl.int64)
+    source = Source(x + row * cols, grad_y + row * cols, weight)
+    at = columns(0, tile)
+    held = load(source, at, at < cols)
+    found = _statistics(row, held, source, mean, rstd, cols, eps, tile)
+    if grad_x is not None:
+        _write_gradient(found, held, source, grad_x + row * cols, cols, tile)
+    if statistics is not None:
+        for i in tl.static_range(KEPT):
+            tl.store(statistics + row * KEPT + i, found[i])
+
+
+@triton.jit
+def columns_kernel(
+    x,
+    grad_y,
+    statistics,
+    weight_sums,
+    bias_sums,
+    rows,
+    cols,
+    RUNS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """A program takes some columns of some runs, a row of each run at a time."""
+    group = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    first = (group * RUNS + tl.arange(0, RUNS)[:, None]) * RUN
+    weight_sum = tl.full([RUNS, COLUMNS], 0, tl.float32)
+    bias_sum = tl.full([RUNS, COLUMNS], 0, tl.float32)
+    for step in range(RUN):
+        row = first + step
+        exists = row < rows
+        inside = exists & (at < cols)
+        dy = widened(grad_y, row * cols + at, inside)
+        if weight_sums is not None:
+            found = _kept_statistics(statistics, row, exists)
+            xhat = normalised(found, widened(x, row * cols + at, inside))
+            weight_sum = tl.where(inside, tl.fma(dy, xhat, weight_sum), weight_sum)
+        bias_sum += dy
+    at = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    if weight_sums is not None:
+        store(weight_sums + group * cols, at, pairs(weight_sum), at < cols)
+    if bias_sums is not None:
+        store(bias_sums + group * cols, at, pairs(bias_sum), at < cols)
+
+
+@triton.jit
+def fold_kernel(sums, totals, count, cols, COUNT: tl.constexpr, COLUMNS: tl.constexpr):
+    """A program folds some columns of COUNT adjacent sums, an aligned subtree of the order."""
+    group = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    i = group * COUNT + tl.arange(0, COUNT)[:, None]
+    inside = (i < count) & (at[None, :] < cols)
+    total = pairs(widened(sums, i * cols + at[None, :], inside)) + 0.0
+    store(totals + group * cols, at, total, at < cols)
+
+
+@triton.jit
+def _statistics(row, held, source, mean, rstd, cols, eps, tile: tl.constexpr):
+    """Those that the caller gives, or those of x."""
+    if mean is None:
+        found = statistics_of(held, source, cols, eps, tile)
+    else:
+        given_mean, given_rstd = tl.load(mean + row), tl.load(rstd + row)
+        one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
+        found = Statistics(given_mean, zero, zero, given_rstd, one, one, given_mean, given_rstd)
+    return found
+
+
+@triton.jit
+def _kept_statistics(statistics, row, exists):
+    kept = statistics + row * KEPT
+    mean, shift = tl.load(kept, exists, 0), tl.load(kept + 1, exists, 0)
+    residue, rstd = tl.load(kept + 2, exists, 0), tl.load(kept + 3, exists, 0)
+    factor, again = tl.load(kept + 4, exists, 0), tl.load(kept + 5, exists, 0)
+    return Statistics(mean, shift, residue, rstd, factor, again, mean, rstd)
+
+
+@triton.jit
+def _gradient_terms(row, elements, inside):
+    g = elements.grad_y * elements.weight
+    return g, tl.where(inside, normalised(row, elements.x), 0.0)
+
+
+@triton.jit
+def _write_gradient(row, held, source, grad_x, cols, tile: tl.constexpr):
+    n = tl.cast(cols, tl.float32)
+    sum_g, dot = sum_and_dot(_gradient_terms, row, held, source, cols, tile)
+    mean_g, mean_gx = tl.div_rn(sum_g, n), tl.div_rn(dot, n)
+    if tile.chunks == 1:
+        at = columns(0, tile)
+        store(grad_x, at, _gradient(row, held, mean_g, mean_gx), at < cols)
+    else:
+        for chunk in range(tl.cdiv(cols, tile.blocks * BLOCK)):
+            at = columns(chunk, tile)
+            elements = load(source, at, at < cols)
+            store(grad_x, at, _gradient(row, elements, mean_g, mean_gx), at < cols)
+
+
+@triton.jit
+def _gradient(row, elements, mean_g, mean_gx):
+    g, xhat = elements.grad_y * elements.weight, normalised(row, elements.x)
+    value = row.rstd * minus_product(xhat, mean_gx, g - mean_g)
+    return value * row.factor * row.factor_again

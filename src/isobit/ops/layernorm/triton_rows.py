@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A row in Triton: its sums in the canonical order, its statistics, its normalised elements.
+
+core/order.h specifies the order, formula.h the arithmetic; both are kept to the bit, for every row.
+How Triton adds along an axis is its own business, except along an axis of two: there is one sum of
+two numbers. So each level of a fold is a reshape that makes such an axis, and `tl.sum` over it.
+
+A tile is [lines, blocks * 64]: lines of 64 of the blocks of the order, those of all blocks side by
+side. So Triton gives a thread all lines of a lane, which it folds without its neighbours.
+What is known of a row is scalar: tensors of one element have layouts of their own, and what they
+meet was seen to take these on, so that each thread held a whole tile.
+"""
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+from isobit.triton_variants import widened
+
+BLOCK = tl.constexpr(512)
+LANES = tl.constexpr(64)
+
+_LOWEST, _HIGHEST = tl.constexpr(2.0**-80), tl.constexpr(2.0**120)  # sums of squares in range
+_EPS_EXPONENT = tl.constexpr(60)  # how far eps may be scaled
+_INFINITY = tl.constexpr(float("inf"))
+
+
+class Tile(NamedTuple):
+    """The shape of a tile, and how many make a row; if one does, it stays in registers."""
+
+    lines: int
+    blocks: int
+    chunks: int = 1
+
+
+class Source(NamedTuple):
+    """Where a row's arrays begin (None: there is no such), or some elements of them."""
+
+    x: tl.tensor
+    grad_y: tl.tensor
+    weight: tl.tensor
+
+
+class Statistics(NamedTuple):
+    """Of one row: x times both factors has these three parts of a mean, and this 1/sigma."""
+
+    mean: tl.tensor
+    shift: tl.tensor
+    residue: tl.tensor
+    rstd: tl.tensor
+    factor: tl.tensor
+    factor_again: tl.tensor
+    saved_mean: tl.tensor  # of x, as callers get them
+    saved_rstd: tl.tensor
+
+
+@triton.jit
+def columns(chunk, tile: tl.constexpr):
+    line = tl.arange(0, tile.lines)[:, None] * LANES
+    lane = tl.arange(0, tile.blocks * LANES)[None, :]
+    return lane // LANES * BLOCK + line + lane % LANES + chunk * (tile.blocks * BLOCK)
+
+
+@triton.jit
+def load(source, at, inside):
+    """What the source has of some columns, and zeros outside; an absent weight is 1."""
+    x = widened(source.x, at, inside)
+    grad_y, weight = x, tl.cast(1.0, tl.float32)
+    if source.grad_y is not None:
+        grad_y = widened(source.grad_y, at, inside)
+    if source.weight is not None:
+        weight = widened(source.weight, at, inside)
+    return Source(x, grad_y, weight)
+
+
+@triton.jit
+def _halves(x):
+    """Folds the middle axis of [outer, count, inner] by halves: i += i + count / 2."""
+    for _ in tl.static_range(6):
+        if x.shape[1] > 1:
+            x = tl.sum(tl.reshape(x, [x.shape[0], 2, x.shape[1] // 2, x.shape[2]]), 1)
+    return x
+
+
+@triton.jit
+def pairs(x):
+    """Folds the first axis of [count, inner] by adjacent pairs.
+
+    Zeros in the place of what a tree lacks change no more than the sign of a zero.
+    """
+    for _ in tl.static_range(20):
+        if x.shape[0] > 1:
+            x = tl.sum(tl.reshape(x, [x.shape[0] // 2, 2, x.shape[1]]), 1)
+    return tl.reshape(x, [x.shape[1]])
+
+
+@triton.jit
+def _tile_sum(x):
+    """Lines by halves, lanes by halves, blocks by pairs: a row's sum, or a subtree of it."""
+    blocks: tl.constexpr = x.shape[1] // LANES
+    lanes = _halves(tl.reshape(x, [1, x.shape[0], x.shape[1]]))
+    sums = _halves(tl.reshape(lanes, [blocks, LANES, 1]))
+    return _scalar(pairs(tl.reshape(sums, [blocks, 1])))
+
+
+@triton.jit
+def _scalar(x):
+    """Of one element."""
+    return tl.sum(x, 0)
+
+
+@triton.jit
+def _tile_dot(a, b):
+    """The same of a * b, with fma(a[r + 4], b[r + 4], a[r] * b[r]) for a first fold of 8 lines.
+
+    Fewer lines come of a row whose other lines are zeros.
+    """
+    products = a * b
+    if a.shape[0] == 8:
+        a_low, a_high = _low_and_high(a)
+        b_low, b_high = _low_and_high(b)
+        products = tl.fma(a_high, b_high, a_low * b_low)
+    return _tile_sum(products)
+
+
+@triton.jit
+def _low_and_high(x):
+    return tl.split(tl.permute(tl.reshape(x, [2, 4, x.shape[1]]), (1, 2, 0)))
+
+
+@triton.jit
+def sum_and_dot(terms: tl.constexpr, known, held, source, cols, tile: tl.constexpr):
+    """S(a) and S(a * b), where terms(known, elements, inside) gives a and b: of the tile held.
+
+    A row of several tiles is read again, one after the other.
+    """
+    if tile.chunks == 1:
+        a, b = terms(known, held, columns(0, tile) < cols)
+        total, dot = _tile_sum(a), _tile_dot(a, b)
+    else:
+        sums = tl.full([tile.chunks, 1], 0, tl.float32)
+        dots = tl.full([tile.chunks, 1], 0, tl.float32)
+        for chunk in range(tl.cdiv(cols, tile.blocks * BLOCK)):
+            at = columns(chunk, tile)
+            a, b = terms(known, load(source, at, at < cols), at < cols)
+            here = tl.arange(0, tile.chunks)[:, None] == chunk
+            sums = tl.where(here, _tile_sum(a), sums)
+            dots = tl.where(here, _tile_dot(a, b), dots)
+        total, dot = _scalar(pairs(sums)), _scalar(pairs(dots))
+    return total + 0.0, dot + 0.0
+
+
+@triton.jit
+def _centred(row, x):
+    return x * row.factor * row.factor_again - row.mean - row.shift - row.residue
+
+
+@triton.jit
+def normalised(row, x):
+    return _centred(row, x) * row.rstd
+
+
+@triton.jit
+def _deviations(row, elements, inside):
+    d = tl.where(inside, _centred(row, elements.x), 0.0)
+    return d, d
+
+
+@triton.jit
+def minus_product(a, b, c):
+    """c - a * b, rounded once; Triton's own minus makes +0 of +0."""
+    return tl.fma(a * -1.0, b, c)
+
+
+@triton.jit
+def _variance(shift, mean_square):
+    value = minus_product(shift, shift, mean_square)
+    return tl.where(value < 0, 0.0, value)  # NaN stays
+
+
+@triton.jit
+def _accurate(shift, mean_square):
+    """A mean that is off by more than a quarter of sigma leaves the variance too few digits."""
+    return (shift * shift > mean_square * 0.0625) == 0
+
+
+@triton.jit
+def _inverse_root(value):
+    return tl.div_rn(tl.cast(1.0, tl.float32), tl.sqrt_rn(value))
+
+
+@triton.jit
+def _exponent(x):
+    """The exponent of a finite number that is not 0."""
+    tiny = tl.abs(x) < 2.0**-126
+    bits = tl.where(tiny, x * 2.0**64, x).to(tl.int32, bitcast=True)
+    return (bits >> 23 & 0xFF) - tl.where(tiny, 127 + 64, 127)
+
+
+@triton.jit
+def _power_of_two(exponent):
+    return (exponent + 127 << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _ldexp(x, exponent):
+    """x * 2^exponent, rounded once: double holds the product."""
+    power = ((exponent + 1023).to(tl.int64) << 52).to(tl.float64, bitcast=True)
+    return (x.to(tl.float64) * power).to(tl.float32)
+
+
+@triton.jit
+def _scaling_exponent(largest, eps):
+    """Of the power that brings the largest element to [1, 2), unless eps would leave its range."""
+    exponent = -_exponent(largest)
+    limit = _EPS_EXPONENT - _exponent(eps) >> 1
+    return tl.where(eps == 0, exponent, tl.minimum(exponent, limit))
+
+
+@triton.jit
+def _two_rounds(factor, again, held, source, cols, tile: tl.constexpr):
+    """The mean as far as one number tells; what that misses, and the mean square around it."""
+    n = tl.cast(cols, tl.float32)
+    zero = tl.cast(0.0, tl.float32)
+    row = Statistics(zero, zero, zero, zero, factor, again, zero, zero)
+    total, _ = sum_and_dot(_deviations, row, held, source, cols, tile)
+    mean = tl.div_rn(total, n)
+    row = Statistics(mean, zero, zero, zero, factor, again, zero, zero)
+    missed, squares = sum_and_dot(_deviations, row, held, source, cols, tile)
+    return mean, tl.div_rn(missed, n), squares
+
+
+@triton.jit
+def statistics_of(held, source, cols, eps, tile: tl.constexpr):
+    eps = tl.cast(eps, tl.float32)
+    one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
+    mean, shift, squares = _two_rounds(one, one, held, source, cols, tile)
+    mean_square = tl.div_rn(squares, tl.cast(cols, tl.float32))
+    in_range = (squares > _LOWEST) & (squares < _HIGHEST)
+    rstd = _inverse_root(_variance(shift, mean_square) + eps)
+    row = Statistics(mean, shift, zero, rstd, one, one, mean + shift, rstd)
+    if (in_range & _accurate(shift, mean_square)) == 0:
+        row = _the_long_way(in_range, held, source, cols, eps, tile)
+    return row
+
+
+@triton.jit
+def _the_long_way(in_range, held, source, cols, eps, tile: tl.constexpr):
+    """For rows that lose digits otherwise: broken, constant, out of range, all but constant."""
+    one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
+    lowest, highest, broken = _extremes(held, source, cols, tile)
+    if broken:
+        nan = zero + float("nan")
+        row = Statistics(nan, zero, zero, nan, one, one, nan, nan)
+    elif lowest == highest:
+        first = tl.load(source.x).to(tl.float32)
+        mean = tl.where(first == 0, tl.abs(first) * -1.0, first)  # less -0, either zero is +0
+        rstd = tl.where(eps == 0, 0.0, _inverse_root(eps))
+        row = Statistics(mean, zero, zero, rstd, one, one, first, rstd)
+    else:
+        largest = tl.maximum(tl.abs(lowest), tl.abs(highest))
+        exponent = tl.where(in_range, 0, _scaling_exponent(largest, eps))
+        row = _scaled_statistics(exponent, held, source, cols, eps, tile)
+    return row
+
+
+@triton.jit
+def _scaled_statistics(exponent, held, source, cols, eps, tile: tl.constexpr):
+    n = tl.cast(cols, tl.float32)
+    zero = tl.cast(0.0, tl.float32)
+    factor, again = _power_of_two(exponent // 2), _power_of_two(exponent - exponent // 2)
+    mean, shift, squares = _two_rounds(factor, again, held, source, cols, tile)
+    residue, mean_square = zero, tl.div_rn(squares, n)
+    variance = _variance(shift, mean_square)
+    if _accurate(shift, mean_square) == 0:
+        row = Statistics(mean, shift, zero, zero, factor, again, zero, zero)
+        missed, squares = sum_and_dot(_deviations, row, held, source, cols, tile)
+        residue = tl.div_rn(missed, n)
+        variance = _variance(residue, tl.div_rn(squares, n))
+    rstd = _inverse_root(variance + _ldexp(eps, 2 * exponent))
+    saved_mean = _ldexp(mean + (shift + residue), -exponent)
+    saved_rstd = _ldexp(rstd, exponent)
+    return Statistics(mean, shift, residue, rstd, factor, again, saved_mean, saved_rstd)
+
+
+@triton.jit
+def _extremes(held, source, cols, tile: tl.constexpr):
+    """The smallest and the largest element, and whether any is not finite."""
+    if tile.chunks == 1:
+        lowest, highest, broken = _tile_extremes(held.x, columns(0, tile) < cols)
+    else:
+        lowest, highest = tl.cast(_INFINITY, tl.float32), tl.cast(-_INFINITY, tl.float32)
+        broken = tl.cast(0, tl.int32)
+        for chunk in range(tl.cdiv(cols, tile.blocks * BLOCK)):
+            at = columns(chunk, tile)
+            low, high, some = _tile_extremes(load(source, at, at < cols).x, at < cols)
+            lowest, highest = tl.minimum(lowest, low), tl.maximum(highest, high)
+            broken = tl.maximum(broken, some)
+    return lowest, highest, broken > 0
+
+
+@triton.jit
+def _tile_extremes(x, inside):
+    finite = tl.abs(x) < _INFINITY  # NaN is not
+    lowest = tl.min(tl.where(inside & finite, x, _INFINITY))
+    highest = tl.max(tl.where(inside & finite, x, -_INFINITY))
+    return lowest, highest, tl.max((inside & (finite == 0)).to(tl.int32))
