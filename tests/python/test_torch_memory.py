@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Large results come from a pool, which keeps its limit and outlives forks, threads and views."""
 
+import gc
 import os
 import resource
 import subprocess
@@ -18,10 +19,18 @@ STEP = 20 << 20
 
 
 @pytest.fixture(autouse=True)
-def pool():
+def use():
+    """What a test lends and what waits: tensors of other tests may live still."""
     limit = isobit.torch.cache_limit()
+    gc.collect()
     isobit.torch.empty_cache()
-    yield
+    lent = isobit.torch.cache_use().lent
+
+    def use():
+        now = isobit.torch.cache_use()
+        return now.lent - lent, now.waiting
+
+    yield use
     isobit.torch.set_cache_limit(limit)
     isobit.torch.empty_cache()
 
@@ -31,42 +40,42 @@ def x():
     return draw(*LARGE)
 
 
-def test_the_next_result_takes_the_memory_of_the_last(x):
+def test_the_next_result_takes_the_memory_of_the_last(x, use):
     y = isobit.torch.layer_norm(x, 1 << 10)
     address = y.data_ptr()
-    assert isobit.torch.cache_use() == (STEP, 0)
+    assert use() == (STEP, 0)
     del y
-    assert isobit.torch.cache_use() == (0, STEP)
+    assert use() == (0, STEP)
     y = isobit.torch.layer_norm(x, 1 << 10)
-    assert y.data_ptr() == address and isobit.torch.cache_use() == (STEP, 0)
+    assert y.data_ptr() == address and use() == (STEP, 0)
     del y
     isobit.torch.empty_cache()
-    assert isobit.torch.cache_use() == (0, 0)
+    assert use() == (0, 0)
 
 
-def test_bits_do_not_depend_on_where_results_come_from(x):
+def test_bits_do_not_depend_on_where_results_come_from(x, use):
     pooled = isobit.torch.layer_norm(x, 1 << 10)
     isobit.torch.set_cache_limit(0)
     plain = isobit.torch.layer_norm(x, 1 << 10)
-    assert isobit.torch.cache_use().lent == STEP
+    assert use()[0] == STEP
     assert torch.equal(pooled, plain)
 
 
-def test_no_more_waits_than_the_limit_allows(x):
+def test_no_more_waits_than_the_limit_allows(x, use):
     isobit.torch.set_cache_limit(2 * STEP)
     results = [isobit.torch.layer_norm(x, 1 << 10) for _ in range(4)]
-    assert isobit.torch.cache_use() == (4 * STEP, 0)
+    assert use() == (4 * STEP, 0)
     del results
-    assert isobit.torch.cache_use() == (0, 2 * STEP)
+    assert use() == (0, 2 * STEP)
     isobit.torch.set_cache_limit(STEP)
-    assert isobit.torch.cache_use() == (0, STEP)
+    assert use() == (0, STEP)
     with pytest.raises(ValueError, match="0 or more bytes"):
         isobit.torch.set_cache_limit(-1)
 
 
-def test_small_results_come_from_pytorch():
+def test_small_results_come_from_pytorch(use):
     isobit.torch.layer_norm(draw(64, 64), 64)
-    assert isobit.torch.cache_use() == (0, 0)
+    assert use() == (0, 0)
 
 
 def test_views_and_graphs_keep_the_memory(x):

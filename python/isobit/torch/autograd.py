@@ -5,8 +5,9 @@ First-order gradients come from the kernels, whether or not a graph of them is a
 their derivatives are formulas. Nothing but the input, or the sum, and the weight is kept for
 backward: the kernel finds the statistics again.
 
-An eager call takes `Eager`, which PyTorch runs with the least ado. Transforms of torch.func, vmap
-and forward mode need `Forward`, which says the same in another form.
+An eager call takes `Eager`, which PyTorch runs with the least ado. `Forward` says the same in the
+form that forward mode needs. It and `Gradient` are the derivatives of the operators without an
+underscore, which PyTorch calls for every transform of torch.func by itself.
 """
 
 import torch
@@ -43,6 +44,15 @@ def each_sample(batch_size, in_dims, arguments, call):
     return results, tuple(None if result is None else 0 for result in results)
 
 
+def batch_of(info, value, dim):
+    """value with a sample in each element of its first dimension."""
+    if value is None:
+        return None
+    if dim is None:
+        return value.expand(info.batch_size, *value.shape)
+    return value.movedim(dim, 0)
+
+
 def batched_forward(info, in_dims, norm, options, given, call):
     """Rows know nothing of each other, so a batch of them is one call. Where each sample has
     weights of its own, or the row's number says what is dropped, it is a call a sample."""
@@ -50,53 +60,20 @@ def batched_forward(info, in_dims, norm, options, given, call):
     if options.dropout > 0 or dims.weight is not None or dims.bias is not None:
         return each_sample(info.batch_size, dims, given, call)
 
-    def rows(value, dim):
-        if value is None:
-            return None
-        if dim is None:
-            return value.expand(info.batch_size, *value.shape)
-        return value.movedim(dim, 0)
-
     given = given._replace(
-        input=rows(given.input, dims.input), residual=rows(given.residual, dims.residual)
+        input=batch_of(info, given.input, dims.input),
+        residual=batch_of(info, given.residual, dims.residual),
     )
     return call(*given), (0, 0) if norm.adds else 0
 
 
-class Dropout(Function):
-    """What forward does to its input before it adds the residual: linear, its own transpose."""
-
-    @staticmethod
-    def forward(v, options, seed):
-        plain = Options(eps=1.0, hidden_dims=options.hidden_dims, dropout=options.dropout)
-        return ADD_RMS_NORM.forward(Given(v, seed=seed), plain)[1]
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, ctx.options, seed = inputs
-        ctx.save_for_backward(seed)
-        ctx.save_for_forward(seed)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return drop(grad, ctx.options, *ctx.saved_tensors), None, None
-
-    @staticmethod
-    def jvp(ctx, v_t, *_):
-        return drop(v_t, ctx.options, *ctx.saved_tensors)
-
-    @staticmethod
-    def vmap(info, in_dims, v, options, seed):
-        dims = (in_dims[0], in_dims[-1])
-
-        def call(v, seed):
-            return drop(v, options, seed)
-
-        return each_sample(info.batch_size, dims, (v, seed), call)
-
-
 def drop(v, options, seed):
-    return v if v is None or options.dropout == 0 else Dropout.apply(v, options, seed)
+    """What forward does to its input before it adds the residual."""
+    if v is None or options.dropout == 0:
+        return v
+    plain = Options(eps=1.0, hidden_dims=options.hidden_dims, dropout=options.dropout)
+    factor = ADD_RMS_NORM.forward(Given(torch.ones_like(v), seed=seed), plain, prefix="")[1]
+    return v * factor
 
 
 def _sum(*terms):
@@ -132,13 +109,13 @@ class Gradient(Function):
     """backward of a norm as a function that has derivatives itself."""
 
     @staticmethod
-    def forward(norm, options, wanted, *incoming):
-        return tuple(norm.backward(Incoming(*incoming), options, wanted))
+    def forward(below, norm, options, wanted, *incoming):
+        return tuple(below())
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.norm, ctx.options, _, *incoming = inputs
-        ctx.dtypes = tuple(None if result is None else result.dtype for result in output)
+        _, ctx.norm, ctx.options, ctx.wanted, *incoming = inputs
+        ctx.dtypes = tuple(result.dtype for result in output)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*incoming)
         ctx.save_for_forward(*incoming)
@@ -146,28 +123,23 @@ class Gradient(Function):
     @staticmethod
     def backward(ctx, *to):
         incoming = Incoming(*ctx.saved_tensors)
-        cotangents = gradient_cotangents(ctx.norm, ctx.options, incoming, Gradients(*to))
-        return (None, None, None, *cotangents)
+        to = ctx.norm.backward_results(to).where(ctx.wanted)
+        cotangents = gradient_cotangents(ctx.norm, ctx.options, incoming, to)
+        return (None, None, None, None, *cotangents)
 
     @staticmethod
-    def jvp(ctx, _norm, _options, _wanted, *incoming_t):
+    def jvp(ctx, _below, _norm, _options, _wanted, *incoming_t):
         along = Incoming(*incoming_t)
         incoming = Incoming(*ctx.saved_tensors)
         x_t, weight_t, bias_t = formulas.gradient_tangents(ctx.norm, ctx.options, incoming, along)
         sum_t = _sum(_as(x_t, incoming.input), along.grad_sum)
-        tangents = (drop(sum_t, ctx.options, incoming.seed), weight_t, bias_t, sum_t)
+        input_t = drop(sum_t, ctx.options, incoming.seed)
+        tangents = Gradients(input_t, weight_t, bias_t, sum_t).where(ctx.wanted)
+        nothing = incoming.input.new_empty(0)  # PyTorch wants a tangent of every result
         return tuple(
-            None if dtype is None else tangent.to(dtype)
-            for tangent, dtype in zip(tangents, ctx.dtypes, strict=True)
+            (nothing if tangent is None else tangent).to(dtype)
+            for tangent, dtype in zip(ctx.norm.results_of(tangents), ctx.dtypes, strict=True)
         )
-
-    @staticmethod
-    def vmap(info, in_dims, norm, options, wanted, *incoming):
-        def call(*sample):
-            return Gradient.apply(norm, options, wanted, *sample)
-
-        # each sample has sums over its own rows
-        return each_sample(info.batch_size, in_dims[-5:], incoming, call)
 
 
 def _save(ctx, norm, options, given, output):
@@ -180,38 +152,37 @@ def _save(ctx, norm, options, given, output):
     return saved
 
 
-def _backward(ctx, gradient, grad_y, grad_sum):
-    nothing = (None,) * 7
+def _backward(ctx, first, prefix, grad_y, grad_sum):
+    """first: which of the arguments is the first of Given."""
     if grad_y is None and grad_sum is None:
-        return nothing
+        return (None,) * (first + len(Given._fields))
     x, weight, seed = ctx.saved_tensors
     if grad_y is None:
         grad_y = torch.zeros_like(x)
-    wanted = Gradients(*ctx.needs_input_grad[2:6])
-    found = gradient(
-        *(ctx.norm, ctx.options, wanted.once(ctx.options)), grad_y, grad_sum, x, weight, seed
-    )
-    return (None, None, *Gradients(*found).twice(ctx.options).where(wanted), None)
+    wanted = Gradients(*ctx.needs_input_grad[first : first + 4])
+    incoming = Incoming(grad_y, grad_sum, x, weight, seed)
+    found = ctx.norm.backward(incoming, ctx.options, wanted.once(ctx.options), prefix)
+    return (*(None,) * first, *found.twice(ctx.options).where(wanted), None)
 
 
 class Forward(Function):
     """A norm for transforms and forward mode."""
 
     @staticmethod
-    def forward(norm, options, *given):
-        return norm.forward(Given(*given), options)
+    def forward(below, norm, options, *given):
+        return below()
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        norm, options, *given = inputs
+        _, norm, options, *given = inputs
         ctx.save_for_forward(*_save(ctx, norm, options, Given(*given), output))
 
     @staticmethod
     def backward(ctx, grad_y, grad_sum=None):
-        return _backward(ctx, Gradient.apply, grad_y, grad_sum)
+        return _backward(ctx, 3, "", grad_y, grad_sum)
 
     @staticmethod
-    def jvp(ctx, _norm, options, input_t, weight_t, bias_t, residual_t, _seed):
+    def jvp(ctx, _below, _norm, options, input_t, weight_t, bias_t, residual_t, _seed):
         x, weight, seed = ctx.saved_tensors
         sum_t = _sum(drop(input_t, ctx.options, seed), residual_t)
         y_t = formulas.output_tangent(ctx.norm, ctx.options, x, weight, sum_t, weight_t, bias_t)
@@ -220,12 +191,26 @@ class Forward(Function):
             return y_t
         return y_t, torch.zeros_like(x) if sum_t is None else sum_t
 
-    @staticmethod
-    def vmap(info, in_dims, norm, options, *given):
-        def one(*sample):
-            return call(norm, options, Given(*sample))
 
-        return batched_forward(info, in_dims[-5:], norm, options, given, one)
+class Total(Function):
+    """x + residual or x + 1."""
+
+    @staticmethod
+    def forward(below, *tensors):
+        return below()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+        ctx.terms = len(inputs) - 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, *(grad,) * ctx.terms
+
+    @staticmethod
+    def jvp(ctx, _below, *tangents):
+        return _sum(*tangents).clone()
 
 
 class Eager(Function):
@@ -240,8 +225,7 @@ class Eager(Function):
 
     @staticmethod
     def backward(ctx, grad_y, grad_sum=None):
-        gradient = Gradient.apply if torch.is_grad_enabled() else Gradient.forward
-        return _backward(ctx, gradient, grad_y, grad_sum)
+        return _backward(ctx, 2, "" if torch.is_grad_enabled() else "_", grad_y, grad_sum)
 
 
 def _unwrapped_apply(function):
@@ -271,13 +255,15 @@ def _short_way(norm):
         def backward(ctx, grad_y):
             x, weight = ctx.saved_tensors
             needs = ctx.needs_input_grad
-            if needs == everything and not torch.is_grad_enabled():
+            wide = torch.is_grad_enabled() or torch.compiler.is_compiling()  # compiled autograd
+            if needs == everything and not wide:
                 found = short_backward(grad_y, x, weight, ctx.eps)
                 if found is not None:
                     return (*found, None)
             wanted = Gradients(*needs[:tensors], *(False,) * (4 - tensors))
-            gradient = Gradient.apply if torch.is_grad_enabled() else Gradient.forward
-            found = gradient(norm, Options(ctx.eps), wanted, grad_y, None, x, weight, None)
+            incoming = Incoming(grad_y, None, x, weight, None)
+            prefix = "" if torch.is_grad_enabled() else "_"
+            found = norm.backward(incoming, Options(ctx.eps), wanted, prefix)
             return (*found[:tensors], None)
 
     operators = norm.operator()._op, norm.operator("_backward")._op
@@ -292,10 +278,19 @@ def transforms_active():
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def derivatives_wanted(arguments):
+    """Whether an operator called with these has derivatives to think of."""
+    return (
+        transforms_active()
+        or type(arguments[0]) is not torch.Tensor  # in a trace, forward mode leaves no other sign
+        or (torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments))
+    )
+
+
 def call(norm, options, given):
     """A norm with its derivatives, outside of compiled code."""
-    if transforms_active():
-        return Forward.apply(norm, options, *given)
+    if transforms_active() or torch._C._is_tracing():
+        return norm.forward(given, options, prefix="")
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given):
         return _apply_eager(norm, options, *given)
     return norm.forward(given, options)

@@ -12,7 +12,7 @@ from torch.overrides import (
 )
 
 from isobit.torch import fast, operators  # noqa: F401, operators completes torch.ops.isobit
-from isobit.torch.autograd import call, transforms_active
+from isobit.torch.autograd import call
 from isobit.torch.norms import ADD_LAYER_NORM, ADD_RMS_NORM, LAYER_NORM, RMS_NORM, Given, Options
 from isobit.torch.settings import settings
 
@@ -36,7 +36,7 @@ def _hidden_dims(op, input, normalized_shape):
 
 
 def _call(norm, options, given):
-    if torch.compiler.is_compiling() and not transforms_active():
+    if torch.compiler.is_compiling():
         if settings.compiled_fuses and not (options.dropout or options.zero_centered):
             return _formula(norm, options, given)
         return norm.forward(given, options, prefix="")
@@ -103,9 +103,9 @@ def rms_norm(
     eps: where it is None, the machine epsilon of float64 for float64, of float32 for all others.
     For the rest see layer_norm.
     """
-    eps = _eps(eps, input)
+    known = _eps(eps, input)
     if not (zero_centered or out_dtype or torch.compiler.is_compiling()):
-        y = fast.rms_norm(normalized_shape, input, weight, eps)
+        y = fast.rms_norm(normalized_shape, input, weight, known)
         if y is not None:
             return y
     if has_torch_function_variadic(input, weight):
@@ -118,7 +118,7 @@ def rms_norm(
         )
     _check_types("rms_norm", input=input, weight=weight)
     hidden_dims = _hidden_dims("rms_norm", input, normalized_shape)
-    options = Options(eps, hidden_dims, zero_centered, out_dtype)
+    options = Options(known, hidden_dims, zero_centered, out_dtype)
     return _call(RMS_NORM, options, Given(input, weight))
 
 
@@ -137,9 +137,9 @@ def _overridable(function):
 
     @wraps(function)
     def call(*args, **more):
-        tensors = [value for value in (*args, *more.values()) if isinstance(value, torch.Tensor)]
-        if has_torch_function(tensors):
-            return handle_torch_function(call, tensors, *args, **more)
+        given = (*args, *more.values())
+        if has_torch_function(given):
+            return handle_torch_function(call, given, *args, **more)
         return function(*args, **more)
 
     return call

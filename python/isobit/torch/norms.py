@@ -125,9 +125,9 @@ class Norm:
         )
 
     def backward_results(self, results):
-        input, weight, *rest = results
-        bias = rest.pop(0) if self.centred else None
-        return Gradients(input, weight, bias, *(rest or (None,)))
+        bias = results[2] if self.centred else None
+        residual = results[-1] if self.adds else None
+        return Gradients(results[0], results[1], bias, residual)
 
     def results_of(self, gradients):
         """The way back."""

@@ -4,7 +4,9 @@ shapes, derivatives, batching, autocast."""
 
 import torch
 from torch._C import DispatchKey, DispatchKeySet, _ExcludeDispatchKeyGuard
-from torch.library import register_autograd, register_fake, register_vmap
+from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.library import register_fake, register_vmap
 
 from isobit.torch import autograd
 from isobit.torch.norms import NORMS, Given, Gradients, Incoming, complete
@@ -45,49 +47,51 @@ def _register_shapes(norm):
         register_fake(f"isobit::{prefix}{norm.name}_backward", backward)
 
 
+def _register_function(operator, called):
+    """called: (the operator without derivatives, its arguments) -> (a Function, what it is given).
+
+    torch.library.register_autograd does not serve: torch.func refuses it, and forward mode loses
+    its tangents without a word."""
+
+    def kernel(keys, *arguments, **more):
+        keys = keys & torch._C._after_autograd_keyset
+        if not autograd.derivatives_wanted(arguments):
+            with torch._C._AutoDispatchBelowAutograd():
+                return operator.redispatch(keys, *arguments, **more)
+        recording = torch.is_grad_enabled()
+
+        def below():
+            # A Function's forward records nothing; but another transform may wait below.
+            with (
+                torch._C._AutoDispatchBelowAutograd(),
+                torch.set_grad_enabled(recording),
+                forward_ad._set_fwd_grad_enabled(True),
+            ):
+                return operator.redispatch(keys, *arguments, **more)
+
+        function, given = called(below, complete(operator, arguments, more))
+        with enable_single_level_autograd_function():
+            return super(torch.autograd.Function, function).apply(*given)
+
+    _library.impl(operator._schema.name, kernel, "Autograd", with_keyset=True)
+
+
 def _register_derivatives(norm):
-    def setup(ctx, inputs, output):
-        given, ctx.options = norm.forward_given(inputs)
-        ctx.count = len(inputs)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(output[1] if norm.adds else given.input, given.weight, given.seed)
+    def forward(below, arguments):
+        given, options = norm.forward_given(arguments)
+        return autograd.Forward, (below, norm, options, *given)
 
-    def backward(ctx, grad_y, grad_sum=None):
-        if grad_y is None and grad_sum is None:
-            return (None,) * ctx.count
-        x, weight, seed = ctx.saved_tensors
-        if grad_y is None:
-            grad_y = torch.zeros_like(x)
-        # arguments that have their defaults are left out at the end
-        needs, _ = norm.forward_given(complete(norm.operator(), ctx.needs_input_grad, {}))
-        wanted = Gradients(*(bool(need) for need in needs[:4]))
-        incoming = Incoming(grad_y, grad_sum, x, weight, seed)
-        found = norm.backward(incoming, ctx.options, wanted.once(ctx.options), prefix="")
-        found = found.twice(ctx.options).where(wanted)
-        nothing = type(ctx.options)(None, None, None, None, None)
-        return norm.forward_arguments(Given(*found), nothing)
+    def backward(below, arguments):
+        incoming, options, wanted = norm.backward_given(arguments)
+        return autograd.Gradient, (below, norm, options, wanted, *incoming)
 
-    register_autograd(f"isobit::{norm.name}", backward, setup_context=setup)
-
-
-def _register_second_derivatives(norm):
-    def setup(ctx, inputs, output):
-        incoming, ctx.options, ctx.wanted = norm.backward_given(inputs)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*incoming)
-
-    def backward(ctx, *to):
-        incoming = Incoming(*ctx.saved_tensors)
-        to = norm.backward_results(to).where(ctx.wanted)
-        found = autograd.gradient_cotangents(norm, ctx.options, incoming, to)
-        nothing = type(ctx.options)(None, None, None, None, None)
-        return norm.backward_arguments(found, nothing, Gradients(None, None, None, None))
-
-    register_autograd(f"isobit::{norm.name}_backward", backward, setup_context=setup)
+    _register_function(norm.operator("", ""), forward)
+    _register_function(norm.operator("_backward", ""), backward)
 
 
 def _register_batching(norm):
     def forward(info, in_dims, *arguments):
+        in_dims, arguments = _all(norm.operator("", ""), in_dims, arguments)
         given, options = norm.forward_given(arguments)
         dims, _ = norm.forward_given(in_dims)
 
@@ -97,6 +101,7 @@ def _register_batching(norm):
         return autograd.batched_forward(info, dims, norm, options, given, call)
 
     def backward(info, in_dims, *arguments):
+        in_dims, arguments = _all(norm.operator("_backward", ""), in_dims, arguments)
         incoming, options, wanted = norm.backward_given(arguments)
         dims, _, _ = norm.backward_given(in_dims)
 
@@ -104,10 +109,17 @@ def _register_batching(norm):
             sample = norm.backward_arguments(Incoming(*sample), options, wanted)
             return norm.operator("_backward", "")(*sample)
 
+        # each sample has sums over its own rows
         return autograd.each_sample(info.batch_size, dims, incoming, call)
 
     register_vmap(f"isobit::{norm.name}", forward)
     register_vmap(f"isobit::{norm.name}_backward", backward)
+
+
+def _all(operator, in_dims, arguments):
+    """Both as long as the schema: PyTorch leaves out what equals its default."""
+    arguments = complete(operator, arguments, {})
+    return (*in_dims, *(None,) * (len(arguments) - len(in_dims))), arguments
 
 
 _AUTOCAST = DispatchKeySet(DispatchKey.AutocastCUDA)
@@ -133,17 +145,28 @@ def _register_autocast(norm):
 
 
 def _register_elementwise():
-    for prefix in ("", "_"):
-        register_fake(f"isobit::{prefix}add", lambda x, residual: x.new_empty(x.shape))
-        register_fake(f"isobit::{prefix}increment", lambda x: x.new_empty(x.shape))
-    register_autograd("isobit::add", lambda ctx, grad: (grad, grad))
-    register_autograd("isobit::increment", lambda ctx, grad: grad)
+    def total(below, arguments):
+        return autograd.Total, (below, *arguments)
+
+    for name in ("add", "increment"):
+        operator = getattr(torch.ops.isobit, name).default
+
+        def shape(x, *_):
+            return x.new_empty(x.shape)
+
+        def batched(info, in_dims, *tensors, operator=operator):
+            dims = zip(tensors, in_dims, strict=True)
+            return operator(*(autograd.batch_of(info, *each) for each in dims)), 0
+
+        for prefix in ("", "_"):
+            register_fake(f"isobit::{prefix}{name}", shape)
+        register_vmap(f"isobit::{name}", batched)
+        _register_function(operator, total)
 
 
 for _norm in NORMS:
     _register_shapes(_norm)
     _register_derivatives(_norm)
-    _register_second_derivatives(_norm)
     _register_batching(_norm)
     _register_autocast(_norm)
 _register_elementwise()
