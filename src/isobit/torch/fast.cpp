@@ -15,9 +15,11 @@
 #include <memory>
 #include <new>
 
-#include "isobit/capi/isobit.h"
+#include "isobit/torch/norms.h"
 
 namespace {
+
+using isobit::torch::LayerNorm, isobit::torch::RmsNorm;
 
 constexpr std::int64_t kSmall = 32768;  // elements; above, threads and memory are operators' care
 constexpr int kMostDims = 8;
@@ -41,6 +43,8 @@ struct Operators {
   PyObject* backward = nullptr;
 };
 Operators operators[2];
+template <class Norm>
+constexpr int kIndex = Norm::kHasBias ? 0 : 1;
 
 struct Names {
   PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
@@ -188,23 +192,6 @@ isobit_context one_thread() {
   return context;
 }
 
-struct LayerNorm {
-  static constexpr int kIndex = 0;
-  static constexpr bool kHasBias = true;
-  using Forward = isobit_layernorm_forward_args;
-  using Backward = isobit_layernorm_backward_args;
-  static constexpr auto* kForward = isobit_layernorm_forward;
-  static constexpr auto* kBackward = isobit_layernorm_backward;
-};
-struct RmsNorm {
-  static constexpr int kIndex = 1;
-  static constexpr bool kHasBias = false;
-  using Forward = isobit_rmsnorm_forward_args;
-  using Backward = isobit_rmsnorm_backward_args;
-  static constexpr auto* kForward = isobit_rmsnorm_forward;
-  static constexpr auto* kBackward = isobit_rmsnorm_backward;
-};
-
 bool needs_grad(PyObject* const* objects, int count) {
   if (!truth(PyObject_CallNoArgs(grad_enabled))) return false;
   for (int i = 0; i < count; ++i)
@@ -253,7 +240,7 @@ struct Call {
   }
 
   PyObject* run() {
-    if (!x.small()) return pass_to(operators[Norm::kIndex].forward);
+    if (!x.small()) return pass_to(operators[kIndex<Norm>].forward);
     Array y;
     Owned result;
     if (!y.make_like(x, result)) return no_result();
@@ -285,7 +272,7 @@ PyObject* norm(PyObject*, PyObject* const* given, Py_ssize_t count) {
       !is_last(given[0], call.x))
     return no_result();
   const bool records = needs_grad(call.given, 1 + kWeights<Norm>);
-  return records ? call.pass_to(operators[Norm::kIndex].recorded) : call.run();
+  return records ? call.pass_to(operators[kIndex<Norm>].recorded) : call.run();
 }
 
 // (grad_y, input, weight, eps): every gradient, weights' in weight's type
@@ -297,7 +284,7 @@ PyObject* backward(PyObject*, PyObject* const* given, Py_ssize_t count) {
       !x.given() || !weight.given() || !grad_y.same_shape(x) || !fits(weight, x))
     return no_result();
   if (!x.small())
-    return PyObject_CallFunctionObjArgs(operators[Norm::kIndex].backward, given[0], given[1],
+    return PyObject_CallFunctionObjArgs(operators[kIndex<Norm>].backward, given[0], given[1],
                                         given[2], given[3], nullptr);
   constexpr int kResults = Norm::kHasBias ? 3 : 2;
   Owned results[3];
@@ -345,8 +332,8 @@ PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
   watchers = given[2];
   grad_enabled = given[3];
   forward_ad = given[4];
-  operators[LayerNorm::kIndex] = {given[5], given[6], given[7]};
-  operators[RmsNorm::kIndex] = {given[8], given[9], given[10]};
+  operators[kIndex<LayerNorm>] = {given[5], given[6], given[7]};
+  operators[kIndex<RmsNorm>] = {given[8], given[9], given[10]};
   api = offered;
   Py_RETURN_NONE;
 }

@@ -6,28 +6,11 @@
 #include <string_view>
 
 #include "isobit/torch/call.h"
+#include "isobit/torch/norms.h"
 #include "isobit/torch/stack.h"
 
 namespace isobit::torch {
 namespace {
-
-// Two norms, which differ in their structs and in the bias.
-struct LayerNorm {
-  static constexpr const char* kName = "layer_norm";
-  static constexpr bool kHasBias = true;
-  using Forward = isobit_layernorm_forward_args;
-  using Backward = isobit_layernorm_backward_args;
-  static constexpr auto* kForward = isobit_layernorm_forward;
-  static constexpr auto* kBackward = isobit_layernorm_backward;
-};
-struct RmsNorm {
-  static constexpr const char* kName = "rms_norm";
-  static constexpr bool kHasBias = false;
-  using Forward = isobit_rmsnorm_forward_args;
-  using Backward = isobit_rmsnorm_backward_args;
-  static constexpr auto* kForward = isobit_rmsnorm_forward;
-  static constexpr auto* kBackward = isobit_rmsnorm_backward;
-};
 
 // What forward and backward are told alike. A seed is an integer in the processor's memory, so that
 // it can be a value of a graph.
