@@ -26,6 +26,13 @@ ROWS, COLS = torch_accuracy.ROWS, 70
 OUTPUTS = {"fwd": ("y",), "bwd": ("grad_x", "grad_weight", "grad_bias")}
 
 
+@pytest.fixture(autouse=True)
+def _pool():
+    """Contestants turn it off and on."""
+    yield
+    torch_cases.isobit.torch.set_cache_limit(torch_cases.POOL_LIMIT)
+
+
 def lab(*words):
     command = [LAB, *words, "--threads", "1", "--json"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
