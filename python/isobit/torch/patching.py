@@ -3,6 +3,7 @@
 
 import copyreg
 import re
+import sys
 import weakref
 from dataclasses import dataclass, field
 from functools import cache
@@ -85,6 +86,7 @@ class Report(Undoable):
             module = reference()
             if module is not None and (back := _exchanged(module, ours, original)):
                 module.__class__ = back
+        _forget_compiled()
 
     def __repr__(self):
         count = len(self.replaced)
@@ -132,8 +134,15 @@ def patch(model) -> Report:
         module.__class__ = _exchanged(module, original, made)
         report.replaced[name] = made
         report._changes.append((weakref.ref(module), original, made))
+    _forget_compiled()
     _note_fast_paths(model, report)
     return report
+
+
+def _forget_compiled():
+    """Dynamo of PyTorch 2.11 does not see that a module's class has changed, that of 2.13 does."""
+    if "torch._dynamo" in sys.modules and torch.__version__ < "2.13":
+        torch.compiler.reset()
 
 
 def _is_norm(module):
