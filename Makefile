@@ -24,7 +24,7 @@ RUNS       := 10000000
 FUZZ_FLAGS := -entropic=0 -max_len=192 -timeout=10 -artifact_prefix=build/fuzz/ -print_final_stats=1
 FUZZ_ASAN  := malloc_context_size=2:quarantine_size_mb=16 # half again as many calls a second
 
-CXX_FILES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu' '*.cuh')
+CXX_FILES = $(shell git ls-files -co --exclude-standard '*.h' '*.hpp' '*.c' '*.cpp' '*.cu' '*.cuh')
 
 # Read by cmake when it first configures a folder.
 ifneq ($(shell command -v ccache 2>/dev/null),)

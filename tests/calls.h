@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "isobit/capi/isobit.h"
+#include "isobit/isobit.h"
 
 namespace isobit::calls {
 

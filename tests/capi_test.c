@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A program in C, with isobit.h and libisobit.so alone: what another language meets. */
-#include "isobit/capi/isobit.h"
+#include "isobit/isobit.h"
 
 #include <math.h>
 #include <stdio.h>

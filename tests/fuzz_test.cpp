@@ -63,7 +63,7 @@ TEST(Fuzz, RandomCallsKeepThePromises) {
 }
 
 TEST(Fuzz, TableHoldsEveryEntry) {
-  const std::string header = read(ISOBIT_SOURCE_DIR "/src/isobit/capi/isobit.h");
+  const std::string header = read(ISOBIT_SOURCE_DIR "/include/isobit/isobit.h");
   const std::regex entry(R"(ISOBIT_API isobit_status (\w+)\(const \w+_args\*)");
   std::set<std::string_view> table;
   for (const Entry& one : entries()) table.insert(one.function);

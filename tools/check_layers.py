@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds src/isobit to its layers: the name of a file says what it may include."""
+"""Holds C++ to its layers: the name of a file says what it may include."""
 
 import fnmatch
 import re
@@ -40,10 +40,12 @@ RULES = (
     ("SHARED", "core/* dispatch/* NORMS FACE SHARED"),
     ("ops/OP/OP.cpp", "core/* dispatch/* NORMS FACE SHARED ops/OP/cases.h ops/OP/reference.h"),
     ("ops/OP/OP.h", "core/* FACE"),
-    ("lab/c_abi.cpp", f"{USERS} capi/isobit.h"),
+    ("lab/c_abi.cpp", f"{USERS} isobit.h"),
     ("lab/*", f"{USERS} bench/peers/peer.h"),
-    ("capi/*", USERS),
-    ("torch/*", "capi/isobit.h"),
+    ("capi/*", f"{USERS} isobit.h"),
+    ("torch/*", "isobit.h"),
+    ("isobit.h", ""),
+    ("isobit.hpp", "isobit.h"),
 )
 SYSTEM = (
     r"[a-z_0-9]+|(sys|linux|asm)/\w+\.h|\w*intrin\.h"
@@ -52,7 +54,7 @@ SYSTEM = (
 CUDA = r"cuda\w*\.h(pp)?|(cuda|cooperative_groups)/.*|cooperative_groups\.h"
 ANGLED = (  # what <...> may name, beside the standard library and the system
     ("lab/*", ".*"),
-    ("capi/*.h", r"std(def|int)\.h"),
+    ("isobit.h", r"std(def|int)\.h"),
     ("torch/*", r"torch/.*|ATen/dlpack\.h|Python\.h"),
     ("simt/cuda/*", CUDA),
     ("ops/*/test*.cpp", ".*"),
@@ -83,7 +85,7 @@ def complaint(path, bracket, name):
             None if re.fullmatch("|".join(allowed), name) else "no third-party header in this layer"
         )
     if not name.startswith(("isobit/", "bench/peers/")):
-        return "write it from src/: isobit/..."
+        return "write it in full: isobit/..."
     target = name.removeprefix("isobit/")
     row = next((row for row in RULES if matches(path, row[0], operator(path))), None)
     if row is None:
@@ -190,10 +192,12 @@ PLANTED = (
     ("lab/main.cpp", "<CLI/CLI.hpp>", True),
     ("lab/main.cpp", '"isobit/ops/layernorm/formula.h"', False),
     ("lab/peers.cpp", '"bench/peers/peer.h"', True),
-    ("lab/c_abi.cpp", '"isobit/capi/isobit.h"', True),
-    ("lab/main.cpp", '"isobit/capi/isobit.h"', False),
+    ("lab/c_abi.cpp", '"isobit/isobit.h"', True),
+    ("lab/main.cpp", '"isobit/isobit.h"', False),
     ("dispatch/choose.cpp", '"bench/peers/peer.h"', False),
     ("capi/isobit.cpp", "<nlohmann/json.hpp>", False),
+    ("isobit.hpp", '"isobit/isobit.h"', True),
+    ("isobit.hpp", '"isobit/core/error.h"', False),
 )
 
 
@@ -218,8 +222,15 @@ def main():
         problems = self_test()
     else:
         src = ROOT / "src" / "isobit"
-        found = (path for path in src.rglob("*") if path.suffix in SOURCES)
-        problems = check({path.relative_to(src).as_posix(): path.read_text() for path in found})
+        public = ROOT / "include" / "isobit"
+        problems = check(
+            {
+                path.relative_to(root).as_posix(): path.read_text()
+                for root in (src, public)
+                for path in root.rglob("*")
+                if path.suffix in SOURCES
+            }
+        )
     print(*problems, sep="\n", end="\n" if problems else "")
     return 1 if problems else 0
 

@@ -35,8 +35,8 @@ def main(build, nm):
     library = build / "libisobit.so"
     problems += [
         f"{library.name}: exports {name}"
-        for kind, name in symbols(nm, library, "--dynamic")
-        if kind == "T" and not name.startswith("isobit_")
+        for _, name in symbols(nm, library, "--dynamic")
+        if not name.startswith("isobit_")
     ]
     for problem in problems:
         print(problem)

@@ -2,6 +2,7 @@
 """Compiles every kernel with nvcc, and writes down its registers, shared memory and spills.
 
 For the GPUs that plans are made for, it links what it compiled: build/release/libisobit_cuda.so.
+With --library it makes one for all GPUs that are named, which a wheel carries.
 """
 
 import argparse
@@ -23,6 +24,7 @@ LIBRARY = ROOT / "build" / "release" / "libisobit_cuda.so"
 VERSION = (ROOT / "VERSION").read_text().strip()
 EVERY_DAY = ["90a"]  # what the plans are made for
 OTHERS = ["75", "80", "86", "89", "100", "120"]
+LATER = "100"  # GPUs that come later compile this one's PTX
 # The pinned arithmetic; formulas are for both sides, and call what a row offers on its own.
 FLAGS = [
     "-std=c++20",
@@ -94,12 +96,12 @@ def readable(names):
     return [re.sub(r"isobit::|\(anonymous namespace\)::|detail::", "", name) for name in kernels]
 
 
-def object_of(source, arch):
-    return OUT / f"{source.relative_to(ROOT).with_suffix('')}.sm_{arch}.o"
+def object_of(source, archs):
+    return OUT / f"{source.relative_to(ROOT).with_suffix('')}.sm_{'-'.join(archs)}.o"
 
 
-def compile_one(nvcc, source, arch):
-    target = object_of(source, arch)
+def compile_one(nvcc, source, archs):
+    target = object_of(source, archs)
     target.parent.mkdir(parents=True, exist_ok=True)
     ccache = ["ccache"] if shutil.which("ccache") else []
     command = [
@@ -110,15 +112,19 @@ def compile_one(nvcc, source, arch):
         f"-I{ROOT / 'src'}",
         f"-I{ROOT / 'tests'}",
     ]
-    command += ["-gencode", f"arch=compute_{arch},code=sm_{arch}", "-Xptxas", "-v"]
+    for arch in archs:
+        command += ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
+        if arch == LATER and len(archs) > 1:
+            command += ["-gencode", f"arch=compute_{arch},code=compute_{arch}"]
+    command += ["-Xptxas", "-v"]
     command += ["-Xcompiler", "-fPIC,-fvisibility=hidden", "-c", str(source), "-o", str(target)]
     begin = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True)
     where = source.relative_to(ROOT).as_posix()
     lines = [line for line in done.stderr.splitlines() if "ptxas info" not in line]
     if done.returncode != 0 or any("warning" in line for line in lines):
-        return where, arch, None, "\n".join(lines)
-    return where, arch, parse(done.stderr), f"{time.monotonic() - begin:.0f} s"
+        return where, None, "\n".join(lines)
+    return where, parse(done.stderr), f"{time.monotonic() - begin:.0f} s"
 
 
 def unfounded(arch):
@@ -130,7 +136,7 @@ def unfounded(arch):
     env = {**os.environ, "PATH": f"{Path(tool).parent}:{os.environ['PATH']}"}
 
     def claims_of(source):
-        command = [tool, "-sass", object_of(source, arch)]
+        command = [tool, "-sass", object_of(source, [arch])]
         text = subprocess.run(command, capture_output=True, text=True, env=env).stdout
         functions = re.split(r"^\s*Function : ", text, flags=re.MULTILINE)[1:]
         names = readable([function.split("\n", 1)[0] for function in functions])
@@ -149,17 +155,18 @@ def unfounded(arch):
         ]
 
 
-def link(nvcc, arch):
-    """What is wrong with libisobit_cuda.so, or nothing."""
-    command = [nvcc, "-shared", "-cudart", "static", "-o", str(LIBRARY)]
-    command += [str(object_of(source, arch)) for source in sources()]
-    command += [str(LIBRARY.parent / "libisobit_all.a")]
+def link(nvcc, archs, library):
+    """What is wrong with the library, or nothing."""
+    command = [nvcc, "-shared", "-cudart", "static", "-o", str(library)]
+    command += [str(object_of(source, archs)) for source in sources()]
+    command += [str(library.parent / "libisobit_all.a")]
     command += ["-Xlinker", "--exclude-libs,ALL,--no-undefined,--gc-sections"]
+    command += ["-Xlinker", f"-soname,{LIBRARY.name}"]
     linked = subprocess.run(command, capture_output=True, text=True)
     if linked.returncode != 0:
         return linked.stderr
     try:
-        entry = ctypes.CDLL(str(LIBRARY)).isobit_cuda_library
+        entry = ctypes.CDLL(str(library)).isobit_cuda_library
     except (OSError, AttributeError) as error:
         return str(error)
     entry.restype = ctypes.c_void_p
@@ -172,25 +179,42 @@ def chosen():
     return sorted(OTHERS, key=lambda arch: hashlib.sha256(head + arch.encode()).digest())[:2]
 
 
+def make_library(nvcc, archs, library):
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(lambda source: compile_one(nvcc, source, archs), sources()))
+    wrong = [f"{where}:\n{told}" for where, kernels, told in results if kernels is None]
+    if not wrong and (told := link(nvcc, archs, library)) is not None:
+        wrong = [told]
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    return 1 if wrong else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--others", action="store_true", help="two others, as the commit chooses")
     parser.add_argument("--arch", help=f"these instead, of which there are {','.join(OTHERS)}")
+    parser.add_argument(
+        "--library",
+        type=Path,
+        help="links this one file for --arch, or for all, beside whose libisobit_all.a it lies",
+    )
     args = parser.parse_args()
     archs = args.arch.split(",") if args.arch else chosen() if args.others else EVERY_DAY
 
     nvcc = find_nvcc()
     if nvcc is None:
         print("there is no nvcc: the kernels ran in the emulator only, and were not compiled")
-        return 1 if os.environ.get("CI") else SKIPPED
+        return 1 if os.environ.get("CI") or args.library else SKIPPED
+    if args.library:
+        return make_library(nvcc, archs if args.arch else [*EVERY_DAY, *OTHERS], args.library)
 
     jobs = [(source, arch) for arch in archs for source in [*sources(), *tested_only()]]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(lambda job: compile_one(nvcc, *job), jobs))
+        results = list(pool.map(lambda job: (job[1], *compile_one(nvcc, job[0], [job[1]])), jobs))
 
     failed = 0
     with (OUT / f"{'-'.join(archs)}.jsonl").open("w") as table:
-        for where, arch, kernels, told in results:
+        for arch, where, kernels, told in results:
             if kernels is None:
                 failed += 1
                 print(f"{where} for sm_{arch}:\n{told}")
@@ -204,7 +228,7 @@ def main():
             most = max((k["registers"] for k in kernels), default=0)
             print(f"sm_{arch:4} {where:44} {len(kernels):3} kernels, {most:3} registers, {told}")
     if archs == EVERY_DAY and not failed:
-        if (wrong := link(nvcc, *archs)) is not None:
+        if (wrong := link(nvcc, archs, LIBRARY)) is not None:
             failed += 1
             print(f"{LIBRARY.name}: {wrong}")
         else:

@@ -2,6 +2,7 @@
 """Isobit in Python; importing it loads no library."""
 
 import os
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -17,14 +18,25 @@ def _version() -> str:
 __version__ = _version()
 
 
+def _folders() -> list[Path]:
+    if chosen := os.environ.get("ISOBIT_LIBRARIES"):
+        return [Path(chosen)]
+    folders = [_PACKAGE / "native", _CHECKOUT / "build" / "release"]
+    # Of an editable installation only the libraries lie among the installed packages.
+    with suppress(metadata.PackageNotFoundError):
+        folders.append(Path(metadata.distribution("isobit").locate_file("isobit/native")))
+    return folders
+
+
 def library_path() -> Path:
-    """Where libisobit.so lies: in ISOBIT_LIBRARIES, inside an installed package, or in the build of
-    a checkout."""
-    chosen = os.environ.get("ISOBIT_LIBRARIES")
-    candidates = (Path(chosen),) if chosen else (_PACKAGE, _CHECKOUT / "build" / "release")
-    for folder in candidates:
-        if (library := folder / "libisobit.so").exists():
+    """Where libisobit.so lies, and beside it all that belongs to it: in ISOBIT_LIBRARIES, in an
+    installed package, or in the build of a checkout."""
+    name = "libisobit.so." + ".".join(__version__.split(".")[:2])  # its SONAME
+    folders = _folders()
+    for folder in folders:
+        if (library := folder / name).exists():
             return library
     raise FileNotFoundError(
-        "libisobit.so is in none of " + ", ".join(map(str, candidates)) + "; `make build` makes it"
+        f"{name} is in none of {', '.join(map(str, folders))}; "
+        "`make build` in a checkout makes it, `pip install isobit` brings it"
     )

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "isobit/capi/isobit.h"
 #include "isobit/dispatch/operation.h"
+#include "isobit/isobit.h"
 
 namespace isobit::fuzz {
 

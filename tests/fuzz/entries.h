@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "isobit/capi/isobit.h"
 #include "isobit/dispatch/operation.h"
+#include "isobit/isobit.h"
 
 namespace isobit::fuzz {
 

@@ -10,7 +10,7 @@ import pytest
 
 from isobit import c_abi
 
-HEADER = Path(__file__).resolve().parents[2] / "src" / "isobit" / "capi" / "isobit.h"
+HEADER = Path(__file__).resolve().parents[2] / "include" / "isobit" / "isobit.h"
 
 
 def declared(struct):

@@ -7,10 +7,10 @@
 #include <new>
 #include <string_view>
 
-#include "isobit/capi/isobit.h"
 #include "isobit/core/error.h"
 #include "isobit/core/order.h"
 #include "isobit/dispatch/cuda_library.h"
+#include "isobit/isobit.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"

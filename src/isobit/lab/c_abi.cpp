@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "isobit/capi/isobit.h"
+#include "isobit/isobit.h"
 #include "isobit/lab/callers.h"
 #include "isobit/ops/elementwise/elementwise.h"
 

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "bench/peers/peer.h"
+#include "isobit/lab/program_folder.h"
 
 namespace isobit::lab {
 namespace {
@@ -77,9 +78,6 @@ Peers load_peers(const std::filesystem::path& folder) {
   return peers;
 }
 
-std::filesystem::path peer_folder() {
-  std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path() / "peers";
-}
+std::filesystem::path peer_folder() { return program_folder() / "peers"; }
 
 }  // namespace isobit::lab

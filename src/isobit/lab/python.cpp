@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "isobit/lab/commands.h"
+#include "isobit/lab/program_folder.h"
 #include "isobit/lab/temporary_folder.h"
 #include "isobit/lab/usage.h"
 
@@ -27,21 +28,27 @@ extern char** environ;
 namespace isobit::lab {
 namespace {
 
+// In a checkout the lab is build/PRESET/isobit. An installed one finds no such folders.
+std::filesystem::path checkout() { return program_folder().parent_path().parent_path(); }
+
 std::string program() {
   if (const char* chosen = std::getenv("ISOBIT_PYTHON")) return chosen;
-  return std::filesystem::exists(ISOBIT_PYTHON) ? ISOBIT_PYTHON : "python3";
+  const auto own = checkout() / ".venv" / "bin" / "python";
+  return std::filesystem::exists(own) ? own.string() : "python3";
 }
 
 std::string no_python() {
   return fmt::format("no Python at {}; `make build` makes .venv, or set ISOBIT_PYTHON", program());
 }
 
-// The project's, before those that the user has put there.
+// The checkout's modules, before those that the user has put there. Without a checkout, the user's.
 const std::string& module_path() {
   static const std::string path = [] {
-    const char* given = std::getenv("PYTHONPATH");
-    const bool none = given == nullptr || *given == '\0';
-    return none ? ISOBIT_PYTHON_PATH : fmt::format("{}:{}", ISOBIT_PYTHON_PATH, given);
+    const std::filesystem::path own = checkout() / "python";
+    const char* variable = std::getenv("PYTHONPATH");
+    const std::string given = variable != nullptr ? variable : "";
+    if (!std::filesystem::exists(own / "isobit")) return given;
+    return given.empty() ? own.string() : fmt::format("{}:{}", own.string(), given);
   }();
   return path;
 }

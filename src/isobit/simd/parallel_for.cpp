@@ -2,6 +2,7 @@
 // Waiting threads that one call at a time may use; a call beside it runs its tasks itself.
 #include "isobit/simd/parallel_for.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -71,7 +72,8 @@ class Pool {
       for (int spin = 0; spin < kSpins && !called(); ++spin) pause();
       if (!called()) {
         std::unique_lock lock(mutex_);
-        wake_.wait(lock, called);
+        // As wake_.wait does, which would ask every machine for the libstdc++ of g++ 12.
+        while (!called()) pthread_cond_wait(wake_.native_handle(), mutex_.native_handle());
       }
       seen = call_of(ticket_.load(std::memory_order_acquire));
       work(seen);

@@ -3,7 +3,7 @@
 // in the bias.
 #pragma once
 
-#include "isobit/capi/isobit.h"
+#include "isobit/isobit.h"
 
 namespace isobit::torch {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "isobit/capi/isobit.h"
+#include "isobit/isobit.h"
 
 namespace isobit::torch {
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The installed package as a C++ project outside the tree meets it."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RELEASE = ROOT / "build" / "release"
+EXAMPLE = ROOT / "examples" / "cpp"
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+SAYS = (
+    "the same bits on one thread and on all",
+    "a wrong call: layernorm: weight has 4 elements; x has 3 columns",
+)
+
+
+def run(*command, **kwargs):
+    done = subprocess.run(command, capture_output=True, text=True, **kwargs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    """Installed, then moved: nothing in it may remember where it was."""
+    folder = tmp_path_factory.mktemp("package")
+    run("cmake", "--install", RELEASE, "--prefix", folder / "first")
+    return (folder / "first").rename(folder / "then")
+
+
+def configure(source, build, prefix):
+    command = ["cmake", "-G", "Ninja", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_example_builds_with_cmake_and_runs(prefix, tmp_path):
+    assert configure(EXAMPLE, tmp_path, prefix).returncode == 0
+    run("cmake", "--build", tmp_path)
+    programs = ["normalise"]
+    if (prefix / "lib" / "libisobit_cuda.so").exists():
+        programs.append("normalise_with_cuda")
+    for program in programs:
+        said = run(tmp_path / program)
+        assert all(line in said for line in SAYS)
+    assert run(tmp_path / "normalise_c") == "0x1.da04f6p-2 0x1.da04f6p-1 0x1.6383b8p+0\n"
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_example_builds_with_pkg_config(prefix, tmp_path, compiler):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler}")
+    env = {**os.environ, "PKG_CONFIG_PATH": str(prefix / "lib" / "pkgconfig")}
+    flags = run("pkg-config", "--cflags", "--libs", "isobit", env=env).split()
+    program = tmp_path / "normalise"
+    command = [compiler, "-std=c++20", *STRICT, EXAMPLE / "normalise.cpp", "-o", program, *flags]
+    run(*command, f"-Wl,-rpath,{prefix}/lib")
+    assert all(line in run(program) for line in SAYS)
+
+
+def test_package_names_its_version(prefix, tmp_path):
+    env = {**os.environ, "PKG_CONFIG_PATH": str(prefix / "lib" / "pkgconfig")}
+    version = (ROOT / "VERSION").read_text().strip()
+    assert run("pkg-config", "--modversion", "isobit", env=env).strip() == version
+    soname = re.search(r"SONAME.*\[(.*)\]", run("readelf", "-d", prefix / "lib" / "libisobit.so"))
+    assert soname[1] == "libisobit.so." + ".".join(version.split(".")[:2])
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        ("find_package(isobit 0.0 REQUIRED)", "compatible with requested version"),
+        ("find_package(isobit REQUIRED COMPONENTS tpu)", "has no component 'tpu' here"),
+    ],
+)
+def test_cmake_is_told_what_the_package_lacks(prefix, tmp_path, request_, says):
+    lists = f"cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES CXX)\n{request_}\n"
+    (tmp_path / "CMakeLists.txt").write_text(lists)
+    done = configure(tmp_path, tmp_path / "build", prefix)
+    assert done.returncode != 0
+    assert says in re.sub(r"\s+", " ", done.stderr)
+
+
+def test_header_is_for_cpp17_and_refuses_unknown_elements(prefix, tmp_path):
+    source = tmp_path / "a.cpp"
+    command = ["g++", "-std=c++17", *STRICT, "-fsyntax-only", f"-I{prefix}/include", source]
+    use = "#include <isobit/isobit.hpp>\n#include <vector>\n"
+    source.write_text(use + "isobit::Output of(std::vector<double>& v) { return {v, {2, 3}}; }")
+    run(*command)
+    for wrong, says in (
+        ("isobit::Tensor of(std::vector<short>& v) { return {v, {2, 3}}; }", "dtype_of"),
+        ("isobit::Output of(const std::vector<float>& v) { return {v, {2, 3}}; }", "const"),
+    ):
+        source.write_text(use + wrong)
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode != 0
+        assert says in done.stderr
+
+
+def test_cpp_header_passes_every_argument_on():
+    headers = ROOT / "include" / "isobit"
+    cpp = (headers / "isobit.hpp").read_text()
+    options = cpp[cpp.index("void take_options") : cpp.index("}  // namespace detail\n\ninline")]
+    structs = re.findall(
+        r"typedef struct isobit_(\w+)_args \{(.*?)\n\} ", (headers / "isobit.h").read_text(), re.S
+    )
+    assert len(structs) == 6
+    for entry, members in structs:
+        members = re.sub(r"/\*.*?\*/", "", members, flags=re.S)
+        names = re.findall(r"(\w+);", members)
+        (body,) = re.findall(rf"isobit_{entry}_args args = \{{\}};(.*?)\n\}}", cpp, re.S)
+        missing = [name for name in names if f"args.{name} =" not in body + options]
+        assert not missing, f"{entry}: {missing}"
