@@ -3,9 +3,11 @@
 // give them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "isobit/core/order.h"
@@ -224,16 +226,19 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   flags.isa = isas_here();
   flags.threads = {1, 2, 5};
   if (golden.y_dtype != nullptr) flags.y_dtype = {golden.y_dtype};
-  if (golden.op == std::string_view("elementwise")) {
-    flags.options["kind"] = {golden.kind};
-  } else {
-    flags.with = {golden.with};
-    flags.options["zero_centred"] = {golden.zero_centred ? "yes" : "no"};
-    flags.options["dropout"] = {std::to_string(golden.dropout)};
-    flags.options["dropout_seed"] = {"42"};
-  }
+  flags.with = {golden.with};
   flags.statistics = {golden.given_statistics ? "given" : "computed"};
-  const Workload workload(cases_of(operation_of(golden), flags, "quick").at(0));
+  const Operation& operation = operation_of(golden);
+  const std::pair<std::string_view, std::string> options[] = {
+      {"kind", golden.kind},
+      {"zero_centred", golden.zero_centred ? "yes" : "no"},
+      {"dropout", std::to_string(golden.dropout)},
+      {"dropout_seed", "42"},
+  };
+  for (const auto& [name, value] : options)
+    if (std::ranges::find(operation.options, name, &Option::name) != operation.options.end())
+      flags.options[std::string(name)] = {value};
+  const Workload workload(cases_of(operation, flags, "quick").at(0));
   fill(workload);
   for (const Way& way : ways_of(workload, flags, Unnamed::all).able) {
     run(workload, way);
@@ -243,6 +248,16 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
       EXPECT_EQ(bits_of(workload), golden.bits) << label(other);
     }
   }
+}
+
+TEST(GoldenList, NamesEveryOperation) {
+  for (const Operation* operation : catalog())
+    EXPECT_TRUE(std::ranges::any_of(kGolden,
+                                    [&](const Golden& golden) {
+                                      return operation->op == golden.op &&
+                                             operation->pass == golden.pass;
+                                    }))
+        << operation->op << " " << operation->pass;
 }
 
 INSTANTIATE_TEST_SUITE_P(OrderV1, GoldenBits, testing::ValuesIn(kGolden), [](const auto& info) {

@@ -237,7 +237,7 @@ struct Law {
   std::map<std::string_view, int> degrees;
 };
 
-const std::vector<Law> kLaws = {
+const std::vector<Law> kLawsOfNorms = {
     {"x",
      false,
      {{"x", 1},
@@ -274,6 +274,12 @@ const std::vector<Law> kLawsOfSums = {
     {"x", false, {{"x", 1}, {"residual", 1}, {"y", 1}}},
     {"x", true, {{"x", 1}, {"residual", 1}, {"y", 1}}},
 };
+// By operator; one that keeps no such law is left out.
+const std::map<std::string_view, std::vector<Law>> kLaws = {
+    {"elementwise", kLawsOfSums},
+    {"layernorm", kLawsOfNorms},
+    {"rmsnorm", kLawsOfNorms},
+};
 
 // Every bit of a normal number; below those, scaling loses some.
 bool scaled(double value, double factor, double actual, DType dtype) {
@@ -284,14 +290,16 @@ bool scaled(double value, double factor, double actual, DType dtype) {
          std::fabs(actual - expected) < smallest;
 }
 
-TEST_P(Properties, FactorsThatAreExactPassThrough) {
+class PropertiesOfFactors : public Properties {};
+
+TEST_P(PropertiesOfFactors, ThatAreExactPassThrough) {
   hold([] {
     Call call = any_call(operation(), Choices::usual);
     // Factors leave the range of integers and of f16, and of numbers at the ends of float's.
     const Types& types = call.c.types;
     RC_PRE(types.x != DType::i32 && types.x != DType::f16 && types.y != DType::f16);
     RC_PRE(call.c.input != "fltmax" && call.c.input != "denormal");
-    const Law law = *rc::gen::elementOf(operation().op == "elementwise" ? kLawsOfSums : kLaws);
+    const Law law = *rc::gen::elementOf(kLaws.at(operation().op));
     const Workload once = call.drawn();
     RC_PRE(static_cast<bool>(once.find(law.of)));
 
@@ -387,6 +395,11 @@ TEST_P(PropertiesOfColumnSums, SumsOfTwoBatchesAddUp) {
 
 INSTANTIATE_TEST_SUITE_P(Operations, Properties,
                          testing::ValuesIn(catalog().begin(), catalog().end()), name_of_pass);
+INSTANTIATE_TEST_SUITE_P(Operations, PropertiesOfFactors,
+                         testing::ValuesIn(operations_where([](const Operation* operation) {
+                           return kLaws.contains(operation->op);
+                         })),
+                         name_of_pass);
 INSTANTIATE_TEST_SUITE_P(Operations, PropertiesOfCentring,
                          testing::ValuesIn(operations_where([](const Operation* operation) {
                            return operation->find("mean") != nullptr;

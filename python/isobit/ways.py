@@ -62,7 +62,7 @@ class Call:
     def forward(self, library, dtype_named):
         """A function of isobit.numpy or isobit.torch, from inputs to outputs, both by name."""
         if not self.norm:
-            function = getattr(library, self.case["kind"])
+            function = getattr(library, self.case.get("kind", self.case["op"]))
             return lambda **inputs: {"y": function(**inputs)}
         cols, options = self.case["cols"], dict(self.options)
         if self.case["y_dtype"] != self.case["dtype"]:

@@ -166,6 +166,13 @@ def test_a_sum_that_zero_cannot_give_is_declined(tmp_path):
         assert "lacks the NaNs and -0 of x" in line["declined"]
 
 
+def test_an_operator_without_kinds_is_a_function_of_its_name(tmp_path):
+    case = {"op": "negate", "pass": "fwd", "inputs": {"x": "f32"}, "outputs": ["y"], "threads": 0}
+    (tmp_path / "case.json").write_text(json.dumps(case))
+    library = SimpleNamespace(negate=lambda x: -x)
+    assert ways.Call(tmp_path).forward(library, str)(x=1) == {"y": -1}
+
+
 def states(capsys):
     """What doctor says, by the piece that it says it of."""
     assert ways.main([]) == 0

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise addition and increment: the smallest operator, and the one that a new operator is
-// copied from.
+// What a caller of elementwise includes: addition and increment of every element.
 #pragma once
 
 #include "isobit/core/execution.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of elementwise operators, for one element, on every back end.
+// The arithmetic of elementwise, for one element, on every back end.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An elementwise call after its check.
+// A call of elementwise after its check.
 #pragma once
 
 #include <span>

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/new_operator.py makes an operator that builds, is right and keeps every rule, or nothing.
+
+All of it happens in copies of the tree, which pytest throws away. What is built there takes the
+objects of the release build wherever a source is the same.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import check_paths
+import new_operator
+import pytest
+
+ROOT = new_operator.ROOT
+NAME, ORIGINAL = "softsign", "elementwise"
+PROGRAMS = ("isobit_tests", "isobit_simt_tests", "isobit_race_tests")
+COMMIT = ("-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-qam", "as it is")
+
+TAKE_OR_COMPILE = """#!/bin/sh
+for word; do
+  case $before in -o) object=$word ;; -c) source=$word ;; -MF) depends=$word ;; esac
+  before=$word
+done
+original={root}/${{source#{tree}/}}
+built={root}/build/release/$object
+# One source is told where its tree lies.
+if cmp -s "$source" "$original" && [ "$built" -nt "$original" ] &&
+  ! grep -q ISOBIT_PYTHON_PATH "$source"
+then
+  cp "$built" "$object" && echo "$object: $source" >"$depends"
+else
+  exec "$@"
+fi
+"""
+
+
+def run(folder, *command, **kwargs):
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, **kwargs)
+
+
+def git(folder, *words):
+    done = run(folder, "git", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def copy_of_the_tree(folder):
+    for path in check_paths.files(ROOT):
+        if (ROOT / path).exists():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, folder / path)
+    (folder / ".venv").symlink_to(ROOT / ".venv")
+    git(folder, "init", "-q")
+    git(folder, "add", "--all")
+    git(folder, *COMMIT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    return copy_of_the_tree(tmp_path_factory.mktemp("copied"))
+
+
+def clean(tree):
+    git(tree, "reset", "-q", "--hard")
+    git(tree, "clean", "-qfd")
+
+
+@pytest.fixture
+def tree(copied, monkeypatch):
+    """A copy of the tree in which the tool is run."""
+    clean(copied)
+    monkeypatch.setattr(new_operator, "ROOT", copied)
+    return copied
+
+
+def new(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["new_operator.py", *arguments])
+    return new_operator.main()
+
+
+def refused(monkeypatch, capsys, *arguments):
+    """What the tool says when it does nothing."""
+    before = git(new_operator.ROOT, "status", "--porcelain")
+    assert new(monkeypatch, *arguments) == 1
+    assert git(new_operator.ROOT, "status", "--porcelain") == before
+    said, complaint = capsys.readouterr()
+    assert not said
+    return complaint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["Softsign"], "'Softsign' is no name of an operator; take lower-case letters"),
+        (["soft-sign"], "a letter first, as in soft_sign"),
+        (["_softsign"], "a letter first, as in soft_sign"),
+        (["2softsign"], "a letter first, as in soft_sign"),
+        (["union"], "union is a word of C++ or Python; take another, such as union_op"),
+        (["lambda"], "lambda is a word of C++ or Python; take another, such as lambda_op"),
+        ([ORIGINAL], "elementwise is there already; remove it, or take another name"),
+        (["quad"], " uses the name quad; take one that means nothing yet"),
+        ([NAME, "--from", "gelu"], "no such operator; take one of elementwise, layernorm, rmsnorm"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_with_what_to_do(
+    tree, monkeypatch, capsys, arguments, reason
+):
+    assert reason in refused(monkeypatch, capsys, *arguments)
+
+
+def test_a_folder_that_is_there_is_left_alone(tree, monkeypatch, capsys):
+    (tree / new_operator.OPS / NAME).mkdir()
+    assert "softsign is there already" in refused(monkeypatch, capsys, NAME)
+    assert (tree / new_operator.OPS / NAME).is_dir()
+
+
+@pytest.mark.parametrize(
+    "path", ["src/isobit/ops/catalog.cpp", "src/isobit/ops/elementwise/cpu.cpp"]
+)
+def test_what_is_not_committed_is_not_mixed_with_a_copy(tree, monkeypatch, capsys, path):
+    with (tree / path).open("a") as file:
+        file.write("// more\n")
+    assert f"commit or undo these first, so that this can be undone alone:\n M {path}" in refused(
+        monkeypatch, capsys, NAME
+    )
+
+
+def test_a_list_without_the_operator_is_an_error(tree):
+    (tree / new_operator.OPS / "catalog.cpp").write_text("{&else::operation(),};")
+    with pytest.raises(new_operator.Refused, match=r"catalog\.cpp lists nothing of elementwise"):
+        new_operator.made(NAME, ORIGINAL)
+
+
+def test_the_last_element_of_a_list_needs_its_comma(tree):
+    (tree / new_operator.OPS / "catalog.cpp").write_text("{{&elementwise::operation()}, 1};")
+    with pytest.raises(
+        new_operator.Refused, match=r"no comma follows &elementwise::operation\(\);"
+    ):
+        new_operator.made(NAME, ORIGINAL)
+
+
+def test_an_operator_without_laws_gives_a_copy_without_laws(tree):
+    path = tree / new_operator.LAWS
+    path.write_text(path.read_text().replace('    {"elementwise", kLawsOfSums},\n', ""))
+    assert new_operator.listed(new_operator.LAWS, ORIGINAL, NAME) == path.read_text()
+
+
+@pytest.mark.parametrize("last", [3, 8, 17])
+def test_a_failure_takes_back_what_was_written(tree, monkeypatch, last):
+    texts = new_operator.made(NAME, ORIGINAL)
+    written = []
+    write_text = new_operator.Path.write_text
+
+    def failing(path, text):
+        written.append(path)
+        if len(written) == last:
+            raise KeyboardInterrupt
+        return write_text(path, text)
+
+    with monkeypatch.context() as context:
+        context.setattr(new_operator.Path, "write_text", failing)
+        with pytest.raises(KeyboardInterrupt):
+            new_operator.write(texts, new_operator.OPS / NAME)
+    assert len(written) == last + len(new_operator.LISTS)
+    assert git(tree, "status", "--porcelain") == ""
+
+
+def test_missing_formatters_are_named(tree, monkeypatch, capsys):
+    (tree / ".venv").unlink()
+    try:
+        complaint = refused(monkeypatch, capsys, NAME)
+    finally:
+        (tree / ".venv").symlink_to(ROOT / ".venv")
+    assert "clang-format; `make venv` says what to do" in complaint
+
+
+def named(files, *suffixes):
+    return [file for file in files if file.endswith(suffixes)]
+
+
+@pytest.mark.parametrize("original", ["elementwise", "layernorm", "rmsnorm"])
+def test_a_copy_keeps_every_rule_of_the_tree(tree, monkeypatch, original):
+    assert new(monkeypatch, NAME, "--from", original) == 0
+    changed = git(tree, "status", "--porcelain", "-uall").splitlines()
+    files = [line[3:] for line in changed]
+    assert {line[:2] for line in changed} == {" M", "??"}
+    assert len(files) == len(new_operator.LISTS) + len(
+        git(tree, "ls-files", new_operator.OPS / original).splitlines()
+    )
+
+    def keeps(*command):
+        done = run(tree, *command)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    tools = ROOT / ".venv" / "bin"
+    keeps(tools / "clang-format", "--dry-run", "-Werror", *named(files, ".h", ".cpp", ".cu"))
+    if python := named(files, ".py"):
+        keeps(tools / "ruff", "check", "--no-cache", *python)
+        keeps(tools / "ruff", "format", "--check", "--no-cache", *python)
+    keeps(sys.executable, "tools/check_layers.py")
+    assert check_paths.check(tree, map(Path, files)) == []
+
+    folder = tree / new_operator.OPS / NAME
+    same = [path for path in folder.iterdir() if re.search(original, path.read_text(), re.I)]
+    assert [path.name for path in same] == ["README.md"]  # which says what it is a copy of
+    assert "bench/results" not in same[0].read_text()
+
+    first = {file: (tree / file).read_text() for file in files}
+    clean(tree)
+    assert new(monkeypatch, NAME, "--from", original) == 0
+    assert {file: (tree / file).read_text() for file in files} == first
+
+
+def test_the_walk_shows_what_the_tool_says(tree, monkeypatch, capsys):
+    assert new(monkeypatch, NAME) == 0
+    walk = (ROOT / "CONTRIBUTING.md").read_text()
+    shown = re.search(r"^\$ tools/new_operator.py softsign\n(.*?)^```", walk, re.M | re.S)
+    assert shown[1] == capsys.readouterr().out
+
+
+def build(tree):
+    compiler = tree / "take_or_compile"
+    compiler.write_text(TAKE_OR_COMPILE.format(root=ROOT, tree=tree))
+    compiler.chmod(0o700)
+    targets = ("isobit_command", "libisobit.so", *PROGRAMS)
+    for command in (
+        (tree / "tools" / "new_operator.py", NAME),
+        ("cmake", "--preset", "release", f"-DCMAKE_CXX_COMPILER_LAUNCHER={compiler}"),
+        ("cmake", "--build", "--preset", "release", "--target", *targets),
+    ):
+        done = run(tree, *command)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A copy of the tree with the new operator and its build, half a gigabyte."""
+    tree = copy_of_the_tree(tmp_path_factory.mktemp("built"))
+    try:
+        build(tree)
+        yield tree
+    finally:
+        shutil.rmtree(tree)
+
+
+def names_of(program, op):
+    """The names of a program's tests of an operator, without its own."""
+    listed = run(None, program, "--gtest_list_tests", f"--gtest_filter=*{op}*").stdout
+    return [line.partition("#")[0].replace(op, "") for line in listed.splitlines()]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_generic_suites_take_the_copy_up_and_find_it_right(built, program):
+    path = built / "build" / "release" / program
+    names = names_of(path, NAME)
+    assert len(names) > 10
+    assert names == names_of(path, ORIGINAL)
+    done = run(built, path, f"--gtest_filter=*{NAME}*:GoldenList.*")
+    assert done.returncode == 0, done.stdout
+
+
+def lab(built, *words, status=0):
+    done = run(built, built / "build" / "release" / "isobit", *words)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+def lines(built, *words):
+    return [json.loads(line) for line in lab(built, *words, "--json").splitlines()]
+
+
+@pytest.mark.full
+def test_the_lab_knows_the_copy(built):
+    (ours,), (theirs,) = (lines(built, "list", op) for op in (NAME, ORIGINAL))
+    assert ours | {"op": ORIGINAL} == theirs
+    assert {"state": "ok", "what": f"{NAME} fwd"} in lines(built, "doctor")
+
+
+@pytest.mark.full
+def test_the_lab_verifies_and_times_the_copy(built):
+    verified = lines(built, "verify", NAME, "--device", "cpu,emu", "--grid", "quick")
+    assert {line["op"] for line in verified} == {NAME}
+    timed = lines(built, "bench", NAME, "--quick", "--rows", "1", "--cols", "1000")
+    assert timed and all(line["op"] == NAME and line["median_us"] > 0 for line in timed)
+
+
+@pytest.mark.full
+def test_every_way_to_compute_the_copy_gives_one_hash(built):
+    ways = {line["way"]: line for line in lines(built, "parity", NAME)}
+    given = {json.dumps(line["outputs"]) for line in ways.values() if "outputs" in line}
+    assert len(given) == 1
+    assert ways["C"]["declined"] == "the lab knows no entry of isobit.h for it"
+
+
+COMPARE = """
+import sys
+import numpy as np, torch
+from isobit.ops.{name} import pytorch, triton
+
+arrays = [torch.from_numpy(np.load(file)) for file in sys.argv[1:]]
+*inputs, expected = arrays
+names = dict(zip(("x", "residual"), inputs))
+for variant in triton.VARIANTS.values():
+    y = torch.zeros_like(expected)
+    variant.run(**names, y=y)
+    assert torch.equal(y, expected), variant.name
+for function in (pytorch.reference, pytorch.standard):
+    assert torch.equal(function(*inputs), expected), function
+print(*triton.VARIANTS)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("kind", "inputs"), [("add", ("x", "residual")), ("increment", ("x",))])
+def test_triton_and_pytorch_compute_the_copy(built, tmp_path, kind, inputs):
+    pytest.importorskip("triton")
+    np = pytest.importorskip("numpy")
+    random, given = np.random.default_rng(1), []
+    for name in inputs:
+        np.save(tmp_path / f"{name}.npy", random.standard_normal((3, 700), np.float32))
+        given += ["--in", f"{name}={tmp_path / name}.npy"]
+    lab(built, "run", NAME, "--kind", kind, *given, "--out", tmp_path)
+    files = [tmp_path / f"{name}.npy" for name in (*inputs, "y")]
+    paths = {"PYTHONPATH": str(built / "python"), "TRITON_INTERPRET": "1"}
+    done = run(
+        built, sys.executable, "-c", COMPARE.format(name=NAME), *files, env=os.environ | paths
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["vec16", "unrolled4", "naive"]

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Starts a new operator: copies a living one under another name and lists it beside the others.
+
+What comes out builds and passes every generic test as it is. All of it is made before the first
+file is written, and an error takes back what was written.
+"""
+
+import argparse
+import keyword
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OPS = Path("src/isobit/ops")
+CXX = {".h", ".cpp", ".cu"}
+
+# Where operators are listed, and how an element that names OP begins.
+ROW = r'\{(?:\.op = )?"OP",'
+LAWS = Path("tests/properties_test.cpp")  # which not every operator keeps
+LISTS = {
+    OPS / "catalog.cpp": "&OP::",
+    OPS / "device_catalog.cu": r'device_variants\("OP",',
+    Path("tests/golden_test.cpp"): ROW,
+    LAWS: ROW,
+}
+
+# Those of C++20, but for Python's; and g++'s own macros.
+WORDS = """
+    alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t
+    compl concept const consteval constexpr constinit const_cast co_await co_return co_yield
+    decltype default delete do double dynamic_cast enum explicit export extern false float friend
+    goto inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private
+    protected public register reinterpret_cast requires short signed sizeof static static_assert
+    static_cast struct switch template this thread_local throw true typedef typeid typename union
+    unsigned using virtual void volatile wchar_t xor xor_eq linux unix
+"""
+
+STEPS = (
+    ("{op}.h problem.h {op}.cpp", "what a call takes, its options and rules"),
+    ("reference.cpp cases.cpp", "the results in double and quad; shapes, families, bytes"),
+    ("formula.h cpu_kernels*.cpp cpu.cpp", "the arithmetic, the vector loops, the variants"),
+    ("cuda*.cu triton*.py pytorch.py", "the kernels for GPUs, and what PyTorch makes of it"),
+    ("tests/properties_test.cpp", "its laws in kLaws; without any, no row"),
+    ("tests/golden_test.cpp", "its bits in kGolden, once they are right"),
+    ("include/isobit/isobit.h", "its C entry, without which `make test` is red, and Python's"),
+    ("README.md", "what it computes, guarantees and costs"),
+)
+
+
+class Refused(Exception):
+    """Why nothing was done, and what to do about it."""
+
+
+def run(command, **kwargs):
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **kwargs)
+    except FileNotFoundError as missing:
+        raise Refused(f"there is no {missing.filename}; `make venv` says what to do") from None
+    if done.returncode != 0:
+        raise Refused(f"{' '.join(map(str, command))}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+def operators():
+    """The folders that have a face."""
+    faces = (ROOT / OPS).glob("*/*.h")
+    return sorted(path.stem for path in faces if path.stem == path.parent.name)
+
+
+def use_of(word):
+    """Where the C++ of the library or of its tests says a word already."""
+    for path in sorted([*(ROOT / "src").rglob("*"), *(ROOT / "tests").rglob("*")]):
+        if path.suffix not in CXX:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(rf"\b{word}\b", re.sub(r'"[^"]*"|//.*', "", line)):
+                return f"{path.relative_to(ROOT)}:{number}"
+    return None
+
+
+def check(name, op):
+    """The rules for a name, and for the operator that is copied."""
+    if op not in operators():
+        raise Refused(f"--from {op}: no such operator; take one of {', '.join(operators())}")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        raise Refused(
+            f"{name!r} is no name of an operator; take lower-case letters, digits and single "
+            "underscores, a letter first, as in soft_sign"
+        )
+    if keyword.iskeyword(name) or name in WORDS.split():
+        raise Refused(f"{name} is a word of C++ or Python; take another, such as {name}_op")
+    if (ROOT / OPS / name).exists():
+        raise Refused(f"{OPS / name} is there already; remove it, or take another name")
+    if place := use_of(name):
+        raise Refused(f"{place} uses the name {name}; take one that means nothing yet")
+    if changed := run(["git", "status", "--porcelain", "--", *LISTS, OPS / op]):
+        raise Refused(f"commit or undo these first, so that this can be undone alone:\n{changed}")
+
+
+def renamed(text, op, name):
+    """In the case that each place has; what a page links to outside its folder stays."""
+    pascal = "".join(part.capitalize() for part in name.split("_"))
+
+    def instead(match):
+        word = match[0]
+        if word.startswith("](.."):
+            return word
+        return name if word.islower() else name.upper() if word.isupper() else pascal
+
+    return re.sub(rf"\]\(\.\.[^)]*\)|{op}", instead, text, flags=re.IGNORECASE)
+
+
+def element(text, start):
+    """The element of a list that begins there, up to its comma."""
+    depth = 0
+    for end in range(start, len(text)):
+        depth += (text[end] in "({") - (text[end] in ")}")
+        if depth == 0 and text[end] == ",":
+            return text[start : end + 1]
+        if depth < 0:
+            break
+    raise Refused(f"no comma follows {text[start:end].strip()}; write one")
+
+
+def listed(path, op, name):
+    """A list of operators with the elements and includes of the new one."""
+    text = (ROOT / path).read_text()
+    starts = [match.start() for match in re.finditer(LISTS[path].replace("OP", op), text)]
+    if starts:
+        end = text.index("};", starts[-1])
+        rows = "".join(renamed(element(text, start), op, name) + "\n" for start in starts)
+        text = text[:end] + rows + text[end:]
+    elif path != LAWS:
+        raise Refused(f"{path} lists nothing of {op}; take another operator for --from")
+    include = rf'^#include "isobit/ops/{op}/.*\n'
+    return re.sub(include, lambda line: line[0] + renamed(line[0], op, name), text, flags=re.M)
+
+
+def formatted(path, text):
+    tools = ROOT / ".venv" / "bin"
+    if path.suffix in CXX:
+        return run([tools / "clang-format", f"--assume-filename={path}"], input=text)
+    if path.suffix == ".py":
+        for verb in (["check", "--fix", "--quiet"], ["format"]):
+            text = run([tools / "ruff", *verb, f"--stdin-filename={path}", "-"], input=text)
+    return text
+
+
+def made(name, op):
+    """All files that are written, with their texts."""
+    texts = {path: listed(path, op, name) for path in LISTS}
+    for file in run(["git", "ls-files", "--", OPS / op]).splitlines():
+        text = renamed((ROOT / file).read_text(), op, name)
+        if file.endswith(".md"):
+            text = re.sub(r"^## Measured\n.*?(?=^## )", "", text, flags=re.M | re.S)
+            head, _, rest = text.partition("\n\n")
+            text = f"{head}\n\nA copy of [{op}](../{op}/README.md): write this page anew.\n\n{rest}"
+        texts[OPS / name / Path(file).name.replace(op, name)] = text
+    return {path: formatted(path, text) for path, text in texts.items()}
+
+
+def write(texts, folder):
+    """All, or nothing."""
+    before = {path: (ROOT / path).read_text() for path in LISTS}
+    try:
+        (ROOT / folder).mkdir()
+        for path, text in texts.items():
+            (ROOT / path).write_text(text)
+    except BaseException:
+        shutil.rmtree(ROOT / folder, ignore_errors=True)
+        for path, text in before.items():
+            (ROOT / path).write_text(text)
+        raise
+
+
+def report(name, op):
+    folder = ROOT / OPS / name
+    lists = " ".join(map(str, LISTS))
+    print(f"{OPS / name} is {op} under another name. It is listed in\n  {lists}")
+    print(f"As it is it builds and is right: make build && build/release/isobit verify {name}")
+    print("\nMake it yours in this order; CONTRIBUTING.md does it for softsign:")
+    for number, (patterns, what) in enumerate(STEPS, 1):
+        files = []
+        for pattern in patterns.format(op=name).split():
+            inside = sorted(path.name for path in folder.glob(pattern))
+            files += inside if "/" not in pattern else [pattern]
+        print(f"  {number}. {', '.join(files)}: {what}")
+    print(f"\nTo take it all back: git checkout -- {lists} && rm -r {OPS / name}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("name", metavar="NAME", help="what the new operator is called")
+    parser.add_argument(
+        "--from", dest="op", metavar="OP", default="elementwise", help="what is copied: elementwise"
+    )
+    args = parser.parse_args()
+    try:
+        check(args.name, args.op)
+        write(made(args.name, args.op), OPS / args.name)
+    except (Refused, OSError) as error:
+        print(f"new_operator: {error}", file=sys.stderr)
+        return 1
+    report(args.name, args.op)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
