@@ -189,6 +189,11 @@ def write(folder, trainings, options):
         for each in trainings
     }
     (folder / "training.json").write_text(json.dumps(figures, indent=1) + "\n")
+    plot(folder, {each.name: each.losses for each in trainings})
+
+
+def plot(folder, curves):
+    """loss.png, with the losses of each name."""
     try:
         from isobit import plots
     except ImportError as missing:
@@ -196,18 +201,17 @@ def write(folder, trainings, options):
         return
     with plots.plt.rc_context(plots.style("light")):
         figure, axes = plots.plt.subplots(figsize=(7, 4))
-        colours = plots.colours("light", figures)
-        for each, dashes in zip(trainings, ("-", "--"), strict=False):
-            axes.plot(each.losses, dashes, color=colours[each.name], label=each.name)
+        colours = plots.colours("light", curves)
+        for i, (name, losses) in enumerate(curves.items()):  # the later, the thinner: all are seen
+            axes.plot(losses, linewidth=0.8 * (len(curves) - i), color=colours[name], label=name)
         axes.set(title="Loss of a small GPT", xlabel="step", ylabel="nats a letter")
         axes.legend()
         figure.savefig(folder / "loss.png")
         plots.plt.close(figure)
 
 
-def options_of(arguments):
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--norm", choices=[*NORMS, "both"], default="both")
+def add_sizes(parser):
+    """Of the model and its training."""
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--context", type=int, default=64)
@@ -215,8 +219,19 @@ def options_of(arguments):
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--rate", type=float, default=2e-3, help="of learning")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seed", type=int, default=0)
+
+
+def check_sizes(parser, options):
+    if options.width % options.heads:
+        parser.error(f"--width must be a multiple of --heads, {options.heads}")
+
+
+def options_of(arguments):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--norm", choices=[*NORMS, "both"], default="both")
+    add_sizes(parser)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, help="a folder for loss.png and training.json")
     parser.add_argument(
         "--repeat", action="store_true", help="train with isobit again; other bits are a failure"
@@ -224,8 +239,7 @@ def options_of(arguments):
     options = parser.parse_args(arguments)
     if options.repeat and options.norm == "torch":
         parser.error("--repeat is about isobit")
-    if options.width % options.heads:
-        parser.error(f"--width must be a multiple of --heads, {options.heads}")
+    check_sizes(parser, options)
     return options
 
 

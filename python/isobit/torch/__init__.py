@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Isobit in PyTorch: norms as drop-ins, with the same bits in eager and compiled code."""
 
+from isobit.torch import sharding
 from isobit.torch.functional import (
     add,
     add_layer_norm,
@@ -16,6 +17,8 @@ from isobit.torch.memory import cache_limit, cache_use, empty_cache, set_cache_l
 from isobit.torch.modules import LayerNorm, RMSNorm
 from isobit.torch.patching import Report, patch
 from isobit.torch.settings import settings
+
+sharding.register_when_imported()
 
 __all__ = [
     "LayerNorm",

@@ -12,12 +12,45 @@ def _shape(normalized_shape, hidden_size, name):
     return hidden_size if normalized_shape is None else normalized_shape
 
 
-class LayerNorm(torch.nn.LayerNorm):
-    """torch.nn.LayerNorm. hidden_size is another name for normalized_shape; the last two arguments
-    are isobit.torch.layer_norm's."""
+class _Norm:
+    """What both have beside PyTorch's."""
 
     zero_centered = False
     out_dtype = None
+    sequence_parallel = False
+
+    def reset_parameters(self):
+        super().reset_parameters()
+        if self.elementwise_affine and self.zero_centered:
+            torch.nn.init.zeros_(self.weight)
+        self._mark()
+
+    # A copy of a parameter, or one that comes from meta, has lost its mark.
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        self._mark()
+        return self
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self._mark()
+
+    def _mark(self):
+        if self.sequence_parallel:
+            for parameter in self.parameters():
+                parameter.sequence_parallel = True
+
+    def extra_repr(self):
+        names = ("zero_centered", "out_dtype", "sequence_parallel")
+        given = {name: value for name in names if (value := getattr(self, name))}
+        return super().extra_repr() + "".join(f", {name}={value}" for name, value in given.items())
+
+
+class LayerNorm(_Norm, torch.nn.LayerNorm):
+    """torch.nn.LayerNorm. hidden_size is another name for normalized_shape; zero_centered and
+    out_dtype are isobit.torch.layer_norm's. sequence_parallel marks the parameters for Megatron,
+    which sums the gradients of those so marked over ranks that have different rows."""
 
     def __init__(
         self,
@@ -31,15 +64,13 @@ class LayerNorm(torch.nn.LayerNorm):
         hidden_size=None,
         zero_centered=False,
         out_dtype=None,
+        sequence_parallel=False,
     ):
         shape = _shape(normalized_shape, hidden_size, "LayerNorm")
         self.zero_centered = zero_centered
         self.out_dtype = out_dtype
+        self.sequence_parallel = sequence_parallel
         super().__init__(shape, eps, elementwise_affine, bias, device, dtype)
-
-    def reset_parameters(self):
-        super().reset_parameters()
-        _reset_zero_centered(self)
 
     def forward(self, input):
         return functional.layer_norm(
@@ -48,15 +79,9 @@ class LayerNorm(torch.nn.LayerNorm):
             out_dtype=self.out_dtype,
         )
 
-    def extra_repr(self):
-        return super().extra_repr() + _extra_repr(self)
 
-
-class RMSNorm(torch.nn.RMSNorm):
+class RMSNorm(_Norm, torch.nn.RMSNorm):
     """torch.nn.RMSNorm; see LayerNorm."""
-
-    zero_centered = False
-    out_dtype = None
 
     def __init__(
         self,
@@ -69,15 +94,13 @@ class RMSNorm(torch.nn.RMSNorm):
         hidden_size=None,
         zero_centered=False,
         out_dtype=None,
+        sequence_parallel=False,
     ):
         shape = _shape(normalized_shape, hidden_size, "RMSNorm")
         self.zero_centered = zero_centered
         self.out_dtype = out_dtype
+        self.sequence_parallel = sequence_parallel
         super().__init__(shape, eps, elementwise_affine, device, dtype)
-
-    def reset_parameters(self):
-        super().reset_parameters()
-        _reset_zero_centered(self)
 
     def forward(self, input):
         return functional.rms_norm(
@@ -85,17 +108,3 @@ class RMSNorm(torch.nn.RMSNorm):
             zero_centered=self.zero_centered,
             out_dtype=self.out_dtype,
         )
-
-    def extra_repr(self):
-        return super().extra_repr() + _extra_repr(self)
-
-
-def _reset_zero_centered(module):
-    if module.elementwise_affine and module.zero_centered:
-        torch.nn.init.zeros_(module.weight)
-
-
-def _extra_repr(module):
-    """What PyTorch's own module does not have, where it is not the default."""
-    options = {"zero_centered": module.zero_centered, "out_dtype": module.out_dtype}
-    return "".join(f", {name}={value}" for name, value in options.items() if value)
