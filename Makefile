@@ -26,16 +26,14 @@ FUZZ_ASAN  := malloc_context_size=2:quarantine_size_mb=16 # half again as many c
 
 CXX_FILES = $(shell git ls-files -co --exclude-standard '*.h' '*.hpp' '*.c' '*.cpp' '*.cu' '*.cuh')
 
-# Read by cmake when it first configures a folder.
-ifneq ($(shell command -v ccache 2>/dev/null),)
-export CMAKE_CXX_COMPILER_LAUNCHER := ccache
-# Clones and worktrees share what they compile.
+# Read by cmake when it first configures a folder; by then tools/bootstrap may have brought it.
+export CMAKE_CXX_COMPILER_LAUNCHER = $(notdir $(shell command -v ccache))
+# Clones, worktrees and the wheel share what they compile.
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
-endif
 
-.PHONY: help build demo test test-full properties fuzz mutants bench accuracy kernels gpu gpu-pack gpu-dry oldest-torch
-.PHONY: format check clean venv
+.PHONY: help build demo test test-full properties fuzz mutants bench accuracy kernels gpu gpu-pack gpu-dry
+.PHONY: oldest-torch wheel docs format check clean venv
 
 help:       ## this list
 	@sed -n 's/^\([a-z -]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -79,6 +77,12 @@ fuzz: ## RUNS=10000000: calls of the C ABI made by libFuzzer; what it learns sta
 
 kernels: build ## build/release/libisobit_cuda.so, and the registers of its kernels
 	@$(PYTHON) tools/kernels.py
+
+docs: venv  ## the site of the documentation into build/docs; a link that leads nowhere fails
+	@tools/docs
+
+wheel: build ## dist/: one wheel for every Python and PyTorch, with kernels for all GPUs; and the sdist
+	@tools/wheel
 
 oldest-torch: build ## the tests of isobit.torch with PyTorch 2.11 for CUDA, which fetches gigabytes once
 	@tools/oldest_torch

@@ -27,8 +27,9 @@ def preset_steps(preset):
     ]
 
 
+PYTEST_ALONE = [PYTHON, "-m", "pytest", "-q"]
 # A file of tests is a process's; what they executed is summed up over all.
-PYTEST = [PYTHON, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--cov", "--cov-report="]
+PYTEST = [*PYTEST_ALONE, "-n", "2", "--dist", "loadfile", "--cov", "--cov-report="]
 
 
 def python_coverage():
@@ -57,6 +58,13 @@ SUITES = {
         ("coverage summary", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
         *preset_steps("aarch64"),
         ("full", ctest("full")),
+        (
+            "full python",
+            [*PYTEST_ALONE, "-m", "full", "--junitxml", str(JUNIT / "full python.xml")],
+        ),
+        ("wheel", ["tools/wheel", "90a"]),
+        ("installed", [*PYTEST_ALONE, "tests/wheel", "--junitxml", str(JUNIT / "installed.xml")]),
+        ("documentation", ["tools/docs"]),
         ("kernels for other GPUs", [PYTHON, "tools/kernels.py", "--others"]),
         ("mutants", [PYTHON, "tools/mutants.py"]),
         ("format and lint", ["make", "--no-print-directory", "check"]),

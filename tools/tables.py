@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the measured tables of the documentation, as Markdown, from the lab's JSON lines."""
+"""Makes the documentation's tables, as Markdown: of measurements, and of what the lab lists."""
 
 import json
 import re
+import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+LAB = ROOT / "build" / "release" / "isobit"
+
+
+def objects(file):
+    return [json.loads(text) for text in Path(file).read_text().splitlines()]
 
 
 def lines(files):
     for file in files:
-        for text in Path(file).read_text().splitlines():
-            line = json.loads(text)
-            if "op" in line:  # a header has none
-                yield line
+        yield from (line for line in objects(file) if "op" in line)  # a header has none
 
 
-def table(heads, rows):
-    rule = "|" + "|".join("---" if i == 0 else "--:" for i in range(len(heads))) + "|"
+def table(heads, rows, numbers=True):
+    rule = "|" + "|".join("--:" if numbers and i else "---" for i in range(len(heads))) + "|"
     head, *body = (f"| {' | '.join(row)} |" for row in [heads, *rows])
     return [head, rule, *body]
 
@@ -66,15 +69,19 @@ def accuracy(files):
     return {title: in_lines(rows) for title, rows in tables.items()}
 
 
+def speed_title(line):
+    what = line.get("kind", line["pass"])
+    if "with" in line:
+        what += f" with {line['with'].replace('+', ' and ')}"
+    return f"{what}, {types(line)}"
+
+
 def speed(files):
     """Every case's fraction of a copy, and the peers' times over ours."""
     rows = defaultdict(dict)
     counts, peers = set(), defaultdict(list)
     for line in lines(files):
-        what = line.get("kind", line["pass"])
-        if "with" in line:
-            what += f" with {line['with'].replace('+', ' and ')}"
-        title = f"{what}, {types(line)}"
+        title = speed_title(line)
         rows[title, line["rows"], line["cols"]][line["threads"]] = line
         counts.add(line["threads"])
         known = peers[title]
@@ -104,31 +111,62 @@ def speed(files):
     return tables
 
 
-TABLES = {"accuracy": accuracy, "speed": speed}
+def origin(files):
+    """Where, on what and by which command a file was measured."""
+    (file,) = files
+    head = objects(file)[0]
+    versions = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
+    commit = head["commit"][:7] + (" and more" if head["uncommitted_changes"] else "")
+    measured = [f"{head['device']}, {head['cpus']} processors", versions, commit]
+    heads = ["device", "versions", "commit", "command"]
+    return {"how": table(heads, [[*measured, f"`{head['command']}`"]], numbers=False)}
+
+
+def variants(operators):
+    """Variants and knobs by device, in their order, as `isobit list OP` tells them."""
+    listed = subprocess.run([LAB, "list", *operators, "--json"], check=True, capture_output=True)
+    rows = defaultdict(list)
+    for operation in map(json.loads, listed.stdout.splitlines()):
+        for variant in operation["variants"]:
+            knobs = [
+                f"`{knob['name']}` = {', '.join(map(str, knob['values']))} ({knob['meaning']})"
+                for knob in variant["knobs"]
+            ]
+            row = [operation["pass"], f"`{variant['name']}`", "<br>".join(knobs)]
+            rows[variant["device"]].append(row)
+    heads = ["pass", "variant", "knobs, their values and meaning"]
+    return {device: table(heads, found, numbers=False) for device, found in rows.items()}
+
+
+TABLES = {"accuracy": accuracy, "speed": speed, "origin": origin, "variants": variants}
 MARK = re.compile(r"<!-- (\w+) (\S+): (.*) -->")
 
 
-def refresh(page):
-    """Writes the tables of a page anew, each below a comment `<!-- speed FILE: TITLE -->`."""
+def refreshed(page):
+    """The text of a page with its tables made anew, each of which has `<!-- KIND SOURCE: TITLE -->`
+    above it: one of TABLES, a file or an operator, and one of the tables that it then gives."""
     made, fresh, skipping = {}, [], False
     for text in page.read_text().splitlines():
         mark = MARK.fullmatch(text)
-        if mark:
-            kind, file, title = mark.groups()
-            if (kind, file) not in made:
-                made[kind, file] = TABLES[kind]([ROOT / file])
-            fresh += [text, *made[kind, file][title]]
+        kind, source, title = mark.groups() if mark else (None, None, None)
+        if kind in TABLES:
+            if (kind, source) not in made:
+                given = source if kind == "variants" else ROOT / source
+                made[kind, source] = TABLES[kind]([given])
+            fresh += [text, *made[kind, source][title]]
         elif not (skipping and text.startswith("|")):
             fresh.append(text)
-        skipping = bool(mark) or (skipping and text.startswith("|"))
-    page.write_text("\n".join(fresh) + "\n")
+        skipping = kind in TABLES or (skipping and text.startswith("|"))
+    return "\n".join(fresh) + "\n"
 
 
 def main(arguments):
     if len(arguments) == 2 and arguments[0] == "refresh":
-        return refresh(Path(arguments[1]))
+        page = Path(arguments[1])
+        page.write_text(refreshed(page))
+        return
     if len(arguments) < 2 or arguments[0] not in TABLES:
-        sys.exit(f"usage: tools/tables.py {'|'.join(TABLES)} FILE... | refresh PAGE")
+        sys.exit(f"usage: tools/tables.py {'|'.join(TABLES)} FILE_OR_OP... | refresh PAGE")
     for title, rows in TABLES[arguments[0]](arguments[1:]).items():
         print("", title, "", *rows, sep="\n")
 

@@ -4,8 +4,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = re.compile(r"`([A-Z]\w+)\.([A-Z]\w+)`")
 DEFINED = re.compile(r"\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)|RC_GTEST_PROP\(\s*(\w+),\s*(\w+)")
@@ -24,13 +22,3 @@ def test_every_test_that_the_reliability_page_names_exists():
     named.discard(("Suite", "Name"))
     assert len(named) > 30
     assert named - defined() == set()
-
-
-@pytest.mark.parametrize("page", ["docs/torch.md", "docs/numpy.md"])
-def test_the_python_of_a_page_runs(page):
-    if page == "docs/torch.md":
-        pytest.importorskip("torch")
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, page, "exec"), {})

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pages say of operators and measurements is what the lab lists and what the files hold."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pages
+import pytest
+import tables
+
+sys.path.insert(0, str(pages.ROOT / "docs"))
+from extensions import marks
+from pictures import order
+
+OPERATORS = ("elementwise", "layernorm", "rmsnorm")
+# Of the C++ and C interfaces: the lab's rows have one dimension.
+NOT_IN_THE_LAB = {"hidden_dims"}
+
+
+def readme(operator):
+    return f"src/isobit/ops/{operator}/README.md"
+
+
+def listed(operator):
+    return [json.loads(line) for line in pages.lab("list", operator, "--json").stdout.splitlines()]
+
+
+def tables_of(page, *heads):
+    """The tables that no tool writes and whose heads begin so, as rows of cells."""
+    found = []
+    for table in re.findall(r"(?<! -->\n)(?<=\n)((?:\|.*\|\n)+)", pages.text(page)):
+        rows = [
+            [cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()
+        ]
+        if rows[0][: len(heads)] == list(heads):
+            found.append(rows[2:])
+    return found
+
+
+def names(cells):
+    return {name.strip("` ") for cell in cells for name in cell.split(",")}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in pages.pages() if tables.MARK.search(pages.text(page))]
+)
+def test_tables_are_those_of_their_sources(page):
+    """`tools/tables.py refresh PAGE` makes them so."""
+    assert tables.refreshed(pages.ROOT / page) == pages.text(page)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_arguments_of_a_page_are_those_of_the_operator(operator):
+    for operation in listed(operator):
+        head = {"fwd": "forward", "bwd": "backward"}[operation["pass"]]
+        head = "argument" if operator == "elementwise" else head
+        (rows,) = tables_of(readme(operator), head)
+        known = {argument["name"] for argument in operation["arguments"]}
+        if operation["pass"] == "fwd":
+            known |= {option["name"] for option in operation["options"]}
+        assert names(row[0] for row in rows) - NOT_IN_THE_LAB == known
+
+
+@pytest.mark.parametrize("operator", ["elementwise", "layernorm"])
+def test_variants_of_a_page_are_those_of_the_operator(operator):
+    said = {
+        ("fwd", name)
+        for rows in tables_of(readme(operator), "variant")
+        for name in names(row[0] for row in rows)
+    }
+    for rows in tables_of(readme(operator), "pass", "variant"):
+        for passes, name in (row[:2] for row in rows):
+            said |= {
+                (one, name.strip("`"))
+                for one in (("fwd", "bwd") if passes == "both" else (passes,))
+            }
+    assert said == all_variants(operator)
+
+
+def all_variants(operator):
+    return {
+        (operation["pass"], variant["name"])
+        for operation in listed(operator)
+        for variant in operation["variants"]
+        if variant["device"] in ("cpu", "emu")
+    }
+
+
+def test_rmsnorm_has_the_variants_of_layernorm():
+    assert all_variants("rmsnorm") == all_variants("layernorm")
+
+
+def test_the_page_of_the_c_abi_lists_every_entry():
+    header = (pages.ROOT / "include/isobit/isobit.h").read_text()
+    declared = set(re.findall(r"^ISOBIT_API .*?(isobit_\w+)\(", header, re.M))
+    assert len(declared) > 9
+    (rows,) = tables_of("docs/c-abi.md", "entry")
+    assert names(row[0] for row in rows) == declared
+
+
+def test_every_operator_has_a_page_with_derivation_and_plots():
+    found = {path.parent.name for path in (pages.ROOT / "src/isobit/ops").glob("*/reference.cpp")}
+    assert found == set(OPERATORS)
+    for operator in OPERATORS:
+        assert pages.blocks(readme(operator), "math")
+        assert marks.PLOT.search(pages.text(readme(operator)))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in pages.pages() if marks.PLOT.search(pages.text(page))]
+)
+def test_plots_of_a_page_have_something_to_draw(page):
+    for mark in marks.PLOT.findall(pages.text(page)):
+        assert len(marks.measured(*mark)) > 3
+    with pytest.raises(ValueError, match="has nothing of 'fwd, i8'"):
+        marks.measured(mark[0], "fwd, i8", "1")
+
+
+def test_the_picture_of_the_order_has_the_numbers_of_the_order():
+    """docs/pictures/order.py draws it anew."""
+    assert order.draw() == (pages.ROOT / "docs/pictures/order.svg").read_text()
+    assert order.constants() == (512, 64, 16)
+
+
+def test_without_sphinx_the_site_is_not_built_and_says_what_to_install():
+    run = subprocess.run(
+        [pages.ROOT / "tools" / "docs"],
+        env=os.environ | {"PYTHON": "false"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 77
+    assert "tools/requirements-docs.txt" in run.stderr
