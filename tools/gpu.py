@@ -8,6 +8,7 @@ with the emulator in the place of a GPU, in a copy of what travels.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -22,6 +23,11 @@ ROOT = Path(__file__).resolve().parents[1]
 RELEASE = ROOT / "build" / "release"
 PACK = ROOT / "build" / "gpu"
 OPERATORS = "elementwise,layernorm,rmsnorm"
+IN_TRITON = "elementwise,layernorm"
+TRITON_CASES = (  # each width and dtype is compiled
+    *("--rows", "1,37", "--cols", "1,600,4096", "--dtype", "f32,bf16"),
+    *("--input", "randn,mean1e6,huge1e20,const_grad"),
+)
 PHASE_SECONDS = 460
 TRAVELS = 64 << 20  # bytes, with the tree
 RETURNS = {"files": 8, "bytes": 16 << 20}
@@ -74,6 +80,7 @@ class Phase:
             "LD_LIBRARY_PATH": f"{PACK}:{os.environ.get('LD_LIBRARY_PATH', '')}",
             "ISOBIT_CUDA_LIBRARY": str(PACK / "libisobit_cuda.so"),
             "ISOBIT_LIBRARIES": str(PACK),
+            "ISOBIT_PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT / "python"),
             "PYTHONUNBUFFERED": "1",
         }
@@ -138,6 +145,11 @@ def test(phase):
     phase.step("pytorch", script, 150)
     devices = ["--device", f"cpu,{phase.device}"]
     phase.step("parity", [lab, "parity", OPERATORS, *devices, "--threads", "1", *small], 120)
+    lacking = None if importlib.util.find_spec("triton") else "Python has no Triton"
+    command = [lab, "verify", IN_TRITON, "--device", "triton", *(small or TRITON_CASES)]
+    phase.step("verify Triton", command, 150, lacking)
+    command = [lab, "parity", IN_TRITON, "--device", "cpu,triton", "--threads", "1", *small]
+    phase.step("parity of Triton", command, 120, lacking)
 
 
 def sanitize(phase):

@@ -164,7 +164,8 @@ def main():
     try:
         lab = Lab()
     except Exception as error:
-        print(json.dumps({"error": shorten(str(error), 300)}), file=answers, flush=True)
+        why = f"{shorten(str(error), 300)}; `make build` makes .venv with PyTorch and Triton"
+        print(json.dumps({"error": why}), file=answers, flush=True)
         return
     for line in sys.stdin:
         print(json.dumps(answer(lab, json.loads(line))), file=answers, flush=True)

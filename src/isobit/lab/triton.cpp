@@ -36,9 +36,7 @@ Triton& Triton::here() {
     return triton;
   } catch (const std::runtime_error& error) {
     throw Unsupported(
-        fmt::format("there is no Triton to use: {}; `make build` makes .venv with PyTorch and "
-                    "Triton, `isobit doctor` says more",
-                    error.what()));
+        fmt::format("there is no Triton to use: {}; `isobit doctor` says more", error.what()));
   }
 }
 
