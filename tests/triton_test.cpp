@@ -137,6 +137,8 @@ TEST_F(TritonLab, ReasonsOfThoseWhoDeclineAreTold) {
 TEST_F(TritonLab, ErrorsOfPythonAreTold) {
   triton("echo '{\"error\": \"OutOfResources: shared memory\"}' && false");
   expect_part(complaint(std::string("verify") + kCase, 1), "isobit: OutOfResources: shared memory");
+  triton("echo short >$folder/y");
+  expect_part(complaint(std::string("verify") + kCase, 1), "/y: cannot be read");
   triton("kill -SEGV $$");
   expect_part(complaint(std::string("verify") + kCase, 1), "Python was ended by signal 11");
   triton("exit 0");
@@ -190,6 +192,8 @@ TEST_F(TritonLab, AllLeavesOutOperatorsWithoutOne) {
       isobit("verify --all --pass fwd --kind increment --rows 2 --cols 9 --device triton --json");
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.lines().size(), 1u);
+  triton("true");
+  EXPECT_EQ(complaint("parity --pass fwd --rows 2 --cols 9 --device triton", 1), "");
 }
 
 TEST_F(TritonLab, CallsAreSmallUnlessTheyAreNamed) {

@@ -134,6 +134,7 @@ class Phase:
 
 def test(phase):
     lab, small = PACK / "isobit", ["--rows", "3", "--cols", "70"] if phase.dry else []
+    passes = ["--pass", "fwd"] if phase.dry else []
     tests = PACK / ("isobit_simt_tests" if phase.dry else "isobit_gpu_tests")
     chosen = "*Kernels.RowsMay*:*Kernels.GradX*" if phase.dry else "*"
     phase.step("doctor", [lab, "doctor"], 60)
@@ -148,8 +149,11 @@ def test(phase):
     lacking = None if importlib.util.find_spec("triton") else "Python has no Triton"
     command = [lab, "verify", IN_TRITON, "--device", "triton", *(small or TRITON_CASES)]
     phase.step("verify Triton", command, 150, lacking)
-    command = [lab, "parity", IN_TRITON, "--device", "cpu,triton", "--threads", "1", *small]
-    phase.step("parity of Triton", command, 120, lacking)
+    command = [lab, "parity", IN_TRITON, "--device", "cpu,triton", "--threads", "1"]
+    phase.step("parity of Triton", [*command, *small, *passes], 120, lacking)
+    lacking = "Triton's interpreter is not timed" if phase.dry else lacking
+    command = [lab, "bench", IN_TRITON, "--device", "triton", "--quick"]
+    phase.step("bench of Triton", [*command, "--rows", "64", "--cols", "768"], 60, lacking)
 
 
 def sanitize(phase):

@@ -121,9 +121,9 @@ def _lacks(variant, case, options, arrays):
         return f"it computes {' and '.join(variant.kinds)}"
     if unknown := [name for name in arrays if name not in variant.takes]:
         return f"it takes no {', '.join(unknown)}"
-    # A seed alone does nothing.
-    for name in options.keys() - variant.takes - {"kind", "dropout_seed"}:
-        if options[name] not in (0, "no"):
+    for name, value in options.items():
+        known = name in variant.takes or name in ("kind", "dropout_seed")  # a seed does nothing
+        if not known and value not in (0, "no"):
             return f"it has no {name}"
     if case["row_stride"] != case["cols"]:
         return "it takes adjacent rows"

@@ -22,10 +22,17 @@ Json options_of(const Case& c) {
   return options;
 }
 
-std::fstream opened(const std::filesystem::path& file, std::ios::openmode mode) {
-  std::fstream stream(file, mode | std::ios::binary);
-  stream.exceptions(std::ios::failbit | std::ios::badbit);
-  return stream;
+void write(const std::filesystem::path& file, std::span<const std::byte> bytes) {
+  std::ofstream stream(file, std::ios::binary);
+  stream.write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+  if (!stream.flush()) throw std::runtime_error(file.string() + ": cannot be written");
+}
+
+void read(const std::filesystem::path& file, std::span<std::byte> bytes) {
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (!stream) throw std::runtime_error(file.string() + ": cannot be read");
 }
 
 }  // namespace
@@ -157,9 +164,7 @@ Json Triton::to_files(const Workload& workload) const {
     const std::string name(argument.name);
     const std::filesystem::path file = folder_.path() / name;
     const std::span<std::byte> storage = array->storage();
-    opened(file, std::ios::out)
-        .write(reinterpret_cast<const char*>(storage.data()),
-               static_cast<std::streamsize>(storage.size()));
+    write(file, storage);
     const Form& form = array->form();
     Json shape = {form.elements()};
     if (argument.extent == Extent::matrix) shape = {form.rows, form.cols};
@@ -175,9 +180,7 @@ Json Triton::to_files(const Workload& workload) const {
 void Triton::from_files(const Workload& workload) const {
   for (const Argument& argument : workload.operation().arguments)
     if (const Array* array = workload.find(argument.name))
-      opened(folder_.path() / argument.name, std::ios::in)
-          .read(reinterpret_cast<char*>(array->storage().data()),
-                static_cast<std::streamsize>(array->storage().size()));
+      read(folder_.path() / argument.name, array->storage());
 }
 
 }  // namespace isobit::lab

@@ -180,7 +180,8 @@ void add_plans(Ways& ways, Way way, const Plan& chosen, const Flags& flags) {
 
 void add_triton(Ways& ways, const Workload& workload, const Flags& flags, Unnamed unnamed) {
   Triton& triton = Triton::here();
-  if (flags.all && !triton.has_variants(workload.operation())) return;
+  const bool every_operator = flags.all || flags.ops.empty();
+  if (every_operator && !triton.has_variants(workload.operation())) return;
   const std::vector<VariantInfo> infos = triton.variants(workload.operation());
   const std::vector<Triton::Offer> offers = triton.offers(workload);
   const auto first = static_cast<int>(workload.operation().variants().size());
