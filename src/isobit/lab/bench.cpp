@@ -45,7 +45,7 @@ std::optional<PeerCase> peer_case(const Workload& workload, int threads) {
   return request;
 }
 
-// A graph's turn is short.
+// So many more turns than others have: one of a graph is short.
 constexpr int kRoundsOfGraphs = 3;
 
 struct Rival {

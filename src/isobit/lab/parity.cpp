@@ -248,9 +248,9 @@ bool compare_ways(const Case& c, const Flags& flags, JsonLines& lines) {
 
 int parity(const Flags& given) {
   Flags flags = given;
-  const bool interpreted = contains(flags.device, kTriton);  // or else compiled for each shape
-  if (flags.rows.empty()) flags.rows = {interpreted ? 3 : 37};
-  if (flags.cols.empty()) flags.cols = {interpreted ? 600 : 1000};
+  const bool small = contains(flags.device, kTriton);
+  if (flags.rows.empty()) flags.rows = {small ? kSmallRows : 37};
+  if (flags.cols.empty()) flags.cols = {small ? kSmallCols : 1000};
   JsonLines lines(flags, "parity");
   bool same = true;
   for (const Operation* operation : operations_of(flags))

@@ -160,10 +160,9 @@ bool names_a_case(const Operation& operation, const Flags& flags) {
   });
 }
 
-// Triton's interpreter takes a tenth of a second for a row.
 Flags with_small_shape(Flags flags) {
-  flags.rows = or_else(flags.rows, {3});
-  flags.cols = or_else(flags.cols, {600});
+  flags.rows = or_else(flags.rows, {kSmallRows});
+  flags.cols = or_else(flags.cols, {kSmallCols});
   return flags;
 }
 

@@ -3,6 +3,7 @@
 // interpreter.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -16,6 +17,9 @@
 namespace isobit::lab {
 
 inline constexpr std::string_view kTriton = "triton";  // beside the library's devices
+
+// The shape that is computed unless told: Triton's interpreter takes a tenth of a second for a row.
+inline constexpr std::int64_t kSmallRows = 3, kSmallCols = 600;
 
 inline bool in_triton(const VariantInfo& info) { return info.elsewhere == kTriton; }
 
