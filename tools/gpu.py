@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RELEASE = ROOT / "build" / "release"
 PACK = ROOT / "build" / "gpu"
+SONAME = "libisobit.so." + ".".join((ROOT / "VERSION").read_text().split(".")[:2])
 OPERATORS = "elementwise,layernorm,rmsnorm"
 IN_TRITON = "elementwise,layernorm"
 TRITON_CASES = (  # each width and dtype is compiled
@@ -44,7 +45,7 @@ def pack():
     shutil.rmtree(PACK, ignore_errors=True)
     PACK.mkdir(parents=True)
     programs = ["isobit", "isobit_gpu_tests", "isobit_simt_tests"]
-    libraries = ["libisobit.so", "libisobit.so.0", "libisobit_cuda.so"]
+    libraries = ["libisobit.so", SONAME, "libisobit_cuda.so"]
     found = [RELEASE / name for name in (*programs, *libraries)]
     for pattern in ("isobit_torch_*.so", "_isobit_fast*.so"):  # where they could be built
         found += sorted(RELEASE.glob(pattern))

@@ -9,6 +9,8 @@ from pathlib import Path
 import gpu
 import pytest
 
+from isobit import library_path
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -40,6 +42,10 @@ def test_phase_ends_before_its_time_does(tmp_path, monkeypatch):
     phase = gpu.Phase("test", tmp_path, dry=True)
     phase.step("a step", script("print('never')"), 1)
     assert phase.steps[0]["said"] == "no time was left"
+
+
+def test_what_travels_has_the_name_that_its_users_load():
+    assert library_path().name == gpu.SONAME
 
 
 @pytest.fixture
