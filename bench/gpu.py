@@ -13,12 +13,14 @@ import ctypes
 import importlib
 import json
 import platform
-import statistics
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
+
+from isobit.gpu_timing import Timer, quantiles, race
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = [  # rows, columns: what docs/performance.md aims at, then the widths of real models
@@ -29,6 +31,11 @@ SHAPES = [  # rows, columns: what docs/performance.md aims at, then the widths o
 ]
 DRY_SHAPES = [(5, 64), (40, 768)]
 EPS = 1e-5
+ARRAYS = {
+    "fwd": ("x", "weight", "bias", "y", "mean", "rstd"),
+    "bwd": ("x", "grad_y", "weight", "grad_x", "grad_weight", "grad_bias"),
+}
+OUTPUTS = {"fwd": ARRAYS["fwd"][3:], "bwd": ARRAYS["bwd"][3:]}
 CODES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}
 
 
@@ -100,15 +107,14 @@ class Isobit:
         return view
 
     def forward(self, s):
-        self.call(
-            "isobit_layernorm_forward",
-            FORWARD,
-            **{name: s[name] for name in ("x", "weight", "bias", "y", "mean", "rstd")},
-        )
+        self.call("isobit_layernorm_forward", FORWARD, **arrays_of(s, "fwd"))
 
     def backward(self, s):
-        names = ("x", "grad_y", "weight", "grad_x", "grad_weight", "grad_bias")
-        self.call("isobit_layernorm_backward", BACKWARD, **{name: s[name] for name in names})
+        self.call("isobit_layernorm_backward", BACKWARD, **arrays_of(s, "bwd"))
+
+
+def arrays_of(s, direction):
+    return {name: s[name] for name in ARRAYS[direction]}
 
 
 def make_set(rows, cols, dtype, device, seed):
@@ -153,10 +159,50 @@ def compiled_backward(s):
     torch.autograd.grad(y, leaves, s["grad_y"], retain_graph=True)
 
 
+def triton_variants():
+    return importlib.import_module("isobit.ops.layernorm.triton").VARIANTS.values()
+
+
+def in_triton():
+    """{name: (forward, backward)}; a variant is for one of them."""
+
+    def call(variant, direction, s):
+        variant.run(**arrays_of(s, direction), eps=EPS)
+
+    return {
+        f"triton.{variant.name}": tuple(
+            partial(call, variant, direction) if direction in variant.kinds else None
+            for direction in ARRAYS
+        )
+        for variant in triton_variants()
+    }
+
+
+def compiled_triton(s):
+    """Where nothing can be launched, its kernels are compiled for sm_90."""
+    try:
+        target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
+        variants = triton_variants()
+    except ImportError as error:
+        yield {"who": "triton", "absent": str(error)}
+        return
+    for variant in variants:
+        for direction in variant.kinds:
+            launches = list(variant.launches(**arrays_of(s, direction), eps=EPS))
+            for launch in launches:
+                launch.compiled(target)
+            line = {"pass": direction, "who": f"triton.{variant.name}"}
+            yield line | {"compiled": "sm_90", "kernels": len(launches)}
+
+
 def contestants(isobit, dry):
     """{name: (forward, backward)}, and why others are not there."""
     found = {"isobit": (isobit.forward, isobit.backward), "torch": (torch_forward, torch_backward)}
     absent = {"quack": "its wheels do not travel"}
+    try:
+        found |= {} if dry else in_triton()
+    except ImportError as error:
+        absent["triton"] = str(error)
     if dry:
         return found, absent | {"torch.compile": "dry", "liger": "dry"}
     found["torch.compile"] = compiled_forward, compiled_backward
@@ -177,57 +223,6 @@ def contestants(isobit, dry):
     return found, absent
 
 
-class Timer:
-    """Seconds of one call, averaged over all sets, each time it is asked."""
-
-    def __init__(self, call, sets, device):
-        self.calls, self.sets, self.how = call, sets, "graph"
-        for s in sets:  # compiles, and takes memory
-            call(s)
-        if device == "cpu":
-            self.how = "eager"
-            return
-        torch.cuda.synchronize()
-        try:
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                for s in sets:
-                    call(s)
-        except Exception as error:  # a peer that cannot be captured is timed as it is called
-            print(f"not captured: {error}", file=sys.stderr)
-            torch.cuda.synchronize()
-            self.how = "eager"
-
-    def once(self):
-        if self.how == "graph":
-            self.graph.replay()
-        else:
-            for s in self.sets:
-                self.calls(s)
-
-    def __call__(self, device):
-        if device == "cpu":
-            begin = time.perf_counter()
-            self.once()
-            return (time.perf_counter() - begin) / len(self.sets)
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        self.once()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) / 1e3 / len(self.sets)
-
-
-def race(timers, device, rounds):
-    """Rounds of all, there and back, so that a drift meets each alike."""
-    seconds = {name: [] for name in timers}
-    for round_ in range(rounds):
-        order = list(timers) if round_ % 2 == 0 else list(reversed(timers))
-        for name in order:
-            seconds[name].append(timers[name](device))
-    return seconds
-
-
 def same_bits(isobit, s, dry):
     """Whether the processor gives the bits that the GPU left in a set's rows."""
     if dry:
@@ -239,11 +234,39 @@ def same_bits(isobit, s, dry):
     theirs = {name: mine[name].clone() for name in ("y", "mean", "rstd", "grad_x")}
     isobit.forward(mine)
     isobit.backward(mine)
+    return equal(mine, theirs)
+
+
+def equal(arrays, expected):
+    """Whether arrays have the bits expected."""
     kinds = {2: torch.int16, 4: torch.int32}
     return all(
-        torch.equal(*(t.view(kinds[t.element_size()]) for t in (mine[name], theirs[name])))
-        for name in theirs
+        torch.equal(*(t.view(kinds[t.element_size()]) for t in (arrays[name], expected[name])))
+        for name in expected
     )
+
+
+def triton_bits(peers, s):
+    """Whether Triton's variants give the bits of our kernels."""
+    for name, passes in peers.items():
+        for direction, ours, theirs in zip(ARRAYS, peers["isobit"], passes, strict=True):
+            if not name.startswith("triton.") or theirs is None:
+                continue
+            ours(s)
+            expected = {output: s[output].clone() for output in OUTPUTS[direction]}
+            for output in expected:
+                s[output].fill_(float("nan"))
+            line = {"pass": direction, "rows": s["x"].shape[0], "cols": s["x"].shape[1]}
+            try:
+                theirs(s)
+            except Exception as error:
+                yield line | {"who": name, "absent": first_line(error)}
+            else:
+                yield line | {"who": name, "same_bits": equal(s, expected)}
+
+
+def first_line(error):
+    return str(error).partition("\n")[0][:200]
 
 
 def measure(isobit, peers, shape, dtype, device, dry, rounds):
@@ -261,14 +284,14 @@ def measure(isobit, peers, shape, dtype, device, dry, rounds):
         absent = {}
         for name, passes in peers.items():
             try:
-                timers[name] = Timer(passes[index], sets, device)
+                if passes[index] is not None:
+                    timers[name] = Timer(passes[index], sets, device)
             except Exception as error:
-                absent[name] = str(error).splitlines()[0][:200]
-        seconds = race(timers, device, rounds)
-        copy = statistics.median(seconds["copy"])
-        for name, samples in seconds.items():
-            median = statistics.median(samples)
-            fifths = statistics.quantiles(samples, n=5)
+                absent[name] = first_line(error)
+        seconds = race(timers, rounds)
+        times = {name: quantiles(samples) for name, samples in seconds.items()}
+        for name, time_of in times.items():
+            median = time_of["median"]
             yield {
                 "op": "layernorm",
                 "pass": direction,
@@ -278,14 +301,20 @@ def measure(isobit, peers, shape, dtype, device, dry, rounds):
                 "who": name,
                 "how": timers[name].how,
                 "median_us": median * 1e6,
-                "p20_us": fifths[0] * 1e6,
-                "p80_us": fifths[3] * 1e6,
+                "p20_us": time_of["p20"] * 1e6,
+                "p80_us": time_of["p80"] * 1e6,
                 "gbps": arrays * size / median / 1e9,
-                "copy_fraction": copy / median,
-                "ratio": median / statistics.median(seconds["isobit"]),
+                "copy_fraction": times["copy"]["median"] / median,
+                "ratio": median / times["isobit"]["median"],
             }
         for name, reason in absent.items():
             yield {"pass": direction, "rows": rows, "cols": cols, "who": name, "absent": reason}
+    if dry:
+        yield from compiled_triton(sets[0])
+    else:
+        yield from triton_bits(peers, sets[0])
+        isobit.forward(sets[0])
+        isobit.backward(sets[0])
     yield {
         "rows": rows,
         "cols": cols,

@@ -248,7 +248,7 @@ TEST_F(Lab, ListAndInfoSpeakToPeopleToo) {
         "option  --zero_centred no (no, yes)\n", "cpu     simd\n", "--plan schedule=0|1|2    "})
     EXPECT_NE(list.find(part), std::string::npos) << part << " is not in\n" << list;
   const std::string info = isobit("info").text;
-  for (const char* part : {"\nisa ", "\nl2 ", " KiB\n", " GiB\n", "\ngpu        "})
+  for (const char* part : {"\nisa ", "\nl2 ", " KiB\n", " GiB\n", "\ngpu        ", "\ntriton     "})
     EXPECT_NE(info.find(part), std::string::npos) << part << " is not in\n" << info;
 }
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,8 @@ class Parity : public Lab {
   }
 };
 
-constexpr const char* kPythonWays[] = {"NumPy", "PyTorch eager", "PyTorch compiled"};
+constexpr const char* kPythonWays[] = {"NumPy", "PyTorch eager", "PyTorch compiled",
+                                       "PyTorch eager on cuda", "PyTorch compiled on cuda"};
 
 TEST_F(Parity, GivesOneHashInEveryWay) {
   for (const char* op : {"layernorm", "elementwise"}) {
@@ -113,7 +115,9 @@ TEST_F(Parity, CSaysWhatItRefuses) {
 }
 
 TEST_F(Parity, WaysOfPythonStandBesideTheOthers) {
-  python(right("NumPy") + right("PyTorch eager") + right("PyTorch compiled"));
+  std::string script;
+  for (const char* way : kPythonWays) script += right(way);
+  python(script);
   const Outcome outcome = elementwise();
   EXPECT_EQ(outcome.status, 0);
   auto ways = by_way(outcome);
@@ -162,7 +166,7 @@ TEST_F(Parity, APythonThatCrashesIsToldAndHidesNoResult) {
   const Outcome crashed = elementwise();
   EXPECT_EQ(crashed.status, 0);
   EXPECT_EQ(by_way(crashed).at("NumPy").at("outputs"), by_way(crashed).at("C").at("outputs"));
-  for (const char* way : {"PyTorch eager", "PyTorch compiled"})
+  for (const char* way : std::span(kPythonWays).subspan(1))
     EXPECT_EQ(reason(crashed, way).find("Python was ended by signal 11 (Segmentation fault)"), 0u);
 
   python(wrong("NumPy") + "kill -SEGV $$");

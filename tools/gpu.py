@@ -8,6 +8,7 @@ with the emulator in the place of a GPU, in a copy of what travels.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -21,7 +22,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RELEASE = ROOT / "build" / "release"
 PACK = ROOT / "build" / "gpu"
+SONAME = "libisobit.so." + ".".join((ROOT / "VERSION").read_text().split(".")[:2])
 OPERATORS = "elementwise,layernorm,rmsnorm"
+IN_TRITON = "elementwise,layernorm"
+TRITON_CASES = (  # each width and dtype is compiled
+    *("--rows", "1,37", "--cols", "1,600,4096", "--dtype", "f32,bf16"),
+    *("--input", "randn,mean1e6,huge1e20,const_grad"),
+)
 PHASE_SECONDS = 460
 TRAVELS = 64 << 20  # bytes, with the tree
 RETURNS = {"files": 8, "bytes": 16 << 20}
@@ -38,7 +45,7 @@ def pack():
     shutil.rmtree(PACK, ignore_errors=True)
     PACK.mkdir(parents=True)
     programs = ["isobit", "isobit_gpu_tests", "isobit_simt_tests"]
-    libraries = ["libisobit.so", "libisobit.so.0", "libisobit_cuda.so"]
+    libraries = ["libisobit.so", SONAME, "libisobit_cuda.so"]
     found = [RELEASE / name for name in (*programs, *libraries)]
     for pattern in ("isobit_torch_*.so", "_isobit_fast*.so"):  # where they could be built
         found += sorted(RELEASE.glob(pattern))
@@ -74,6 +81,7 @@ class Phase:
             "LD_LIBRARY_PATH": f"{PACK}:{os.environ.get('LD_LIBRARY_PATH', '')}",
             "ISOBIT_CUDA_LIBRARY": str(PACK / "libisobit_cuda.so"),
             "ISOBIT_LIBRARIES": str(PACK),
+            "ISOBIT_PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT / "python"),
             "PYTHONUNBUFFERED": "1",
         }
@@ -127,6 +135,7 @@ class Phase:
 
 def test(phase):
     lab, small = PACK / "isobit", ["--rows", "3", "--cols", "70"] if phase.dry else []
+    passes = ["--pass", "fwd"] if phase.dry else []
     tests = PACK / ("isobit_simt_tests" if phase.dry else "isobit_gpu_tests")
     chosen = "*Kernels.RowsMay*:*Kernels.GradX*" if phase.dry else "*"
     phase.step("doctor", [lab, "doctor"], 60)
@@ -138,6 +147,14 @@ def test(phase):
     phase.step("pytorch", script, 150)
     devices = ["--device", f"cpu,{phase.device}"]
     phase.step("parity", [lab, "parity", OPERATORS, *devices, "--threads", "1", *small], 120)
+    lacking = None if importlib.util.find_spec("triton") else "Python has no Triton"
+    command = [lab, "verify", IN_TRITON, "--device", "triton", *(small or TRITON_CASES)]
+    phase.step("verify Triton", command, 150, lacking)
+    command = [lab, "parity", IN_TRITON, "--device", "cpu,triton", "--threads", "1"]
+    phase.step("parity of Triton", [*command, *small, *passes], 120, lacking)
+    lacking = "Triton's interpreter is not timed" if phase.dry else lacking
+    command = [lab, "bench", IN_TRITON, "--device", "triton", "--quick"]
+    phase.step("bench of Triton", [*command, "--rows", "64", "--cols", "768"], 60, lacking)
 
 
 def sanitize(phase):

@@ -31,6 +31,11 @@ _POINTERS = {
     torch.int32: "*i32",
 }
 
+# What a variant's plan says.
+KNOBS = MappingProxyType(
+    {"warps": "warps that share a program", "runs": "runs of 16 rows that a program adds up"}
+)
+
 # No product may melt into a sum that follows it, and no denormal may be flushed.
 EXACT = MappingProxyType({"enable_fp_fusion": False, "enable_reflect_ftz": False})
 
@@ -126,17 +131,23 @@ class Variant:
 
     name: str
     kinds: tuple[str, ...]
-    launches: Callable[..., Iterator[Launch]]  # of a plan, and arrays and options by name
+    takes: frozenset[str]  # arrays and options
+    make: Callable[..., Iterator[Launch]]  # launches, of a whole plan, arrays and options by name
     knobs: Mapping[str, tuple[int, ...]]
+    choose: Callable[[Case], Mapping[str, int]]  # its own plan
     declines: Callable[[Case], str] = lambda case: ""  # why it cannot; empty where it can
 
-    def run(self, plan: Mapping[str, int] = MappingProxyType({}), **arrays):
-        """Fills the outputs among the arrays. A knob that the plan does not name is chosen."""
+    def launches(self, plan: Mapping[str, int] = MappingProxyType({}), **arrays):
+        """What fills the outputs among the arrays. A knob that the plan does not name is chosen."""
         for name, array in arrays.items():
             if isinstance(array, torch.Tensor) and not array.is_contiguous():
                 raise ValueError(f"{self.name}: {name} is not contiguous")
-        if reason := self.declines(Case.of(**arrays)):
+        case = Case.of(**arrays)
+        if reason := self.declines(case):
             raise NotImplementedError(f"{self.name}: {reason}")
+        return self.make({**self.choose(case), **plan}, **arrays)
+
+    def run(self, plan: Mapping[str, int] = MappingProxyType({}), **arrays):
         for launch in self.launches(plan, **arrays):
             launch()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from textwrap import shorten
 
 from isobit import library_path
+from isobit.triton_lab import operators
 
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i32": "int32"}
 _STATISTICS = {"mean", "rstd"}  # no function of Python returns them
@@ -105,16 +106,19 @@ def _numpy(call):
     }
 
 
-def _torch(call, compiled):
+def _torch(call, compiled, on_gpu=False):
     import torch
 
     from isobit import torch as library
 
+    gpu = _gpu(torch) if on_gpu else None
+
     def tensor(array, dtype):
-        return torch.from_numpy(array).view(getattr(torch, _DTYPES[dtype]))
+        here = torch.from_numpy(array).view(getattr(torch, _DTYPES[dtype]))
+        return _copied(here, call.case["offset"], gpu) if on_gpu else here
 
     def array(tensor):
-        tensor = tensor.detach()
+        tensor = tensor.detach().cpu()
         return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
     if call.threads:
@@ -128,6 +132,19 @@ def _torch(call, compiled):
         forward_only = call.case["pass"] == "fwd"
         outputs = forward(**inputs) if forward_only else _gradients(call, forward, inputs)
     return {name: array(each) for name, each in outputs.items()}
+
+
+def _gpu(torch):
+    if not torch.cuda.is_available():
+        raise Declined("PyTorch finds no GPU")
+    return "cuda"
+
+
+def _copied(tensor, offset, device):
+    """On a device, with its elements as far apart and so many past the beginning of memory."""
+    reach = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    memory = tensor.new_empty(offset + max(reach + 1, 0), device=device)
+    return memory.as_strided(tensor.shape, tensor.stride(), offset).copy_(tensor)
 
 
 def _gradients(call, forward, inputs):
@@ -156,6 +173,8 @@ WAYS = {
     "NumPy": _numpy,
     "PyTorch eager": partial(_torch, compiled=False),
     "PyTorch compiled": partial(_torch, compiled=True),
+    "PyTorch eager on cuda": partial(_torch, compiled=False, on_gpu=True),
+    "PyTorch compiled on cuda": partial(_torch, compiled=True, on_gpu=True),
 }
 
 
@@ -238,6 +257,18 @@ def _cuda_adapter(torch):
     return True, name
 
 
+def _triton():
+    usable, what = _module("triton", "Isobit's kernels in Triton")
+    if not usable:
+        return usable, what
+    try:
+        import torch
+    except ImportError as error:
+        return False, f"{what}, which is of no use here: {_summary(error)}"
+    how = "on a GPU" if torch.cuda.is_available() else "interpreted, as PyTorch finds no GPU"
+    return True, f"{what}, for `--device triton`: {', '.join(operators())}; {how}"
+
+
 def pieces():
     """Of Python: whether each can be used, and what it is, or else what to do."""
     yield True, f"Python {platform.python_version()}, {sys.executable}"
@@ -246,7 +277,7 @@ def pieces():
     yield _module("ml_dtypes", "bf16 in isobit.numpy")
     yield _module("torch", "isobit.torch")
     yield from _adapters()
-    yield _module("triton", "Isobit's kernels in Triton")
+    yield _triton()
     yield _module("matplotlib", "`isobit report`")
 
 

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The phases that need a GPU write what each step said, whatever becomes of it."""
 
+import importlib.util
 import json
 import sys
+from pathlib import Path
 
 import gpu
 import pytest
+
+from isobit import library_path
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def script(text):
@@ -36,3 +42,53 @@ def test_phase_ends_before_its_time_does(tmp_path, monkeypatch):
     phase = gpu.Phase("test", tmp_path, dry=True)
     phase.step("a step", script("print('never')"), 1)
     assert phase.steps[0]["said"] == "no time was left"
+
+
+def test_what_travels_has_the_name_that_its_users_load():
+    assert library_path().name == gpu.SONAME
+
+
+@pytest.fixture
+def bench():
+    pytest.importorskip("torch")
+    spec = importlib.util.spec_from_file_location("bench_gpu", ROOT / "bench" / "gpu.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_bits_of_triton_are_compared_with_ours(bench):
+    def doubled(s):
+        s["y"].copy_(2 * s["x"])
+        s["mean"].fill_(1)
+        s["rstd"].fill_(1)
+
+    def another_mean(s):
+        doubled(s)
+        s["mean"][2] = 7
+
+    def declining(s):
+        raise NotImplementedError("it declines\nand says why")
+
+    fakes = {"right": doubled, "wrong": another_mean, "silent": lambda s: None}
+    fakes["declining"] = declining
+    peers = {"isobit": (doubled, None), "torch": (doubled, None)}
+    peers |= {f"triton.{name}": (fake, None) for name, fake in fakes.items()}
+    lines = list(bench.triton_bits(peers, bench.make_set(3, 4, bench.torch.float32, "cpu", 0)))
+    told = {line["who"]: line.get("same_bits", line.get("absent")) for line in lines}
+    assert told == {
+        "triton.right": True,
+        "triton.wrong": False,
+        "triton.silent": False,
+        "triton.declining": "it declines",
+    }
+
+
+def test_a_variant_of_triton_is_called_in_its_pass_alone(bench):
+    pytest.importorskip("triton")
+    contestants = bench.in_triton()
+    assert set(contestants) == {
+        *("triton.row_per_program", "triton.streamed", "triton.one_pass", "triton.two_pass")
+    }
+    assert [each is None for each in contestants["triton.streamed"]] == [False, True]
+    assert [each is None for each in contestants["triton.two_pass"]] == [True, False]

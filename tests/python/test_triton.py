@@ -222,7 +222,7 @@ def launches(variant, dtype, cols):
         "bwd": {"x": x, "grad_y": x, "weight": weight, "grad_x": x, "grad_weight": weight},
         "add": {"x": x, "residual": x, "y": x},
     }
-    return variant.launches({}, **arrays[variant.kinds[0]])
+    return variant.launches(**arrays[variant.kinds[0]])
 
 
 COMPILED = [

@@ -109,6 +109,43 @@ def test_gradients_of_sums_and_dropout_come_by_autograd(parity, call):
     assert [lines[name].get("outputs") for name in NAMES[1:]] == [expected] * 2
 
 
+ON_CUDA = ("PyTorch eager on cuda", "PyTorch compiled on cuda")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "layernorm --pass fwd --with residual+sum --dtype bf16 --dropout 0.3 --dropout-seed 7",
+        "layernorm --pass bwd --dtype f16 --offset 3 --row-stride 29",
+        "rmsnorm --pass fwd --rows 0",
+        "elementwise --kind add --dtype i32 --offset 1 --row-stride 21",
+    ],
+)
+def test_tensors_of_a_gpu_give_the_bits_of_the_lab(parity, monkeypatch, call):
+    """Where there is none, the processor's memory is taken for its own."""
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(ways, "_gpu", lambda torch: "cpu")
+    status, lines = parity(call)
+    assert status == 0
+    expected = lines["PyTorch eager"]["outputs"]
+    assert [lines[name].get("outputs") for name in ON_CUDA] == [expected] * 2
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_its_ways_are_declined(parity):
+    _, lines = parity("elementwise")
+    for name in ON_CUDA:
+        assert lines[name]["declined"] == "PyTorch finds no GPU"
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+def test_copies_lie_as_the_tensors_do(offset):
+    tensor = torch.arange(60).reshape(3, 20)[:, :7]
+    copy = ways._copied(tensor, offset, "cpu")
+    assert torch.equal(copy, tensor)
+    assert (copy.stride(), copy.storage_offset()) == (tensor.stride(), offset)
+
+
 def test_given_statistics_are_declined(parity):
     _, lines = parity("rmsnorm --pass bwd --statistics given")
     assert lines["C"]["outputs"]
@@ -162,7 +199,7 @@ def test_a_sum_that_zero_cannot_give_is_declined(tmp_path):
     for name in ("x", "grad_y"):
         np.save(tmp_path / f"{name}.npy", np.array([[-0.0, 1]], np.float32))
     np.save(tmp_path / "weight.npy", np.ones(2, np.float32))
-    for line in list(ways.compute(tmp_path))[1:]:
+    for line in list(ways.compute(tmp_path))[1:3]:
         assert "lacks the NaNs and -0 of x" in line["declined"]
 
 
@@ -208,6 +245,22 @@ def test_doctor_says_what_to_do_about_missing_modules(capsys, monkeypatch):
         assert what.endswith("`make build` makes .venv with it")
     assert said["isobit.numpy: libisobit.so is torn"] == "missing"
     assert state_of("isobit.torch: ", said)[1] == "missing"
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_doctor_says_which_operators_have_triton_versions(capsys, monkeypatch, gpu):
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    how = "on a GPU" if gpu else "interpreted, as PyTorch finds no GPU"
+    what = f"Python's triton {triton.__version__}, for `--device triton`: elementwise, layernorm"
+    assert states(capsys)[f"{what}; {how}"] == "ok"
+
+
+def test_triton_without_pytorch_is_of_no_use(monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    usable, what = ways._triton()
+    assert not usable and "of no use here" in what
 
 
 def test_doctor_repeats_why_an_adapter_does_not_load(capsys, monkeypatch):

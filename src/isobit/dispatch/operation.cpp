@@ -8,12 +8,12 @@ namespace isobit {
 
 bool VariantInfo::matches(std::string_view selector) const {
   if (selector == "all") return true;
-  const std::string full = text('.', name_of(device), '.', name, '.');
+  const std::string full = text('.', place(), '.', name, '.');
   return full.find(text('.', selector, '.')) != std::string::npos;
 }
 
 std::vector<std::string> VariantInfo::selectors() const {
-  std::string full(name_of(device));
+  std::string full(place());
   full += '.';
   full += name;
   std::vector<std::string> runs;

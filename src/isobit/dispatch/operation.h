@@ -101,8 +101,10 @@ struct VariantInfo {
   std::string_view name;
   Device device;
   std::span<const Knob> knobs;
+  std::string_view elsewhere = {};  // who has it, where that is none of the library's devices
 
-  // Whether `selector` names this variant: "all", the device, or a run of its name's parts.
+  std::string_view place() const { return elsewhere.empty() ? name_of(device) : elsewhere; }
+  // Whether `selector` names this variant: "all", the place, or a run of its name's parts.
   bool matches(std::string_view selector) const;
   // Every selector that names it but "all".
   std::vector<std::string> selectors() const;

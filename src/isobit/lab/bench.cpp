@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "isobit/lab/output.h"
 #include "isobit/lab/peers.h"
 #include "isobit/lab/race.h"
+#include "isobit/lab/triton.h"
 #include "isobit/lab/ways.h"
 
 namespace isobit::lab {
@@ -42,6 +44,9 @@ std::optional<PeerCase> peer_case(const Workload& workload, int threads) {
       request.arrays.emplace_back(argument.name, array->row(0));
   return request;
 }
+
+// So many more turns than others have: one of a graph is short.
+constexpr int kRoundsOfGraphs = 3;
 
 struct Rival {
   const Peer* peer;
@@ -89,11 +94,15 @@ class Bench {
       return;
     }
     workload.poison();
+    std::vector<Way> in_python;
+    std::ranges::copy_if(ways.able, std::back_inserter(in_python),
+                         [](const Way& way) { return in_triton(way.info); });
+    if (!in_python.empty()) time_triton(workload, in_python);
     // A GPU's ways race against its own copy, and against nobody who computes here.
     for (const Device device : {Device::cpu, Device::cuda}) {
       std::vector<Way> able;
       for (const Way& way : ways.able)
-        if (way.info.device == device) able.push_back(way);
+        if (way.info.place() == name_of(device)) able.push_back(way);
       if (!able.empty()) time(workload, able, threads);
     }
   }
@@ -118,6 +127,16 @@ class Bench {
   }
 
  private:
+  // In Python, which captures them and a copy in graphs of the GPU.
+  void time_triton(const Workload& workload, const std::vector<Way>& ways) {
+    const Case& c = workload.the_case();
+    const Cost cost = c.operation->cost(workload.args());
+    const std::vector<Times> times =
+        Triton::here().race(workload, ways, cost.bytes, kRoundsOfGraphs * length_.rounds);
+    for (std::size_t i = 0; i < ways.size(); ++i)
+      add(c, ways[i], cost, times[i], times.back().median, {}, {});
+  }
+
   // Ways of one device.
   void time(const Workload& workload, const std::vector<Way>& ways, int threads) {
     const Case& c = workload.the_case();
@@ -174,11 +193,11 @@ class Bench {
                                     std::to_string(c.cols),
                                     types_text(c.types),
                                     choices_text(c),
-                                    std::string(way.info.name),
+                                    name_and_place(way.info),
                                     plan_text(way),
                                     std::string(name_of(way.plan_from)),
-                                    std::string(name_of(way.isa)),
-                                    std::to_string(way.threads)};
+                                    line.value("isa", ""),
+                                    line.contains("threads") ? line["threads"].dump() : ""};
     for (const char* figure : {"median_us", "p20_us", "p80_us", "gbps", "copy_fraction", "gflops"})
       row.push_back(short_number(line[figure].get<double>()));
     for (const Peer& peer : peers_.available) {

@@ -6,15 +6,10 @@
 
 #include <algorithm>
 
+#include "isobit/lab/triton.h"
+
 namespace isobit::lab {
 namespace {
-
-Json describe(const VariantInfo& info, const Plan& plan) {
-  Json knobs = Json::object();
-  for (std::size_t i = 0; i < info.knobs.size(); ++i)
-    knobs[std::string(info.knobs[i].name)] = plan[i];
-  return knobs;
-}
 
 std::string flag_value(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -26,6 +21,13 @@ std::string flag_value(const Json& value) {
 }
 
 }  // namespace
+
+Json plan_json(const VariantInfo& info, const Plan& plan) {
+  Json knobs = Json::object();
+  for (std::size_t i = 0; i < info.knobs.size(); ++i)
+    knobs[std::string(info.knobs[i].name)] = plan[i];
+  return knobs;
+}
 
 DType Case::dtype_of(const Argument& argument) const {
   switch (argument.elements) {
@@ -83,14 +85,18 @@ Json describe(const Case& c) {
 Json describe(const Case& c, const Way& way) {
   Json json = describe(c);
   json["variant"] = way.info.name;
-  json["device"] = name_of(way.info.device);
-  json["isa"] = name_of(way.isa);
-  json["threads"] = way.threads;
-  json["plan"] = describe(way.info, way.plan);
+  json["device"] = way.info.place();
+  if (in_triton(way.info)) {
+    json["executor"] = Triton::here().executor();
+  } else {
+    json["isa"] = name_of(way.isa);
+    json["threads"] = way.threads;
+  }
+  json["plan"] = plan_json(way.info, way.plan);
   return json;
 }
 
-std::string plan_text(const Way& way) { return flag_value(describe(way.info, way.plan)); }
+std::string plan_text(const Way& way) { return flag_value(plan_json(way.info, way.plan)); }
 
 std::string_view name_of(PlanFrom from) {
   static constexpr std::string_view kNames[] = {"default", "cache", "flag"};
@@ -111,7 +117,7 @@ std::string choices_text(const Case& c) {
 std::string command(std::string_view verb, const Json& described) {
   std::string line = fmt::format("isobit {} {}", verb, described.at("op").get<std::string>());
   for (const auto& [key, value] : described.items()) {
-    if (key == "op" || (value.is_object() && value.empty())) continue;
+    if (key == "op" || key == "executor" || (value.is_object() && value.empty())) continue;
     std::string flag = key;
     std::replace(flag.begin(), flag.end(), '_', '-');
     line += fmt::format(" --{} {}", flag, flag_value(value));

@@ -43,7 +43,7 @@ enum class PlanFrom { variant, cache, flag };
 inline constexpr std::string_view kStatistics[] = {"computed", "given"};
 
 struct Way {
-  int variant = 0;
+  int variant = 0;  // the operation's by number, and after them what others have
   VariantInfo info;
   Isa isa = Isa::scalar;
   int threads = 1;
@@ -65,6 +65,9 @@ Json value_of(const Option& option, double value);
 // Every flag's resolved value, by the flags' names.
 Json describe(const Case& c);
 Json describe(const Case& c, const Way& way);
+
+// A plan's values by the names of the variant's knobs.
+Json plan_json(const VariantInfo& info, const Plan& plan);
 
 // "stream=1,rows=4"
 std::string plan_text(const Way& way);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 
 #include "isobit/dispatch/cuda_library.h"
 #include "isobit/dispatch/plan_file.h"
@@ -13,6 +14,7 @@
 #include "isobit/lab/output.h"
 #include "isobit/lab/peers.h"
 #include "isobit/lab/python.h"
+#include "isobit/lab/triton.h"
 #include "isobit/lab/verdict.h"
 #include "isobit/lab/ways.h"
 #include "isobit/ops/catalog.h"
@@ -48,7 +50,7 @@ std::string plans_text(const StoredPlans& stored) {
   return fmt::format("{} tuned, in {}", stored.table.size(), plan_file().string());
 }
 
-Json description() {
+Json description(const Triton* triton) {
   const Machine& machine = Machine::here();
   const auto memory = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   return {{"processor", processor_name()},
@@ -60,6 +62,7 @@ Json description() {
           {"memory_bytes", memory},
           {"gpu", cuda_library().library != nullptr ? Json(gpu_text(cuda_library().library->gpu()))
                                                     : Json(nullptr)},
+          {"triton", triton != nullptr ? Json(triton->text()) : Json(nullptr)},
           {"os", operating_system()},
           {"kernel", kernel()},
           {"compiler", kCompiler},
@@ -68,7 +71,6 @@ Json description() {
 }
 
 std::string text(const std::string& key, const Json& value) {
-  if (value.is_null()) return "none: " + cuda_library().missing;
   if (value.is_string()) return value.get<std::string>();
   if (!key.ends_with("_bytes")) return value.dump();
   const double mebibytes = value.get<double>() / (1 << 20);
@@ -96,7 +98,10 @@ bool works(const Operation& operation) {
 const char* version() { return ISOBIT_VERSION; }
 
 int info(const Flags& flags) {
-  const Json machine = description();
+  std::string no_triton;
+  const Json machine = description(Triton::find(no_triton));
+  const std::map<std::string, std::string> missing = {{"gpu", cuda_library().missing},
+                                                      {"triton", no_triton}};
   if (!flags.out.empty()) {
     std::filesystem::create_directories(flags.out);
     std::ofstream(flags.out / "info.json") << machine.dump() << "\n";
@@ -107,7 +112,8 @@ int info(const Flags& flags) {
   }
   for (const auto& [key, value] : machine.items()) {
     const std::string name = key.ends_with("_bytes") ? key.substr(0, key.size() - 6) : key;
-    fmt::print("{:<10} {}\n", name, text(key, value));
+    fmt::print("{:<10} {}\n", name,
+               value.is_null() ? "none: " + missing.at(key) : text(key, value));
   }
   return kPassed;
 }

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <set>
 
+#include "isobit/core/error.h"
+#include "isobit/dispatch/device_library.h"
 #include "isobit/lab/commands.h"
 #include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
+#include "isobit/lab/triton.h"
 #include "isobit/lab/ways.h"
 
 namespace isobit::lab {
@@ -67,19 +70,20 @@ Json describe(const Operation& operation) {
       entry["choices"] = std::vector<std::string>(option.choices.begin(), option.choices.end());
     json["options"].push_back(std::move(entry));
   }
-  const std::vector<VariantInfo> infos = operation.variants();
-  for (int i = 0; i < static_cast<int>(infos.size()); ++i) {
-    Json knobs = Json::array();
-    for (const Knob& knob : infos[i].knobs)
-      knobs.push_back({{"name", knob.name},
-                       {"values", std::vector<int>(knob.values.begin(), knob.values.end())},
-                       {"meaning", knob.meaning}});
-    json["variants"].push_back({{"name", infos[i].name},
-                                {"device", name_of(infos[i].device)},
-                                {"knobs", std::move(knobs)},
-                                {"declines", reasons(operation, i, infos[i].device)}});
-  }
+  json["variants"] = Json::array();
   return json;
+}
+
+Json describe(const VariantInfo& info, const std::set<std::string>& declines) {
+  Json knobs = Json::array();
+  for (const Knob& knob : info.knobs)
+    knobs.push_back({{"name", knob.name},
+                     {"values", std::vector<int>(knob.values.begin(), knob.values.end())},
+                     {"meaning", knob.meaning}});
+  return {{"name", info.name},
+          {"device", info.place()},
+          {"knobs", std::move(knobs)},
+          {"declines", declines}};
 }
 
 void print(const Json& json) {
@@ -111,20 +115,51 @@ void print(const Json& json) {
   fmt::print("\n");
 }
 
+void print_devices(const Triton* triton, const std::string& no_triton) {
+  const auto state = [](Device device) {
+    return attached(device) != nullptr ? "" : ": " + missing_device(device);
+  };
+  fmt::print(
+      "devices\n"
+      "  cpu\n"
+      "  emu, the kernels for GPUs executed by an emulator{}\n"
+      "  cuda{}\n"
+      "  triton{}\n",
+      state(Device::emu), state(Device::cuda),
+      triton != nullptr ? " " + triton->text() : ": " + no_triton);
+}
+
 }  // namespace
 
 int list(const Flags& flags) {
   attach_devices();
+  require_devices(flags);
+  const bool named = !flags.device.empty();
+  std::string no_triton;
+  const Triton* triton = nullptr;
+  if (!named) triton = Triton::find(no_triton);
+  if (contains(flags.device, kTriton)) triton = &Triton::here();
   JsonLines lines(flags, "list");
+  bool found = false;
   for (const Operation* operation : operations_of(flags)) {
-    const Json description = describe(*operation);
+    Json description = describe(*operation);
+    const std::vector<VariantInfo> infos = operation->variants();
+    for (int i = 0; i < static_cast<int>(infos.size()); ++i)
+      if (!named || contains(flags.device, infos[i].place()))
+        description["variants"].push_back(
+            describe(infos[i], reasons(*operation, i, infos[i].device)));
+    if (triton != nullptr && triton->has_variants(*operation))
+      for (const VariantInfo& info : triton->variants(*operation))
+        description["variants"].push_back(describe(info, {}));
+    if (description["variants"].empty()) continue;
+    found = true;
     lines.add(description);
     if (!flags.json) print(description);
   }
-  if (!flags.json)
-    fmt::print(
-        "devices: cpu; emu, the kernels for GPUs executed by an emulator. "
-        "Nothing for cuda is built yet.\n");
+  if (!found)
+    throw Unsupported(fmt::format("no variant of {} runs on {}; `isobit doctor` says what is there",
+                                  fmt::join(flags.ops, ", "), fmt::join(flags.device, ", ")));
+  if (!flags.json && !named) print_devices(triton, no_triton);
   return kPassed;
 }
 

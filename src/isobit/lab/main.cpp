@@ -34,6 +34,12 @@ void add_out(CLI::App& app, Flags& flags, const std::string& help) {
   app.add_option("--out", flags.out, help);
 }
 
+void add_devices(CLI::App& app, Flags& flags) {
+  add_list(app, "--device", flags.device,
+           "cpu, emu, cuda or triton, which is interpreted where PyTorch finds no GPU: its verify "
+           "and parity take small shapes unless told");
+}
+
 // What is computed, as far as its speed depends on it.
 void add_shape_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--rows", flags.rows, "rows");
@@ -57,7 +63,7 @@ void add_input_flags(CLI::App& app, Flags& flags) {
 void add_way_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--pass", flags.pass, "fwd or bwd");
   add_list(app, "--variant", flags.variant, "a variant, a part of its name, or all");
-  add_list(app, "--device", flags.device, "cpu, emu or cuda");
+  add_devices(app, flags);
   add_list(app, "--isa", flags.isa, "auto, scalar, avx2, avx512 or neon");
   add_list(app, "--threads", flags.threads, "threads; all processors unless given");
   add_list(app, "--plan", flags.plan, "KNOB=VALUE,...; all: every combination; default: untuned");
@@ -83,6 +89,7 @@ class CommandLine {
     CLI::App& list_app =
         add("list", "operators, variants, dtypes; what declines here and why", list);
     add_operators(list_app, flags_);
+    add_devices(list_app, flags_);
     add_json(list_app, flags_);
 
     CLI::App& info_app = add("info", "processor, caches, instruction set, memory, system", info);

@@ -12,6 +12,7 @@
 #include "isobit/lab/commands.h"
 #include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
+#include "isobit/lab/triton.h"
 #include "isobit/lab/ways.h"
 
 namespace isobit::lab {
@@ -83,9 +84,7 @@ bool drops(const Case& c) {
 void add_variations(std::vector<Route>& routes, const Case& c, const Way& way) {
   const std::vector<Batch> whole = pieces(c.rows, c.rows);
   const auto name = [&](std::string_view what) {
-    const bool cpu = way.info.device == Device::cpu;
-    const std::string place = cpu ? "" : fmt::format(" on {}", isobit::name_of(way.info.device));
-    return fmt::format("{}{} {}", way.info.name, place, what);
+    return fmt::format("{} {}", name_and_place(way.info), what);
   };
   for (const Way& other : other_plans(way))
     routes.push_back({name(plan_text(other)), c, other, whole});
@@ -141,8 +140,7 @@ std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
     if (widest) add_variations(routes, c, way);
   }
   std::erase_if(routes, [&](const Route& route) {  // another place in memory may suit it less
-    const std::string reason = route.c.operation->declines(
-        route.way.variant, Workload(route.c).args(), execution_for(route.way).machine);
+    const std::string reason = declines(Workload(route.c), route.way);
     if (!reason.empty()) decline(route.name, reason);
     return !reason.empty();
   });
@@ -250,8 +248,9 @@ bool compare_ways(const Case& c, const Flags& flags, JsonLines& lines) {
 
 int parity(const Flags& given) {
   Flags flags = given;
-  if (flags.rows.empty()) flags.rows = {37};
-  if (flags.cols.empty()) flags.cols = {1000};
+  const bool small = contains(flags.device, kTriton);
+  if (flags.rows.empty()) flags.rows = {small ? kSmallRows : 37};
+  if (flags.cols.empty()) flags.cols = {small ? kSmallCols : 1000};
   JsonLines lines(flags, "parity");
   bool same = true;
   for (const Operation* operation : operations_of(flags))

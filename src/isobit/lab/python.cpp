@@ -6,27 +6,34 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #include "isobit/lab/commands.h"
 #include "isobit/lab/program_folder.h"
-#include "isobit/lab/temporary_folder.h"
 #include "isobit/lab/usage.h"
 
 extern char** environ;
 
 namespace isobit::lab {
 namespace {
+
+// How long a program may take that has no more to do.
+constexpr std::chrono::seconds kFarewell{5};
 
 // In a checkout the lab is build/PRESET/isobit. An installed one finds no such folders.
 std::filesystem::path checkout() { return program_folder().parent_path().parent_path(); }
@@ -53,13 +60,11 @@ const std::string& module_path() {
   return path;
 }
 
-// Where what Python says goes to; the lab's own streams where there is none.
-struct Files {
-  std::filesystem::path output, complaints;
-};
-
+// What Python reads and says goes where `redirect` lets it go, else to the lab's own streams.
 // Nothing where there is no Python.
-std::optional<pid_t> start(std::vector<std::string> words, const Files& files) {
+using Redirect = std::function<void(posix_spawn_file_actions_t*)>;
+
+std::optional<pid_t> start(std::vector<std::string> words, const Redirect& redirect) {
   setenv("PYTHONPATH", module_path().c_str(), 1);
   words.insert(words.begin(), program());
   std::vector<char*> argv;
@@ -70,17 +75,16 @@ std::optional<pid_t> start(std::vector<std::string> words, const Files& files) {
   posix_spawn_file_actions_init(&actions);
   const std::unique_ptr<posix_spawn_file_actions_t, int (*)(posix_spawn_file_actions_t*)> owner(
       &actions, posix_spawn_file_actions_destroy);
-  const auto redirect = [&](int stream, const std::filesystem::path& file) {
-    if (!file.empty())
-      posix_spawn_file_actions_addopen(&actions, stream, file.c_str(), O_WRONLY | O_CREAT, 0600);
-  };
-  redirect(STDOUT_FILENO, files.output);
-  redirect(STDERR_FILENO, files.complaints);
+  redirect(&actions);
 
   pid_t child = 0;
   if (posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ) != 0)
     return std::nullopt;
   return child;
+}
+
+void to_file(posix_spawn_file_actions_t* actions, int stream, const std::filesystem::path& file) {
+  posix_spawn_file_actions_addopen(actions, stream, file.c_str(), O_WRONLY | O_CREAT, 0600);
 }
 
 // How it ended, as waitpid tells it; nothing where its time ran out.
@@ -133,19 +137,74 @@ std::string trouble_of(int status, const std::filesystem::path& complaints) {
 
 PythonRun run_python(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
   const TemporaryFolder folder;
-  const Files files = {folder.path() / "output", folder.path() / "complaints"};
-  const std::optional<pid_t> child = start(arguments, files);
+  const auto output = folder.path() / "output", complaints = folder.path() / "complaints";
+  const std::optional<pid_t> child = start(arguments, [&](posix_spawn_file_actions_t* actions) {
+    to_file(actions, STDOUT_FILENO, output);
+    to_file(actions, STDERR_FILENO, complaints);
+  });
   if (!child) return {{}, no_python()};
   const std::optional<int> status = wait(*child, limit);
-  return {objects_in(files.output),
-          status ? trouble_of(*status, files.complaints)
+  return {objects_in(output),
+          status ? trouble_of(*status, complaints)
                  : fmt::format("Python had not ended after {} s", limit.count() / 1000.0)};
+}
+
+PythonDialogue::PythonDialogue(const std::vector<std::string>& arguments) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw std::system_error(errno, std::generic_category(), "socketpair");
+  socket_ = ends[0];
+  const std::optional<pid_t> child = start(arguments, [&](posix_spawn_file_actions_t* actions) {
+    posix_spawn_file_actions_adddup2(actions, ends[1], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(actions, ends[1], STDOUT_FILENO);
+    to_file(actions, STDERR_FILENO, folder_.path() / "complaints");
+  });
+  close(ends[1]);
+  child_ = child.value_or(0);
+  if (child_ != 0) return;
+  close(socket_);
+  throw std::runtime_error(no_python());
+}
+
+PythonDialogue::~PythonDialogue() {
+  close(socket_);  // which ends it
+  if (child_ != 0) wait(child_, kFarewell);
+}
+
+Json PythonDialogue::ask(const Json& question) {
+  const std::string line = question.dump() + "\n";
+  for (std::size_t sent = 0; sent < line.size();) {
+    const ssize_t count = send(socket_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+    if (count < 0) ended();
+    sent += static_cast<std::size_t>(count);
+  }
+  std::size_t end = heard_.find('\n');
+  while (end == std::string::npos) {
+    char buffer[4096];
+    const ssize_t count = recv(socket_, buffer, sizeof buffer, 0);
+    if (count <= 0) ended();
+    heard_.append(buffer, static_cast<std::size_t>(count));
+    end = heard_.find('\n');
+  }
+  Json answer = Json::parse(heard_.substr(0, end), nullptr, false);
+  if (!answer.is_object())
+    throw std::runtime_error("Python's answer is no JSON object: " + heard_.substr(0, end));
+  heard_.erase(0, end + 1);
+  return answer;
+}
+
+void PythonDialogue::ended() {
+  const std::optional<int> status = child_ != 0 ? wait(child_, kFarewell) : std::nullopt;
+  child_ = 0;
+  const std::string how = status ? trouble_of(*status, folder_.path() / "complaints") : "";
+  throw std::runtime_error(how.empty() ? "Python ended without an answer" : how);
 }
 
 int report(const Flags& flags) {
   if (!std::filesystem::is_directory(flags.out))
     throw UsageError("no folder " + flags.out.string());
-  const std::optional<pid_t> child = start({"-m", "isobit.report", flags.out.string()}, {});
+  const std::optional<pid_t> child =
+      start({"-m", "isobit.report", flags.out.string()}, [](auto) {});
   int status = 0;
   if (child) waitpid(*child, &status, 0);
   if (!child || not_started(status)) throw std::runtime_error(no_python());

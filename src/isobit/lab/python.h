@@ -2,11 +2,14 @@
 // Runs the project's Python: what draws reports, and what computes in Python's ways.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <string>
 #include <vector>
 
 #include "isobit/lab/case.h"
+#include "isobit/lab/temporary_folder.h"
 
 namespace isobit::lab {
 
@@ -20,5 +23,27 @@ PythonRun run_python(const std::vector<std::string>& arguments, std::chrono::mil
 
 // Whatever Isobit does in Python takes less; starting PyTorch and its compiler takes ten seconds.
 inline constexpr std::chrono::seconds kPythonLimit{120};
+
+// A Python program that is asked again and again: it reads lines of JSON, and answers each with
+// one, however long that takes.
+class PythonDialogue {
+ public:
+  // Throws std::runtime_error where there is no Python.
+  explicit PythonDialogue(const std::vector<std::string>& arguments);
+  ~PythonDialogue();
+  PythonDialogue(const PythonDialogue&) = delete;
+  PythonDialogue& operator=(const PythonDialogue&) = delete;
+
+  // Throws std::runtime_error where it ends instead of answering, and says how.
+  Json ask(const Json& question);
+
+ private:
+  [[noreturn]] void ended();
+
+  TemporaryFolder folder_;  // for what it complains of
+  pid_t child_ = 0;
+  int socket_ = -1;
+  std::string heard_;  // and not yet taken for an answer
+};
 
 }  // namespace isobit::lab

@@ -11,7 +11,8 @@
 namespace isobit::lab {
 namespace {
 
-constexpr const char* kWays[] = {"NumPy", "PyTorch eager", "PyTorch compiled"};
+constexpr const char* kWays[] = {"NumPy", "PyTorch eager", "PyTorch compiled",
+                                 "PyTorch eager on cuda", "PyTorch compiled on cuda"};
 
 NpyArray to_file(const Array& array, Extent extent) {
   const Form& form = array.form();

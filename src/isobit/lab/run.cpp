@@ -10,6 +10,7 @@
 #include "isobit/lab/commands.h"
 #include "isobit/lab/npy.h"
 #include "isobit/lab/output.h"
+#include "isobit/lab/triton.h"
 #include "isobit/lab/usage.h"
 #include "isobit/lab/verdict.h"
 #include "isobit/lab/ways.h"
@@ -152,8 +153,8 @@ Way one_way(const Workload& workload, const Flags& flags) {
                                   workload.operation().op, workload.operation().pass,
                                   ways.reasons()));
   for (const Way& way : ways.able)
-    if (way.variant ==
-        workload.operation().default_variant(workload.args(), execution_for(way).machine))
+    if (!in_triton(way.info) && way.variant == workload.operation().default_variant(
+                                                   workload.args(), execution_for(way).machine))
       return way;
   return ways.able.front();
 }

@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "isobit/lab/families.h"
+#include "isobit/lab/triton.h"
 #include "isobit/lab/usage.h"
 #include "isobit/ops/catalog.h"
 
@@ -159,6 +160,12 @@ bool names_a_case(const Operation& operation, const Flags& flags) {
   });
 }
 
+Flags with_small_shape(Flags flags) {
+  flags.rows = or_else(flags.rows, {kSmallRows});
+  flags.cols = or_else(flags.cols, {kSmallCols});
+  return flags;
+}
+
 // A grid of the operation, where the flags do not say otherwise.
 CaseGrid narrowed(const Operation& operation, const Flags& flags, CaseGrid grid) {
   if (!flags.rows.empty() || !flags.cols.empty()) {
@@ -228,13 +235,14 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
   static constexpr std::string_view kGrids[] = {"quick", "test", "full", "bench", "bench-quick"};
   if (!flags.grid.empty()) grid = kGrids[index_of("grid", flags.grid, kGrids)];
   const bool use_grid = !flags.grid.empty() || !names_a_case(operation, flags);
+  const bool small = grid == "quick" && flags.grid.empty() && contains(flags.device, kTriton);
   std::vector<CaseGrid> grids = {
       {.rows = {64}, .cols = {768}, .types = {{DType::f32, DType::f32}}, .inputs = {"randn"}}};
   if (use_grid) grids = operation.cases(grid);
 
   std::vector<Case> cases;
   for (const CaseGrid& one : grids) {
-    const CaseGrid axes = narrowed(operation, flags, one);
+    const CaseGrid axes = narrowed(operation, small ? with_small_shape(flags) : flags, one);
     const std::vector<std::string> withs = with_of(operation, flags, axes);
     const std::vector<bool> statistics = statistics_of(operation, flags);
     for (const Options& options : options_of(operation, flags, use_grid ? &axes : nullptr))

@@ -11,6 +11,7 @@
 #include "isobit/lab/commands.h"
 #include "isobit/lab/contest.h"
 #include "isobit/lab/output.h"
+#include "isobit/lab/triton.h"
 #include "isobit/lab/usage.h"
 
 namespace isobit::lab {
@@ -151,6 +152,8 @@ int tune(const Flags& flags) {
   if (flags.clear) return clear(flags);
   if (flags.ops.empty() && !flags.all)
     throw UsageError("tune needs an operator, or --all\n  `isobit list` shows them");
+  if (contains(flags.device, kTriton))
+    throw UsageError("tune stores plans for the library, which has none of Triton's variants");
   const std::vector<const Operation*> operations = operations_of(flags);
   require_optional(flags.without, operations);
   std::vector<std::string> isas = flags.isa;

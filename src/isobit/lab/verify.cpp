@@ -9,6 +9,7 @@
 #include "isobit/core/error.h"
 #include "isobit/lab/commands.h"
 #include "isobit/lab/output.h"
+#include "isobit/lab/triton.h"
 #include "isobit/lab/usage.h"
 #include "isobit/lab/verdict.h"
 #include "isobit/lab/ways.h"
@@ -23,10 +24,13 @@ class Summary {
  public:
   explicit Summary(const Operation& operation) : operation_(operation) {}
 
-  void add(const Case& c, const Way& way, const Verdict& verdict) {
+  void add(const Case& c, const Way& way, const Verdict& verdict, bool canonical) {
     Row& row = rows_[{way.variant, types_text(c.types), c.input}];
+    row.variant = name_and_place(way.info);
     ++row.cases;
     row.failed += !verdict.passed();
+    row.others += !canonical;
+    in_triton_ |= in_triton(way.info);
     for (const Verdict::Output& output : verdict.outputs) {
       const auto found = row.worst.try_emplace(output.argument->name, 0).first;
       found->second = std::max(found->second, output.deviation.c);
@@ -36,14 +40,15 @@ class Summary {
   void print() const {
     if (rows_.empty()) return;
     std::vector<std::string> heads = {"variant", "dtype", "input", ">cases", ">failed"};
+    if (in_triton_) heads.emplace_back(">other bits");
     for (const Argument& argument : operation_.arguments)
       if (argument.role == Role::output) heads.push_back(fmt::format(">C {}", argument.name));
     Table table(std::move(heads));
-    const std::vector<VariantInfo> infos = operation_.variants();
     for (const auto& [key, row] : rows_) {
-      const auto& [variant, types, input] = key;
-      std::vector<std::string> cells = {std::string(infos[variant].name), types, input,
-                                        std::to_string(row.cases), std::to_string(row.failed)};
+      const auto& [index, types, input] = key;
+      std::vector<std::string> cells = {row.variant, types, input, std::to_string(row.cases),
+                                        std::to_string(row.failed)};
+      if (in_triton_) cells.push_back(std::to_string(row.others));
       for (const Argument& argument : operation_.arguments) {
         if (argument.role != Role::output) continue;
         const auto worst = row.worst.find(argument.name);
@@ -58,12 +63,22 @@ class Summary {
 
  private:
   struct Row {
-    int cases = 0, failed = 0;
+    std::string variant;
+    int cases = 0, failed = 0, others = 0;
     std::map<std::string_view, double> worst;
   };
   const Operation& operation_;
   std::map<std::tuple<int, std::string, std::string>, Row> rows_;
+  bool in_triton_ = false;
 };
+
+// Of each output, as the library's default variant has them. Overwrites the outputs.
+std::vector<std::string> canonical_bits(const Workload& workload) {
+  Flags flags;
+  flags.device = {std::string(name_of(Device::cpu))};
+  run(workload, ways_of(workload, flags, Unnamed::best).able.at(0));
+  return output_bits(workload);
+}
 
 }  // namespace
 
@@ -78,7 +93,7 @@ int verify(const Flags& flags) {
 
   JsonLines lines(flags, "verify");
   Progress progress(total);
-  int runs = 0, failures = 0;
+  int runs = 0, failures = 0, others = 0;
   std::string declined;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     Summary summary(*operations[i]);
@@ -90,15 +105,20 @@ int verify(const Flags& flags) {
       Judge judge(workload);
       const Ways ways = ways_of(workload, flags, Unnamed::all);
       declined = ways.reasons();
+      std::vector<std::string> expected;  // where a way has to be compared
       for (const Way& way : ways.able) {
+        if (in_triton(way.info) && expected.empty()) expected = canonical_bits(workload);
         run(workload, way);
         const Verdict verdict = judge();
         Json line = describe(c, way);
         const std::string repeat = command("verify", line);
         line["outputs"] = verdict.outputs_json();
         line["passed"] = verdict.passed();
+        const bool canonical = !in_triton(way.info) || output_bits(workload) == expected;
+        if (in_triton(way.info)) line["canonical"] = canonical;
         lines.add(line);
-        summary.add(c, way, verdict);
+        summary.add(c, way, verdict, canonical);
+        others += !canonical;
         ++runs;
         if (verdict.passed() || ++failures > kTold) continue;
         progress.clear();
@@ -111,7 +131,9 @@ int verify(const Flags& flags) {
   if (runs == 0)
     throw Unsupported("nothing was verified: no variant can run these cases" + declined);
   if (failures > kTold) fmt::print(stderr, "and {} more that failed\n", failures - kTold);
-  if (!flags.json) fmt::print("{} passed, {} failed\n", runs - failures, failures);
+  if (!flags.json)
+    fmt::print("{} passed, {} failed{}\n", runs - failures, failures,
+               others == 0 ? "" : fmt::format(", {} with other bits than the library's", others));
   return failures == 0 ? kPassed : kFailed;
 }
 

@@ -6,12 +6,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "isobit/core/error.h"
 #include "isobit/dispatch/device_library.h"
 #include "isobit/lab/device_arrays.h"
 #include "isobit/lab/devices.h"
+#include "isobit/lab/triton.h"
 #include "isobit/lab/usage.h"
 #include "isobit/ops/catalog.h"
 #include "isobit/simd/parallel_for.h"
@@ -85,16 +87,15 @@ bool names(const Flags& flags, const VariantInfo& info) {
 // name.
 std::vector<Device> devices_of(const Operation& operation, const std::vector<VariantInfo>& infos,
                                const Flags& flags) {
-  static constexpr std::string_view kDevices[] = {"cpu", "emu", "cuda"};
   std::vector<Device> devices;
   for (const std::string& name : flags.device)
-    devices.push_back(static_cast<Device>(index_of("device", name, kDevices)));
+    if (const std::optional<Device> device = device_named(name)) devices.push_back(*device);
   const auto any = [&](Device device, bool named) {
     return std::any_of(infos.begin(), infos.end(), [&](const VariantInfo& info) {
       return info.device == device && (!named || names(flags, info));
     });
   };
-  if (devices.empty()) {
+  if (flags.device.empty()) {
     devices = {Device::cpu};
     if (!any(Device::cpu, true)) devices = {Device::emu, Device::cuda};
   } else {
@@ -140,13 +141,21 @@ std::vector<std::string_view> list(const std::set<std::string, std::less<>>& nam
   return {names.begin(), names.end()};
 }
 
+// The operation's variants, and those of Triton where the flags ask for it.
+std::vector<VariantInfo> infos_of(const Operation& operation, const Flags& flags) {
+  std::vector<VariantInfo> infos = operation.variants();
+  if (contains(flags.device, kTriton) && Triton::here().has_variants(operation))
+    std::ranges::copy(Triton::here().variants(operation), std::back_inserter(infos));
+  return infos;
+}
+
 // Refuses a selector or knob that fits no variant of any pass of the operator.
 void check_names(const Operation& operation, const Flags& flags) {
   std::set<std::string, std::less<>> variants = {"all"}, knobs;
   std::vector<VariantInfo> infos;
   for (const Operation* pass : catalog())
     if (pass->op == operation.op)
-      for (const VariantInfo& info : pass->variants()) infos.push_back(info);
+      for (const VariantInfo& info : infos_of(*pass, flags)) infos.push_back(info);
   for (const VariantInfo& info : infos) {
     for (std::string& selector : info.selectors()) variants.insert(std::move(selector));
     for (const Knob& knob : info.knobs) knobs.emplace(knob.name);
@@ -160,10 +169,44 @@ void check_names(const Operation& operation, const Flags& flags) {
       index_of(fmt::format("{} knob", operation.op), pair.substr(0, pair.find('=')), list(knobs));
 }
 
+// A way for each plan that the flags select.
+void add_plans(Ways& ways, Way way, const Plan& chosen, const Flags& flags) {
+  way.plan_from = names_plans(flags) ? PlanFrom::flag : PlanFrom::variant;
+  for (const Plan& plan : with_flags(chosen, way.info, flags)) {
+    way.plan = plan;
+    ways.able.push_back(way);
+  }
+}
+
+void add_triton(Ways& ways, const Workload& workload, const Flags& flags, Unnamed unnamed) {
+  Triton& triton = Triton::here();
+  const bool every_operator = flags.all || flags.ops.empty();
+  if (every_operator && !triton.has_variants(workload.operation())) return;
+  const std::vector<VariantInfo> infos = triton.variants(workload.operation());
+  const std::vector<Triton::Offer> offers = triton.offers(workload);
+  const auto first = static_cast<int>(workload.operation().variants().size());
+  for (int i = 0; i < static_cast<int>(infos.size()); ++i) {
+    if (!names(flags, infos[i])) continue;
+    const Way way{first + i, infos[i]};
+    if (!offers[i].declines.empty()) {
+      ways.declined.push_back({way, offers[i].declines});
+      continue;
+    }
+    add_plans(ways, way, offers[i].plan, flags);
+    if (flags.variant.empty() && unnamed == Unnamed::best) return;
+  }
+}
+
 }  // namespace
+
+void require_devices(const Flags& flags) {
+  static constexpr std::string_view kDevices[] = {"cpu", "emu", "cuda", kTriton};
+  for (const std::string& name : flags.device) index_of("device", name, kDevices);
+}
 
 Ways ways_of(const Workload& workload, const Flags& flags, Unnamed unnamed) {
   attach_devices();
+  require_devices(flags);
   const Operation& operation = workload.operation();
   if (one_operator(flags)) check_names(operation, flags);
   const std::vector<VariantInfo> infos = operation.variants();
@@ -181,20 +224,16 @@ Ways ways_of(const Workload& workload, const Flags& flags, Unnamed unnamed) {
         variants = {operation.default_variant(workload.args(), machine)};
       }
       for (int variant : variants) {
-        Way way{variant, infos[variant], machine.isa, machine.threads};
+        const Way way{variant, infos[variant], machine.isa, machine.threads};
         const std::string reason = operation.declines(variant, workload.args(), machine);
         if (!reason.empty()) {
           ways.declined.push_back({way, reason});
           continue;
         }
-        const Plan chosen = operation.choose(variant, workload.args(), machine);
-        way.plan_from = names_plans(flags) ? PlanFrom::flag : PlanFrom::variant;
-        for (const Plan& plan : with_flags(chosen, way.info, flags)) {
-          way.plan = plan;
-          ways.able.push_back(way);
-        }
+        add_plans(ways, way, operation.choose(variant, workload.args(), machine), flags);
       }
     }
+  if (contains(flags.device, kTriton)) add_triton(ways, workload, flags, unnamed);
   return ways;
 }
 
@@ -221,15 +260,28 @@ std::vector<Way> other_plans(const Way& way) {
   return others;
 }
 
+std::string name_and_place(const VariantInfo& info) {
+  const std::string_view place = info.place();
+  return place == name_of(Device::cpu) ? std::string(info.name)
+                                       : fmt::format("{} on {}", info.name, place);
+}
+
 std::string label(const Way& way) {
-  std::string text(way.info.name);
+  std::string text = name_and_place(way.info);
   if (way.info.has_instruction_sets()) text += fmt::format(" {}", name_of(way.isa));
-  if (way.info.device == Device::cpu)
+  if (way.info.place() == name_of(Device::cpu))
     text += fmt::format(" {} thread{}", way.threads, way.threads == 1 ? "" : "s");
-  else
-    text += fmt::format(" on {}", name_of(way.info.device));
   const bool told = way.plan_from == PlanFrom::flag && !way.info.knobs.empty();
   return told ? fmt::format("{} {}", text, plan_text(way)) : text;
+}
+
+std::string declines(const Workload& workload, const Way& way) {
+  const Operation& operation = workload.operation();
+  if (in_triton(way.info)) {
+    const std::size_t first = operation.variants().size();
+    return Triton::here().offers(workload).at(way.variant - first).declines;
+  }
+  return operation.declines(way.variant, workload.args(), execution_for(way).machine);
 }
 
 Execution execution_for(Isa isa, int threads) {
@@ -250,12 +302,18 @@ Execution execution_for(const Way& way) {
 }
 
 void require_real_time(const std::vector<Way>& ways) {
-  for (const Way& way : ways)
+  for (const Way& way : ways) {
+    if (in_triton(way.info) && Triton::here().interprets())
+      throw Unsupported(
+          fmt::format("{} is timed on a GPU that PyTorch can use, and there is none; the times of "
+                      "Triton's interpreter say nothing; verify, run and parity take --device {}",
+                      way.info.name, kTriton));
     if (way.info.device == Device::emu)
       throw UsageError(
           fmt::format("{} runs on the emulator here, whose times say nothing of a "
                       "GPU's; verify, run and parity take --device emu",
                       way.info.name));
+  }
 }
 
 Runner runner(const Workload& workload, const Way& way) {
@@ -270,6 +328,7 @@ Runner runner(const Workload& workload, const Way& way) {
 
 void run(const Workload& workload, const Way& way) {
   workload.poison();
+  if (in_triton(way.info)) return Triton::here().run(workload, way.info, way.plan);
   if (way.info.device == Device::cpu) return runner(workload, way).call();
   DeviceArrays arrays(workload, *attached(way.info.device));
   arrays.run(way.variant, way.plan);

@@ -50,7 +50,7 @@ def _launches(kernel, blocks, lane_bytes=None):
     """`blocks` a program; a lane has one element of each, or as many as fill `lane_bytes`."""
 
     def launches(plan, x, y, residual=None):
-        warps = plan.get("warps", 4)
+        warps = plan["warps"]
         block = 32 * warps * (lane_bytes // x.itemsize if lane_bytes else 1)
         grid = (parts(x.numel(), blocks * block),)
         arguments = {"x": x, "residual": residual, "y": y, "count": x.numel(), "BLOCK": block}
@@ -63,8 +63,10 @@ def _variant(name, *way):
     return Variant(
         name=name,
         kinds=("add", "increment"),
-        launches=_launches(*way),
+        takes=frozenset({"x", "residual", "y"}),
+        make=_launches(*way),
         knobs={"warps": (1, 2, 4, 8)},
+        choose=lambda case: {"warps": 4},
     )
 
 

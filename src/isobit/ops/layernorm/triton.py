@@ -12,7 +12,8 @@ interpreter has, and ptxas takes them.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 
 import torch
 import triton
@@ -46,22 +47,40 @@ def _tile(cols, most):
     return Tile(triton.next_power_of_2(lines), blocks, triton.next_power_of_2(chunks))
 
 
+def _two_pass_tile(cols):
+    held = _MOST_HELD["two_pass"]
+    return _tile(cols, held if cols <= held else _STREAMED)
+
+
+_TILE_OF = {
+    "row_per_program": partial(_tile, most=_MOST_HELD["row_per_program"]),
+    "streamed": partial(_tile, most=_STREAMED),
+    "one_pass": partial(_tile, most=_MOST_HELD["one_pass"]),
+    "two_pass": _two_pass_tile,
+}
+
+
 def _rows(x):
     return math.prod(x.shape[:-1])
 
 
-def _warps(plan, tile, elements):
-    """So many that a thread has this many elements of a tile."""
-    chosen = tile.lines * tile.blocks * LANES.value // (32 * elements)
-    return plan.get("warps", min(max(chosen, 1), 16))
+def _plan(variant, elements, **others):
+    """So many warps that a thread has this many elements of a tile."""
+
+    def choose(case):
+        tile = _TILE_OF[variant](case.cols)
+        warps = tile.lines * tile.blocks * LANES.value // (32 * elements)
+        return {"warps": min(max(warps, 1), 16), **others}
+
+    return choose
 
 
-def _forward(most):
+def _forward(variant):
     def launches(plan, x, weight=None, bias=None, y=None, mean=None, rstd=None, eps=1e-5):
-        tile = _tile(x.shape[-1], most)
+        tile = _TILE_OF[variant](x.shape[-1])
         arguments = {"x": x, "weight": weight, "bias": bias, "y": y, "mean": mean, "rstd": rstd}
         arguments |= {"cols": x.shape[-1], "eps": float(eps), "tile": tile}
-        yield Launch(forward_kernel, (_rows(x),), arguments, _warps(plan, tile, 32))
+        yield Launch(forward_kernel, (_rows(x),), arguments, plan["warps"])
 
     return launches
 
@@ -108,9 +127,8 @@ def _one_pass(plan, **arrays):
     rows = _rows(call.x)
     runs = parts(rows, RUN.value)
     sums = call.sums(runs)
-    tile = _tile(call.x.shape[-1], _MOST_HELD["one_pass"])
-    arguments = {**call.rows(tile), **sums, "rows": rows}
-    yield Launch(one_pass_kernel, (runs,), arguments, _warps(plan, tile, 16))
+    arguments = {**call.rows(_TILE_OF["one_pass"](call.x.shape[-1])), **sums, "rows": rows}
+    yield Launch(one_pass_kernel, (runs,), arguments, plan["warps"])
     yield from call.folds(sums, runs)
 
 
@@ -119,12 +137,10 @@ def _two_pass(plan, **arrays):
     rows, cols = _rows(call.x), call.x.shape[-1]
     kept = None if call.grad_weight is None else call.memory(rows, KEPT.value)
     if call.grad_x is not None or kept is not None:
-        held = _MOST_HELD["two_pass"]
-        tile = _tile(cols, held if cols <= held else _STREAMED)
-        arguments = call.rows(tile) | {"statistics": kept}
-        yield Launch(rows_kernel, (rows,), arguments, _warps(plan, tile, 16))
+        arguments = call.rows(_TILE_OF["two_pass"](cols)) | {"statistics": kept}
+        yield Launch(rows_kernel, (rows,), arguments, plan["warps"])
     if call.grad_weight is not None or call.grad_bias is not None:
-        runs = plan.get("runs", 4)
+        runs = plan["runs"]
         groups = parts(rows, runs * RUN.value)
         sums = call.sums(groups)
         arguments = {"x": call.x, "grad_y": call.grad_y, "statistics": kept, **sums}
@@ -161,35 +177,45 @@ def _up_to(most, holder):
 
 
 _WARPS = {"warps": (1, 2, 4, 8, 16)}
+_FORWARD = frozenset({"x", "weight", "bias", "y", "mean", "rstd", "eps"})
+_BACKWARD = frozenset(field.name for field in fields(_Backward))
 _streams = _up_to(_MOST_TILES * _STREAMED, "a program keeps the sums of")
 
 VARIANTS = by_name(
     Variant(
         name="row_per_program",
         kinds=("fwd",),
-        launches=_forward(_MOST_HELD["row_per_program"]),
+        takes=_FORWARD,
+        make=_forward("row_per_program"),
         knobs=_WARPS,
+        choose=_plan("row_per_program", 32),
         declines=_up_to(_MOST_HELD["row_per_program"], "registers hold"),
     ),
     Variant(
         name="streamed",
         kinds=("fwd",),
-        launches=_forward(_STREAMED),
+        takes=_FORWARD,
+        make=_forward("streamed"),
         knobs=_WARPS,
+        choose=_plan("streamed", 32),
         declines=_streams,
     ),
     Variant(
         name="one_pass",
         kinds=("bwd",),
-        launches=_one_pass,
+        takes=_BACKWARD,
+        make=_one_pass,
         knobs=_WARPS,
+        choose=_plan("one_pass", 16),
         declines=_up_to(_MOST_HELD["one_pass"], "registers hold"),
     ),
     Variant(
         name="two_pass",
         kinds=("bwd",),
-        launches=_two_pass,
+        takes=_BACKWARD,
+        make=_two_pass,
         knobs=_WARPS | {"runs": (1, 2, 4, 8)},
+        choose=_plan("two_pass", 16, runs=4),
         declines=_streams,
     ),
 )

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operators' Triton versions, which a Python process runs: on a GPU, or else by Triton's
+// interpreter.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isobit/lab/python.h"
+#include "isobit/lab/race.h"
+#include "isobit/lab/temporary_folder.h"
+#include "isobit/lab/workload.h"
+
+namespace isobit::lab {
+
+inline constexpr std::string_view kTriton = "triton";  // beside the library's devices
+
+// The shape that is computed unless told: Triton's interpreter takes a tenth of a second for a row.
+inline constexpr std::int64_t kSmallRows = 3, kSmallCols = 600;
+
+inline bool in_triton(const VariantInfo& info) { return info.elsewhere == kTriton; }
+
+class Triton {
+ public:
+  // What a variant makes of a workload.
+  struct Offer {
+    std::string declines;  // why it does; empty where it takes it
+    Plan plan{};           // its own
+  };
+
+  // Starts Python at the first call. Unsupported says what is missing, and what to do.
+  static Triton& here();
+  // Null where something is missing, which is then said in `why`.
+  static Triton* find(std::string& why);
+
+  const std::string& executor() const { return executor_; }  // "interpreter", or a GPU's name
+  std::string text() const;                                  // "3.7.1, by its interpreter"
+  bool interprets() const { return executor_ == "interpreter"; }
+
+  // Throws Unsupported where an operator has none.
+  std::vector<VariantInfo> variants(const Operation& operation) const;
+  bool has_variants(const Operation& operation) const;
+  // Of each variant, in the same order.
+  std::vector<Offer> offers(const Workload& workload);
+
+  // On the workload's arrays as they are, and whatever surrounds them.
+  void run(const Workload& workload, const VariantInfo& info, const Plan& plan);
+  // On copies of the arrays, each with so many rounds. The last is a copy of as many bytes.
+  std::vector<Times> race(const Workload& workload, const std::vector<Way>& ways,
+                          double copied_bytes, int rounds);
+
+ private:
+  struct Variant {
+    std::string op, pass, name;
+    std::deque<std::string> words;
+    std::deque<std::vector<int>> values;
+    std::vector<Knob> knobs;
+  };
+
+  Triton();
+  Json ask(const Json& question);
+  Json to_files(const Workload& workload) const;
+  void from_files(const Workload& workload) const;
+
+  TemporaryFolder folder_;
+  PythonDialogue python_;
+  std::string version_, executor_;
+  std::deque<Variant> variants_;
+};
+
+}  // namespace isobit::lab

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the lab asks of Triton: by the lab itself, and by questions that it has no reason to ask.
+
+Triton decides at its import whether it interprets, so it is imported in processes of their own.
+"""
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from isobit import gpu_timing, triton_lab  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+LAB = ROOT / "build" / "release" / "isobit"
+VARIANTS = {"fwd": {"row_per_program", "streamed"}, "bwd": {"one_pass", "two_pass"}}
+
+
+def verified(call):
+    """The lines of `isobit verify`, all of which passed."""
+    command = [LAB, "verify", *call.split(), "--device", "triton", "--json"]
+    lab = subprocess.run(command, capture_output=True, text=True)
+    assert lab.returncode == 0, lab.stderr
+    return [json.loads(line) for line in lab.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "--rows 0,3 --cols 70 --input randn,huge1e20",
+        "--rows 2 --cols 530 --dtype bf16 --weight-dtype f32 --y-dtype f16",
+        "--rows 3 --cols 9 --statistics given --offset 3 --input mean1e6,constant --eps 0",
+    ],
+)
+def test_every_variant_of_layernorm_has_the_bits_of_the_library(call):
+    lines = verified(f"layernorm {call}")
+    for direction, variants in VARIANTS.items():
+        assert {line["variant"] for line in lines if line["pass"] == direction} == variants
+    assert all(line["canonical"] for line in lines)
+
+
+def test_every_variant_of_elementwise_has_the_bits_of_the_library():
+    lines = verified("elementwise --rows 3 --cols 70 --dtype f32,f16,bf16,f64,i32 --kind increment")
+    assert {line["variant"] for line in lines} == {"vec16", "unrolled4", "naive"}
+    assert all(line["canonical"] for line in lines)
+
+
+def test_every_plan_has_the_bits_of_the_library():
+    lines = verified("layernorm --pass bwd --rows 1 --cols 5 --variant two_pass --plan all")
+    assert len({json.dumps(line["plan"]) for line in lines}) == 5 * 4
+    assert all(line["canonical"] for line in lines)
+
+
+def test_parity_stands_the_variants_beside_the_others():
+    call = "layernorm --pass fwd --rows 2 --cols 20 --device cpu,triton --isa scalar --threads 1"
+    lab = subprocess.run([LAB, "parity", *call.split()], capture_output=True, text=True)
+    assert lab.returncode == 0
+    for way in (
+        "row_per_program on triton warps=16 ",
+        "streamed on triton rows among others ",
+        "streamed on triton rows far apart: declined, it takes adjacent rows",
+    ):
+        assert way in lab.stdout
+
+
+def answers(*questions, before=""):
+    """What isobit.triton_lab answers, with something done before it begins."""
+    script = f"from isobit import triton_lab\n{before}\ntriton_lab.main()"
+    asked = "".join(json.dumps(question) + "\n" for question in questions)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], input=asked, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def offer(options=None, arrays=(), **case):
+    usual = {"op": "layernorm", "pass": "fwd", "dtype": "f32", "weight_dtype": "f32", "cols": 70}
+    case = {**usual, "row_stride": case.get("cols", 70), **case}
+    return {"do": "offer", "case": case, "options": options or {}, "arrays": list(arrays)}
+
+
+def test_what_a_variant_lacks_is_declined():
+    found = answers(
+        offer(options={"eps": 1e-5, "zero_centred": "no", "dropout": 0.0, "dropout_seed": 42.0}),
+        offer(options={"zero_centred": "yes"}),
+        offer(options={"dropout": 0.5}),
+        offer(arrays=["x", "residual", "sum", "y"]),
+        offer(row_stride=80),
+        offer(cols=20000),
+        offer(dtype="f64"),
+    )
+    usual, *others = (answer["row_per_program"] for answer in found)
+    assert usual == {"plan": {"warps": 1}}
+    assert [other["declines"] for other in others] == [
+        "it has no zero_centred",
+        "it has no dropout",
+        "it takes no residual, sum",
+        "it takes adjacent rows",
+        "20000 columns; registers hold at most 16384",
+        "it computes in float, not in f64",
+    ]
+    assert found[5]["streamed"]["plan"]["warps"] == 4
+
+
+def test_a_kind_that_a_variant_lacks_is_declined():
+    adds = SimpleNamespace(kinds=("add", "increment"), takes=frozenset())
+    case = {"pass": "fwd", "row_stride": 1, "cols": 1}
+    said = triton_lab._lacks(adds, case, {"kind": "multiply"}, [])
+    assert said == "it computes add and increment"
+
+
+def test_operators_are_those_with_a_file():
+    assert list(triton_lab.operators()) == ["elementwise", "layernorm"]
+
+
+def test_a_question_that_cannot_be_answered_ends_nothing():
+    wrong = {"do": "run", "op": "layernorm", "variant": "none", "plan": {}, "options": {}}
+    found = answers({"do": "dance"}, wrong | {"arrays": {}}, {"do": "list"})
+    assert found[0] == {"error": "KeyError: 'dance'"}
+    assert found[1] == {"error": "KeyError: 'none'"}
+    assert found[2]["executor"] == "interpreter"
+
+
+def test_what_others_print_is_no_answer():
+    quick = "triton_lab.Lab = dict\ntriton_lab.answer = lambda *_: print('noise') or {'said': 1}"
+    assert answers({"do": "list"}, before=quick) == [{"said": 1}]
+
+
+def test_without_triton_the_first_answer_says_so():
+    blocked = "import sys; sys.modules['triton'] = None"
+    (answer,) = answers({"do": "list"}, before=blocked)
+    assert "triton" in answer["error"]
+    assert answer["error"].endswith("`make build` makes .venv with PyTorch and Triton")
+
+
+def test_every_way_is_timed_and_a_copy_last(tmp_path):
+    """On the processor, which shows that all but the graph works."""
+    arrays = {}
+    for name in ("x", "residual", "y"):
+        (tmp_path / name).write_bytes(bytes(96))
+        arrays[name] = {"file": str(tmp_path / name), "bytes": 96, "first": 32, "dtype": "f32"}
+        arrays[name]["shape"] = [2, 4]
+    ways = [{"variant": name, "plan": {"warps": 1}} for name in ("vec16", "naive")]
+    question = {"do": "bench", "op": "elementwise", "ways": ways, "options": {"kind": "add"}}
+    question |= {"arrays": arrays, "copied_bytes": 96.0, "rounds": 3}
+    (answer,) = answers(question)
+    assert len(answer["times"]) == 3
+    for times in answer["times"]:
+        assert 0 < times["p20"] <= times["median"] <= times["p80"]
+
+
+class FakeEvent:
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        pass
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, end):
+        return 3.0  # milliseconds
+
+
+def fake_cuda(monkeypatch, failure=None):
+    """A GPU of which only the names are there; how often graphs were replayed."""
+    replays = []
+
+    @contextmanager
+    def capture(graph):
+        if failure:
+            raise failure
+        yield
+
+    fakes = {"synchronize": lambda: None, "graph": capture, "Event": FakeEvent}
+    fakes["CUDAGraph"] = lambda: SimpleNamespace(replay=lambda: replays.append(1))
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    return replays
+
+
+def test_a_graph_of_all_sets_is_replayed(monkeypatch):
+    replays, calls = fake_cuda(monkeypatch), []
+    timer = gpu_timing.Timer(calls.append, ["one", "other"], "cuda")
+    assert calls == ["one", "other"] * 2  # to compile, and to be captured
+    assert timer() == 1.5e-3
+    assert (timer.how, len(replays), len(calls)) == ("graph", 1, 4)
+
+
+def test_what_cannot_be_captured_is_timed_as_it_is_called(monkeypatch, capsys):
+    calls = []
+    fake_cuda(monkeypatch, RuntimeError("it synchronises"))
+    timer = gpu_timing.Timer(calls.append, ["one", "other"], "cuda")
+    timer()
+    assert (timer.how, len(calls)) == ("eager", 4)
+    assert "not captured: it synchronises" in capsys.readouterr().err
+
+
+def test_a_race_goes_there_and_back():
+    turns = []
+
+    def timer(name):
+        return lambda: turns.append(name) or len(turns)
+
+    seconds = gpu_timing.race({"one": timer("one"), "other": timer("other")}, 3)
+    assert turns == ["one", "other", "other", "one", "one", "other"]
+    assert seconds == {"one": [1, 4, 5], "other": [2, 3, 6]}
