@@ -18,6 +18,13 @@ def _version() -> str:
 __version__ = _version()
 
 
+def remedy(package: str) -> str:
+    """What to do about a package that is missing."""
+    if (_CHECKOUT / "Makefile").exists():
+        return "`make build` makes .venv with it"
+    return f"`pip install {package}` brings it"
+
+
 def _folders() -> list[Path]:
     if chosen := os.environ.get("ISOBIT_LIBRARIES"):
         return [Path(chosen)]

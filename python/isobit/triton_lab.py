@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
 
-from isobit import ops
+from isobit import ops, remedy
 
 INTERPRETER = "interpreter"
 _CALLS = 20  # that a graph has
@@ -164,7 +164,7 @@ def main():
     try:
         lab = Lab()
     except Exception as error:
-        why = f"{shorten(str(error), 300)}; `make build` makes .venv with PyTorch and Triton"
+        why = f"{shorten(str(error), 300)}; {remedy('torch triton')}"
         print(json.dumps({"error": why}), file=answers, flush=True)
         return
     for line in sys.stdin:

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
 
-from isobit import library_path
+from isobit import library_path, remedy
 from isobit.triton_lab import operators
 
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i32": "int32"}
@@ -215,7 +215,7 @@ def _module(name, purpose):
         return True, f"Python's {name} {import_module(name).__version__}"
     except Exception as error:
         why = _summary(error)
-        return False, f"Python's {name}, for {purpose}: {why}; `make build` makes .venv with it"
+        return False, f"Python's {name}, for {purpose}: {why}; {remedy(name)}"
 
 
 def _isobit_numpy():
@@ -253,7 +253,7 @@ def _cuda_adapter(torch):
     try:
         torch.ops.load_library(library_path().with_name(name))
     except OSError as error:
-        return False, f"{name}: {_summary(error.__cause__ or error)}; `make build` makes it"
+        return False, f"{name}: {_summary(error.__cause__ or error)}"
     return True, name
 
 

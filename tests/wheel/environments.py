@@ -10,6 +10,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+# By these names ccache has what tools/wheel compiled.
+COMPILERS = {"CC": "cc", "CXX": "c++"}
 # What a shell exports and an empty environment has not.
 FORGOTTEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "ISOBIT_LIBRARIES", "ISOBIT_PYTHON")
 
@@ -48,7 +50,8 @@ class Environment:
     def pip_install(self, *arguments):
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
         pip += ["--python", self.program("python"), "install", "--quiet", "--no-index"]
-        subprocess.run([*pip, *arguments], check=True, env=os.environ | {"PYTHONPATH": ""})
+        env = COMPILERS | dict(os.environ) | {"PYTHONPATH": ""}
+        subprocess.run([*pip, *arguments], check=True, env=env)
 
     def run(self, name, *arguments, **variables):
         env = {key: value for key, value in os.environ.items() if key not in FORGOTTEN} | variables

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Isobit in PyTorch: norms as drop-ins, with the same bits in eager and compiled code."""
 
-from isobit.torch import sharding
+from isobit.torch import (
+    adapters,  # noqa: F401, first of all: it says what to do where there is no PyTorch
+    sharding,
+)
 from isobit.torch.functional import (
     add,
     add_layer_norm,

@@ -3,9 +3,12 @@
 
 from pathlib import Path
 
-import torch
+from isobit import library_path, remedy
 
-from isobit import library_path
+try:
+    import torch
+except ImportError as error:
+    raise ImportError(f"isobit.torch needs PyTorch 2.11 or later; {remedy('torch')}") from error
 
 _OLDEST = (2, 11)
 

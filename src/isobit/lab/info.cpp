@@ -13,6 +13,7 @@
 #include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/peers.h"
+#include "isobit/lab/program_folder.h"
 #include "isobit/lab/python.h"
 #include "isobit/lab/triton.h"
 #include "isobit/lab/verdict.h"
@@ -145,13 +146,17 @@ int doctor(const Flags& flags) {
   else if (!cuda.file.empty())
     say("missing", fmt::format("cuda: {} was loaded, but {}", cuda.file, cuda.missing));
   else
-    say("missing", fmt::format("cuda: {}; `make kernels` builds it", cuda.missing));
+    say("missing", fmt::format("cuda: {}; {}", cuda.missing,
+                               checkout() ? "`make kernels` builds it"
+                                          : "a package that was built beside nvcc has it"));
 
   const Peers peers = load_peers(peer_folder());
   for (const Peer& peer : peers.available)
     say("ok", fmt::format("peer {} {}", peer.name(), peer.version()));
   for (const std::string& reason : peers.unavailable)
-    say("missing", fmt::format("peer {}; `make build` makes the peers that can be had", reason));
+    say("missing", fmt::format("peer {}; {}", reason,
+                               checkout() ? "`make build` makes the peers that can be had"
+                                          : "only a checkout has peers"));
 
   const PythonRun python = run_python({"-m", "isobit.ways"}, kPythonLimit);
   for (const Json& piece : python.said)

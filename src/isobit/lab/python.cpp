@@ -35,27 +35,26 @@ namespace {
 // How long a program may take that has no more to do.
 constexpr std::chrono::seconds kFarewell{5};
 
-// In a checkout the lab is build/PRESET/isobit. An installed one finds no such folders.
-std::filesystem::path checkout() { return program_folder().parent_path().parent_path(); }
-
 std::string program() {
   if (const char* chosen = std::getenv("ISOBIT_PYTHON")) return chosen;
-  const auto own = checkout() / ".venv" / "bin" / "python";
-  return std::filesystem::exists(own) ? own.string() : "python3";
+  if (const auto root = checkout(); root && std::filesystem::exists(*root / ".venv/bin/python"))
+    return *root / ".venv/bin/python";
+  return "python3";
 }
 
 std::string no_python() {
-  return fmt::format("no Python at {}; `make build` makes .venv, or set ISOBIT_PYTHON", program());
+  return fmt::format("no Python at {}; {}set ISOBIT_PYTHON", program(),
+                     checkout() ? "`make build` makes .venv, or " : "");
 }
 
 // The checkout's modules, before those that the user has put there. Without a checkout, the user's.
 const std::string& module_path() {
   static const std::string path = [] {
-    const std::filesystem::path own = checkout() / "python";
     const char* variable = std::getenv("PYTHONPATH");
     const std::string given = variable != nullptr ? variable : "";
-    if (!std::filesystem::exists(own / "isobit")) return given;
-    return given.empty() ? own.string() : fmt::format("{}:{}", own.string(), given);
+    if (!checkout()) return given;
+    const std::string own = *checkout() / "python";
+    return given.empty() ? own : fmt::format("{}:{}", own, given);
   }();
   return path;
 }
