@@ -81,6 +81,16 @@ def batches(tokens, options):
         yield windows[:, :-1], windows[:, 1:]
 
 
+def optimise(model, optimiser, tokens, following):
+    """One step, and its loss."""
+    loss = F.cross_entropy(model(tokens).flatten(0, 1), following.flatten())
+    optimiser.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimiser.step()
+    return loss.detach()
+
+
 @dataclass
 class Training:
     """A model on its way."""
@@ -99,11 +109,7 @@ class Training:
 
     def step(self, tokens, following):
         begin = time.perf_counter()
-        loss = F.cross_entropy(self.model(tokens).flatten(0, 1), following.flatten())
-        self.optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimiser.step()
+        loss = optimise(self.model, self.optimiser, tokens, following)
         self.losses.append(loss.item())
         self.seconds.append(time.perf_counter() - begin)
 

@@ -14,9 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoints
-import torch.nn.functional as F
 import train_gpt
-from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -51,12 +49,8 @@ class Training:
     def step(self, tokens, following):
         """With this rank's share of a batch."""
         begin = time.perf_counter()
-        loss = F.cross_entropy(self.model(tokens).flatten(0, 1), following.flatten())
-        self.optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimiser.step()
-        mean = loss.detach() / dist.get_world_size()
+        loss = train_gpt.optimise(self.model, self.optimiser, tokens, following)
+        mean = loss / dist.get_world_size()
         dist.all_reduce(mean)
         self.losses.append(mean.item())
         self.seconds.append(time.perf_counter() - begin)
