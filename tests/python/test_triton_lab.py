@@ -138,7 +138,7 @@ def test_without_triton_the_first_answer_says_so():
     blocked = "import sys; sys.modules['triton'] = None"
     (answer,) = answers({"do": "list"}, before=blocked)
     assert "triton" in answer["error"]
-    assert answer["error"].endswith("`make build` makes .venv with PyTorch and Triton")
+    assert answer["error"].endswith("`make build` makes .venv with it")
 
 
 def test_every_way_is_timed_and_a_copy_last(tmp_path):

@@ -236,13 +236,15 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
   if (!flags.grid.empty()) grid = kGrids[index_of("grid", flags.grid, kGrids)];
   const bool use_grid = !flags.grid.empty() || !names_a_case(operation, flags);
   const bool small = grid == "quick" && flags.grid.empty() && contains(flags.device, kTriton);
+  const Flags smaller = with_small_shape(flags);
+  const Flags& asked = small ? smaller : flags;  // named, since grids look into it
   std::vector<CaseGrid> grids = {
       {.rows = {64}, .cols = {768}, .types = {{DType::f32, DType::f32}}, .inputs = {"randn"}}};
   if (use_grid) grids = operation.cases(grid);
 
   std::vector<Case> cases;
   for (const CaseGrid& one : grids) {
-    const CaseGrid axes = narrowed(operation, small ? with_small_shape(flags) : flags, one);
+    const CaseGrid axes = narrowed(operation, asked, one);
     const std::vector<std::string> withs = with_of(operation, flags, axes);
     const std::vector<bool> statistics = statistics_of(operation, flags);
     for (const Options& options : options_of(operation, flags, use_grid ? &axes : nullptr))
