@@ -166,7 +166,8 @@ Flags with_small_shape(Flags flags) {
   return flags;
 }
 
-// A grid of the operation, where the flags do not say otherwise.
+// A grid of the operation, where the flags do not say otherwise. It looks into the flags.
+CaseGrid narrowed(const Operation&, const Flags&&, CaseGrid) = delete;
 CaseGrid narrowed(const Operation& operation, const Flags& flags, CaseGrid grid) {
   if (!flags.rows.empty() || !flags.cols.empty()) {
     grid.rows = or_else(flags.rows, or_else(grid.rows, {64}));
@@ -237,7 +238,7 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
   const bool use_grid = !flags.grid.empty() || !names_a_case(operation, flags);
   const bool small = grid == "quick" && flags.grid.empty() && contains(flags.device, kTriton);
   const Flags smaller = with_small_shape(flags);
-  const Flags& asked = small ? smaller : flags;  // named, since grids look into it
+  const Flags& asked = small ? smaller : flags;
   std::vector<CaseGrid> grids = {
       {.rows = {64}, .cols = {768}, .types = {{DType::f32, DType::f32}}, .inputs = {"randn"}}};
   if (use_grid) grids = operation.cases(grid);
