@@ -124,15 +124,18 @@ TEST_P(Reliability, RowsBeyond16BitsAreRight) {
   }
 }
 
-// Batches on both sides of where a call begins to be shared out, and to leave the second cache.
+// Batches on both sides of where a call begins to be shared out, and to leave the caches.
 TEST_P(Reliability, ThresholdsOfDispatchDoNotShow) {
   constexpr std::int64_t kCols = 1024;
-  const std::int64_t shared = (64 << 10) / kCols, streamed = Machine::here().l2_bytes / kCols / 4;
+  const Machine& machine = Machine::here();
+  const std::int64_t shared = 2 * machine.elements_a_thread / kCols;
+  std::int64_t kept = 1;  // rows whose x and y of 32 bits stay in the caches
+  while (!machine.leaves_caches(2 * 4 * kCols * (kept + 1))) ++kept;
   for (const Case& c : some_of(cases_of_every_type(operation(), 1, kCols))) {
     Workload alone(c);
     alone.draw();
     run(alone, default_way(alone));
-    for (const std::int64_t threshold : {shared, streamed, 2 * streamed})
+    for (const std::int64_t threshold : {shared, kept})
       for (const std::int64_t rows : {threshold - 1, threshold, threshold + 1}) {
         Case batch_case = c;
         batch_case.rows = rows;

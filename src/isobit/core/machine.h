@@ -3,6 +3,7 @@
 // the device.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -33,13 +34,17 @@ struct Machine {
   Gpu gpu;                      // on emu and cuda
   Isa isa = Isa::scalar;        // the widest that may be used
   int threads = 1;
+  std::int64_t elements_a_thread = 32 << 10;  // for fewer it costs more to wake than it brings
   std::int64_t l1_bytes = 32 << 10;
   std::int64_t l2_bytes = 1 << 20;
   std::int64_t l3_bytes = 32 << 20;
 
-  // Whether an output of so many bytes should be stored past the caches, its inputs fetched ahead:
-  // from a second cache on (compare `isobit bench layernorm --plan stream=0` with stream=1).
-  bool leaves_caches(std::int64_t output_bytes) const { return output_bytes > l2_bytes; }
+  // Whether a call that touches so many bytes should store past the caches and fetch ahead: what is
+  // more than each thread's second cache and its share of the third (compare
+  // `isobit bench layernorm --plan all`).
+  bool leaves_caches(std::int64_t touched_bytes) const {
+    return touched_bytes > std::min(4 * l2_bytes * threads, l3_bytes);
+  }
 
   // The machine that this process runs on, with all its processors.
   static const Machine& here();

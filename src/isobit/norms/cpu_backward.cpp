@@ -8,7 +8,8 @@
 
 namespace isobit::norms {
 Plan choose_backward(const BackwardProblem& problem, const Machine& machine) {
-  return {machine.leaves_caches(problem.rows * problem.cols * size_of(problem.dtype))};
+  const std::int64_t arrays = problem.grad_sum ? 4 : 3;
+  return {machine.leaves_caches(arrays * problem.rows * problem.cols * size_of(problem.dtype))};
 }
 
 void finish(const BackwardProblem& problem, const Tools& tools, const std::byte* weight_sums,

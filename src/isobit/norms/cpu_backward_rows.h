@@ -43,33 +43,50 @@ template <class Formula, class S, class T>
                              typename Formula::template NormaliseAny<S>(terms.statistics), terms);
 }
 
+// The terms of so many rows are found side by side, as long as x of all of them stays in the first
+// cache between the rounds.
+inline constexpr int kMostTerms = 4;
+ISOBIT_INLINE int rows_of_terms(std::size_t row_bytes) {
+  return row_bytes <= 4096 ? kMostTerms : row_bytes <= 8192 ? 2 : 1;
+}
+
 template <class Formula, class S, class T>
 void row_terms(const BackwardProblem& problem, const Weights& weights, std::int64_t begin,
                std::int64_t end, void* to) {
   using Real = typename S::Real;
+  using Normalise = typename Formula::template Normalise<S>;
+  const std::int64_t cols = problem.cols;
   const WeightRow<Real> weight(weights.weight, weights.weight_mask);
   auto* terms = static_cast<RowTerms<Real>*>(to);
   const auto given = [](const void* statistics, std::int64_t row) {
     return statistics != nullptr ? static_cast<const Real*>(statistics)[row] : Real(0);
   };
-  for (std::int64_t row = begin; row < end; ++row, ++terms) {
-    const T* x = row_of<const T>(problem.x, row);
-    const T* grad_y = row_of<const T>(problem.grad_y, row);
+  const int together = rows_of_terms(cols * sizeof(T));
+  for (std::int64_t row = begin; row < end; row += together, terms += together) {
+    const int rows = static_cast<int>(std::min<std::int64_t>(together, end - row));
+    Statistics<Real> statistics[kMostTerms];
     if (problem.rstd != nullptr) {
-      terms->statistics = given_statistics(given(problem.mean, row), given(problem.rstd, row));
+      for (int k = 0; k < rows; ++k)
+        statistics[k] =
+            given_statistics(given(problem.mean, row + k), given(problem.rstd, row + k));
     } else {
-      const Row<S, T, false> summed(x, problem.cols, x);
-      terms->statistics =
-          statistics_of<Formula>(summed, problem.cols, static_cast<Real>(problem.eps));
+      const auto summed = [&](int k) ISOBIT_INLINE_LAMBDA {
+        const T* x = row_of<const T>(problem.x, row + k);
+        return Row<S, T, false>(x, cols, x);
+      };
+      statistics_of_rows<Formula, kMostTerms>(rows, summed, cols, static_cast<Real>(problem.eps),
+                                              statistics);
     }
-    terms->mean_g = terms->mean_gx = 0;
-    if (!problem.wants_rows()) continue;
-    if (terms->statistics.plain)
-      gradient_means<Formula, S>(x, grad_y, weight, problem.cols,
-                                 typename Formula::template Normalise<S>(terms->statistics),
-                                 *terms);
-    else
-      any_gradient_means<Formula, S>(x, grad_y, weight, problem.cols, *terms);
+    for (int k = 0; k < rows; ++k) {
+      terms[k] = {statistics[k], 0, 0};
+      if (!problem.wants_rows()) continue;
+      const T* x = row_of<const T>(problem.x, row + k);
+      const T* grad_y = row_of<const T>(problem.grad_y, row + k);
+      if (statistics[k].plain) [[likely]]
+        gradient_means<Formula, S>(x, grad_y, weight, cols, Normalise(statistics[k]), terms[k]);
+      else
+        any_gradient_means<Formula, S>(x, grad_y, weight, cols, terms[k]);
+    }
   }
 }
 

@@ -11,10 +11,11 @@ namespace isobit::norms {
 // Finds the kernel of one norm.
 using ForwardKernelOf = ForwardKernel (*)(Isa isa, DType dtype, Schedule schedule);
 
-inline constexpr int kSchedules[] = {0, 1, 2};
-inline constexpr Knob kForwardKnobs[] = {
-    {"schedule", kSchedules,
-     "0: for the caches; 1: stores past them, four rows ahead; 2: the same, the next row ahead"}};
+inline constexpr int kSchedules[] = {0, 1, 2, 3};
+inline constexpr Knob kForwardKnobs[] = {{"schedule", kSchedules,
+                                          "0: for the caches; else stores past them, and 1: four "
+                                          "rows ahead, 2: the next row, 3: the next "
+                                          "pair"}};
 
 Plan choose_forward(const ForwardProblem& problem, const Machine& machine);
 std::size_t forward_workspace(const ForwardProblem& problem, const Plan& plan,

@@ -12,13 +12,23 @@
 
 namespace isobit::norms {
 
-// Short rows are fetched so many rows before they are summed: fewer come late, more leave the first
-// cache again. From the second cache two are enough, and gain a tenth, up to rows of which six (two
-// at hand, two ahead, weight and bias) fill the first.
+// Whether rows are fetched while others are summed, else while others are written.
+constexpr bool fetches_far(Schedule schedule) {
+  return schedule == Schedule::streaming_far || schedule == Schedule::streaming_long_rows;
+}
+
+// So many rows before it is summed a row is fetched: fewer come late, more leave the first cache
+// again. From the second cache two are enough, and gain a tenth, up to rows of which six (two at
+// hand, two ahead, weight and bias) fill the first. What is fetched into the second should be a
+// page.
 template <Schedule kSchedule>
-ISOBIT_INLINE std::int64_t rows_ahead(std::size_t row_bytes) {
-  if (kSchedule == Schedule::streaming_short_rows) return 4;
-  return row_bytes <= 6144 ? 2 : 0;
+ISOBIT_INLINE std::int64_t rows_ahead(std::int64_t row_bytes) {
+  switch (kSchedule) {
+    case Schedule::cached:              return row_bytes <= 6144 ? 2 : 0;
+    case Schedule::streaming_near:      return 4;
+    case Schedule::streaming_far:       return std::max<std::int64_t>(2, 4096 / row_bytes);
+    case Schedule::streaming_long_rows: return 1;
+  }
 }
 
 namespace detail {
@@ -91,13 +101,13 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
   const WeightRow<Real> bias(weights.bias, weights.bias_mask);
   // From a finite row, finite weights never make a NaN.
   const bool numbers = detail::all_finite<S>(weight, cols) && detail::all_finite<S>(bias, cols);
-  const std::int64_t ahead = rows_ahead<kSchedule>(cols * sizeof(T));
+  const std::int64_t ahead =
+      rows_ahead<kSchedule>(std::max<std::int64_t>(1, cols) * std::int64_t{sizeof(T)});
   const auto x_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
     return row_of<const T>(problem.x, std::min(row, end - 1));
   };
   const auto summed = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
-    constexpr bool kFetchNext = kSchedule == Schedule::streaming_long_rows;
-    return Row<S, T, kFetchNext>(x_of(row), cols, x_of(row + 1));
+    return Row<S, T, fetches_far(kSchedule)>(x_of(row), cols, x_of(row + ahead));
   };
   const auto write = [&](std::int64_t row,
                          const Statistics<Real>& statistics) ISOBIT_INLINE_LAMBDA {
@@ -105,8 +115,7 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
     const T* x = x_of(row);
     T* y = row_of<T>(problem.y, row);
     const auto fetch = [later = x_of(row + ahead)](std::int64_t i) ISOBIT_INLINE_LAMBDA {
-      if constexpr (kSchedule != Schedule::streaming_long_rows)
-        simd::fetch_to_first_cache(later + i);
+      if constexpr (!fetches_far(kSchedule)) simd::fetch_to_first_cache(later + i);
     };
     if (!statistics.plain || !numbers || !std::isfinite(statistics.rstd)) [[unlikely]]
       detail::write_any_row<Formula, S>(x, y, cols, weight, bias, statistics);
@@ -126,18 +135,12 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
     for (std::int64_t row = begin; row < end; ++row)
       write(row, statistics_of<Formula>(summed(row), cols, eps));
   } else {
-    // Two rows a round: neither waits for the last folds, divisions and roots of the other. More of
-    // them leave the first cache.
-    constexpr int kTogether = 2;
-    Real first[kTogether];
-    decltype(Formula::second_round(summed(begin), Real())) second[kTogether];
+    constexpr int kTogether = 2;  // more of them leave the first cache
     Statistics<Real> statistics[kTogether];
     for (std::int64_t row = begin; row < end; row += kTogether) {
       const int rows = static_cast<int>(std::min<std::int64_t>(kTogether, end - row));
-      for (int k = 0; k < rows; ++k) first[k] = Formula::first_round(summed(row + k), cols);
-      for (int k = 0; k < rows; ++k) second[k] = Formula::second_round(summed(row + k), first[k]);
-      for (int k = 0; k < rows; ++k)
-        statistics[k] = Formula::statistics(summed(row + k), first[k], second[k], cols, eps);
+      const auto next = [&](int k) ISOBIT_INLINE_LAMBDA { return summed(row + k); };
+      statistics_of_rows<Formula, kTogether>(rows, next, cols, eps, statistics);
       for (int k = 0; k < rows; ++k) write(row + k, statistics[k]);
     }
   }
@@ -149,10 +152,10 @@ template <class Formula, class S32, class S64>
 ForwardKernel forward_kernel(DType dtype, Schedule schedule) {
   const auto of = [&]<class S, class T>(S, Type<T>) -> ForwardKernel {
     switch (schedule) {
-      case Schedule::cached: return forward_rows<Formula, S, T, Schedule::cached>;
-      case Schedule::streaming_short_rows:
-        return forward_rows<Formula, S, T, Schedule::streaming_short_rows>;
-      default: return forward_rows<Formula, S, T, Schedule::streaming_long_rows>;
+      case Schedule::cached:         return forward_rows<Formula, S, T, Schedule::cached>;
+      case Schedule::streaming_far:  return forward_rows<Formula, S, T, Schedule::streaming_far>;
+      case Schedule::streaming_near: return forward_rows<Formula, S, T, Schedule::streaming_near>;
+      default:                       return forward_rows<Formula, S, T, Schedule::streaming_long_rows>;
     }
   };
   switch (dtype) {

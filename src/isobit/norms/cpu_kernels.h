@@ -30,8 +30,9 @@ class WeightRow {
 };
 
 // How the forward pass walks its rows. Streaming stores bypass the caches, and rows are fetched
-// ahead.
-enum class Schedule { cached, streaming_short_rows, streaming_long_rows };
+// ahead: by `near` into the first cache while a row is written, by `far` and `long_rows` into the
+// second while a row is summed. All but long_rows take two rows at a time.
+enum class Schedule { cached, streaming_near, streaming_long_rows, streaming_far };
 
 // Rows [begin, end) of the forward pass of one norm; x, y and what is computed in have one type, or
 // x and y are of 16 bits.

@@ -65,9 +65,9 @@ struct Elements {
   ISOBIT_INLINE Real operator()(std::int64_t i) const { return widen<Real>(x[i]); }
 };
 
-// The same, with the usual sums in vectors. `next` is the row to be fetched while this one is
-// summed; without kFetchNext it is not looked at.
-template <class S, class T, bool kFetchNext>
+// The same, with the usual sums in vectors. `later` is the row to be fetched while this one is
+// summed; without kFetches it is not looked at.
+template <class S, class T, bool kFetches>
 class Row : public SpecifiedRow<S, Elements<T, typename S::Real>> {
   using Specified = SpecifiedRow<S, Elements<T, typename S::Real>>;
 
@@ -76,8 +76,8 @@ class Row : public SpecifiedRow<S, Elements<T, typename S::Real>> {
   using Real = typename S::Real;
   using Specified::sum;
 
-  ISOBIT_INLINE Row(const T* x, std::int64_t cols, const T* next)
-      : Specified(cols, {x}), x_(x), next_(next), cols_(cols) {}
+  ISOBIT_INLINE Row(const T* x, std::int64_t cols, const T* later)
+      : Specified(cols, {x}), x_(x), later_(later), cols_(cols) {}
 
   ISOBIT_INLINE Real sum() const {
     return simd::row_sum<S>(cols_, [x = x_](std::int64_t i, auto... part)
@@ -106,12 +106,25 @@ class Row : public SpecifiedRow<S, Elements<T, typename S::Real>> {
  private:
   template <class... Part>
   ISOBIT_INLINE void fetch(std::int64_t i, Part...) const {
-    if constexpr (kFetchNext && sizeof...(Part) == 0) simd::fetch_to_second_cache(next_ + i);
+    if constexpr (kFetches && sizeof...(Part) == 0) simd::fetch_to_second_cache(later_ + i);
   }
 
   const T* x_;
-  const T* next_;
+  const T* later_;
   std::int64_t cols_;
 };
+
+// The statistics of some rows side by side: none waits for the last folds, divisions and roots of
+// another. summed(k) is the k-th of them.
+template <class Formula, int kMost, class Summed, class Real>
+ISOBIT_INLINE void statistics_of_rows(int rows, const Summed& summed, std::int64_t cols, Real eps,
+                                      Statistics<Real>* statistics) {
+  Real first[kMost];
+  decltype(Formula::second_round(summed(0), Real())) second[kMost];
+  for (int k = 0; k < rows; ++k) first[k] = Formula::first_round(summed(k), cols);
+  for (int k = 0; k < rows; ++k) second[k] = Formula::second_round(summed(k), first[k]);
+  for (int k = 0; k < rows; ++k)
+    statistics[k] = Formula::statistics(summed(k), first[k], second[k], cols, eps);
+}
 
 }  // namespace isobit::norms

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
@@ -15,8 +16,10 @@
 namespace isobit::simd {
 namespace {
 
-// A call that comes soon after another finds its helpers still awake.
-constexpr int kSpins = 2000;
+// A call that comes soon after another finds its helpers still awake: to wake one takes 50 us, more
+// where processors are virtual, and two threads that sleep between calls are no faster than one.
+constexpr std::chrono::milliseconds kAwake{1};
+constexpr int kSpins = 2000;  // of a caller, before it lets others run
 
 // Helpers take tasks by counting a ticket down. A ticket carries its call's number, so a helper
 // that wakes up late takes nothing from the next call, and a call waits for tasks that were taken,
@@ -69,7 +72,9 @@ class Pool {
   void help() {
     for (Ticket seen = 0;;) {
       const auto called = [&] { return call_of(ticket_.load(std::memory_order_acquire)) != seen; };
-      for (int spin = 0; spin < kSpins && !called(); ++spin) pause();
+      const auto end = std::chrono::steady_clock::now() + kAwake;
+      while (!called() && std::chrono::steady_clock::now() < end)
+        for (int spin = 0; spin < 50 && !called(); ++spin) pause();
       if (!called()) {
         std::unique_lock lock(mutex_);
         // As wake_.wait does, which would ask every machine for the libstdc++ of g++ 12.

@@ -12,10 +12,8 @@ namespace isobit::simd {
 
 // How many tasks a call is worth that treats `elements` elements and can be cut into `units`.
 inline std::int64_t task_count(const Machine& machine, std::int64_t elements, std::int64_t units) {
-  // Below this a second thread costs more than it brings: a cold helper takes 50 us to wake.
-  constexpr std::int64_t kSerialElements = 64 << 10;
-  if (elements < kSerialElements) return 1;
-  return std::clamp<std::int64_t>(machine.threads, 1, std::max<std::int64_t>(1, units));
+  const std::int64_t most = std::min<std::int64_t>(machine.threads, units);
+  return std::max<std::int64_t>(1, std::min(most, elements / machine.elements_a_thread));
 }
 
 // Runs body(begin, end) over `tasks` equal parts of [0, count), each a multiple of `step`.

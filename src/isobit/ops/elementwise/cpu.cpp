@@ -92,7 +92,8 @@ constexpr int kBooleans[] = {0, 1};
 constexpr Knob kSimdKnobs[] = {{"stream", kBooleans, "stores that bypass the caches"}};
 
 Plan choose_simd(const Problem& problem, const Machine& machine) {
-  return {machine.leaves_caches(problem.y.rows * problem.y.cols * size_of(problem.dtype))};
+  const std::int64_t arrays = problem.kind == Kind::add ? 3 : 2;
+  return {machine.leaves_caches(arrays * problem.y.rows * problem.y.cols * size_of(problem.dtype))};
 }
 
 constexpr ElementwiseVariant kVariants[] = {
