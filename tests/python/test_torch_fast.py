@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The short way for small calls gives what the operators give, and leaves alone what is not its."""
 
+import itertools
+
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -10,39 +12,121 @@ from torch_calls import bits, draw
 from isobit.torch import fast, norms
 
 OPS = torch.ops.isobit
-CALLS = {
-    "layer_norm": (fast.layer_norm, fast.forward_of(norms.LAYER_NORM), OPS._layer_norm, 2),
-    "rms_norm": (fast.rms_norm, fast.forward_of(norms.RMS_NORM), OPS._rms_norm, 1),
-}
+EPS = 1e-5
+each_norm = pytest.mark.parametrize("norm", norms.NORMS, ids=lambda norm: norm.name)
 
 
-def arguments(count, dtype=torch.float32, shape=(3, 5)):
-    return [draw(*shape, dtype=dtype), *(draw(5, dtype=dtype, seed=i) for i in range(count)), 1e-5]
+def given(norm, dtype=torch.float32, shape=(3, 5)):
+    return norms.Given(
+        draw(*shape, dtype=dtype),
+        draw(5, dtype=dtype, seed=1),
+        draw(5, dtype=dtype, seed=2) if norm.centred else None,
+        draw(*shape, dtype=dtype, seed=3) if norm.adds else None,
+    )
+
+
+def arguments(norm, tensors):
+    """(input, weight, [bias,] eps[, residual])"""
+    x, weight, bias, residual, _ = tensors
+    return (x, weight, *(bias,) * norm.centred, EPS, *(residual,) * norm.adds)
+
+
+def short(norm, normalized_shape, *given):
+    return getattr(fast, norm.name)(normalized_shape, *given)
+
+
+def tensors_of(results):
+    return results if isinstance(results, tuple) else (results,)
 
 
 def test_the_module_is_there():
     assert fast.missing == ""
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each_norm
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (1, 1, 1, 1, 1, 1, 1, 5)])
-def test_results_are_those_of_the_operators(name, dtype, shape):
-    short, inner, operator, count = CALLS[name]
-    given = arguments(count, dtype, shape)
-    y = operator(*given)
+def test_results_are_those_of_the_operators(norm, dtype, shape):
+    tensors = given(norm, dtype, shape)
+    expected = tensors_of(norm.forward(tensors, norms.Options(EPS)))
+    call = arguments(norm, tensors)
     for normalized_shape in (5, (5,)):
-        assert bits(short(normalized_shape, *given)) == bits(y)
-    result = inner(*given)
-    assert result.dtype == dtype and result.shape == y.shape and result.stride() == y.stride()
-    assert result.data_ptr() % 64 == 0
+        assert bits(*tensors_of(short(norm, normalized_shape, *call))) == bits(*expected)
+    results = tensors_of(fast.forward_of(norm)(*call))
+    assert len(results) == 1 + norm.adds
+    for result in results:
+        assert result.dtype == dtype and result.shape == shape and result.is_contiguous()
+        assert result.data_ptr() % 64 == 0
 
 
-@pytest.mark.parametrize("norm", [norms.LAYER_NORM, norms.RMS_NORM], ids=lambda norm: norm.name)
-def test_gradients_are_those_of_the_operators(norm):
-    x, g, w = draw(3, 5), draw(3, 5, seed=1), draw(5, seed=2)
-    expected = norm.operator("_backward")(g, x, w, 1e-5)
-    assert bits(*fast.backward_of(norm)(g, x, w, 1e-5)) == bits(*expected)
+@pytest.mark.parametrize(
+    ("norm", "grad_sum"),
+    [(norm, on) for norm in norms.NORMS for on in (False, True)[: 1 + norm.adds]],
+)
+def test_gradients_are_those_of_the_operators(norm, grad_sum):
+    g, x, w = draw(3, 5), draw(3, 5, seed=1), draw(5, seed=2)
+    more = (draw(3, 5, seed=3) if grad_sum else None,) * norm.adds
+    incoming = norms.Incoming(g, more[0] if more else None, x, w, None)
+    wanted = norms.Gradients(True, True, True, False)
+    expected = norm.backward(incoming, norms.Options(EPS), wanted)[: 2 + norm.centred]
+    found = fast.backward_of(norm)(g, x, w, EPS, *more)[: 2 + norm.centred]
+    assert bits(*found) == bits(*expected)
+
+
+@each_norm
+def test_what_is_large_is_computed_elsewhere(norm):
+    """By operators, which know of threads and of large memory."""
+    tensors = given(norm, shape=(9000, 5))
+    call = arguments(norm, tensors)
+    assert fast.forward_of(norm)(*call) is None
+    assert (
+        fast.backward_of(norm)(*(draw(9000, 5),) * 2, tensors.weight, EPS, *call[-1:] * norm.adds)
+        is None
+    )
+    expected = tensors_of(norm.forward(tensors, norms.Options(EPS)))
+    assert bits(*tensors_of(short(norm, 5, *call))) == bits(*expected)
+
+
+OF = {"y": (True, False), "sum": (False, True), "both": (True, True)}
+
+
+def recorded_calls():
+    """Norm, rows, which result has a gradient, and which tensors want theirs."""
+    for norm in norms.NORMS:
+        present = [tensor is not None for tensor in given(norm)[:4]]
+        for wanted in itertools.product(
+            *((False, True) if there else (False,) for there in present)
+        ):
+            for of in OF if norm.adds else ["y"]:
+                for rows in (3, 9000) if wanted == tuple(present) else (3,):
+                    if any(wanted):
+                        yield norm, rows, of, norms.Gradients(*wanted)
+
+
+@pytest.mark.parametrize(("norm", "rows", "of", "wanted"), recorded_calls())
+def test_recorded_calls_have_the_gradients_of_the_operators(norm, rows, of, wanted):
+    plain = given(norm, shape=(rows, 5))
+    tensors = norms.Given(
+        *(t.requires_grad_() if want else t for t, want in zip(plain[:4], wanted, strict=True))
+    )
+    results = tensors_of(short(norm, 5, *arguments(norm, tensors)))
+    grad_y, grad_sum = (draw(rows, 5, seed=7 + i) if on else None for i, on in enumerate(OF[of]))
+    with_gradient = [
+        (result, gradient)
+        for result, gradient in zip(results, (grad_y, grad_sum)[: len(results)], strict=True)
+        if gradient is not None
+    ]
+    torch.autograd.backward(*zip(*with_gradient, strict=True))
+
+    normalised = results[1].detach() if norm.adds else tensors.input.detach()
+    if grad_y is None:
+        grad_y = torch.zeros_like(normalised)
+    incoming = norms.Incoming(grad_y, grad_sum, normalised, tensors.weight.detach(), None)
+    options = norms.Options(EPS)
+    expected = norm.backward(incoming, options, wanted.once(options)).twice(options).where(wanted)
+    for tensor, want, gradient in zip(tensors[:4], wanted, expected, strict=True):
+        if want:
+            assert bits(tensor.grad) == bits(gradient)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +140,10 @@ def test_gradients_are_those_of_the_operators(norm):
     ids=lambda mode: mode.__name__,
 )
 def test_nothing_is_served_while_a_mode_watches(mode):
-    short, _, _, count = CALLS["layer_norm"]
-    given = arguments(count)
+    call = arguments(norms.LAYER_NORM, given(norms.LAYER_NORM))
     with mode():
-        assert short(5, *given) is None
-    assert short(5, *given) is not None
+        assert fast.layer_norm(5, *call) is None
+    assert fast.layer_norm(5, *call) is not None
 
 
 def test_nothing_is_served_within_transforms():
@@ -107,6 +190,27 @@ def test_everything_else_is_left_to_the_operators(what):
     assert fast.rms_norm(*LEFT[what]) is None
 
 
+ADDED_LEFT = {
+    "no residual": (5, X, None, 1e-5, None),
+    "a residual of another shape": (5, X, None, 1e-5, draw(5)),
+    "a residual of another type": (5, X, None, 1e-5, X.half()),
+    "a residual that is no tensor": (5, X, None, 1e-5, 1.0),
+    "too few arguments": (5, X, None, 1e-5),
+}
+
+
+@pytest.mark.parametrize("what", ADDED_LEFT)
+def test_every_other_sum_is_left_to_the_operators(what):
+    assert fast.add_rms_norm(*ADDED_LEFT[what]) is None
+
+
+@pytest.mark.parametrize("grad_sum", [draw(5), X.half()], ids=["shape", "type"])
+def test_gradients_of_other_sums_are_left_to_the_operators(grad_sum):
+    call = fast.backward_of(norms.ADD_RMS_NORM)
+    assert call(X, X, draw(5), EPS, grad_sum) is None
+    assert call(X, X, draw(5), EPS, X) is not None
+
+
 def test_large_calls_go_to_the_operators():
     x, w, b = draw(9000, 5, requires_grad=True), draw(5, seed=1), draw(5, seed=2)
     with torch.no_grad():
@@ -146,6 +250,6 @@ def test_without_the_module_all_calls_are_left(monkeypatch, tmp_path):
 
 def test_connecting_fails_where_pytorch_speaks_no_dlpack():
     with pytest.raises(AttributeError):
-        fast._module.connect(object(), *[None] * 10)
-    with pytest.raises(TypeError, match="11 arguments"):
+        fast._module.connect(object(), *[None] * 8)
+    with pytest.raises(TypeError, match="9 arguments"):
         fast._module.connect()

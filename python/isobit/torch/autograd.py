@@ -14,15 +14,7 @@ import torch
 from torch.autograd import Function, forward_ad
 
 from isobit.torch import fast, formulas
-from isobit.torch.norms import (
-    ADD_RMS_NORM,
-    LAYER_NORM,
-    RMS_NORM,
-    Given,
-    Gradients,
-    Incoming,
-    Options,
-)
+from isobit.torch.norms import ADD_RMS_NORM, NORMS, Given, Gradients, Incoming, Options
 
 
 def each_sample(batch_size, in_dims, arguments, call):
@@ -152,17 +144,23 @@ def _save(ctx, norm, options, given, output):
     return saved
 
 
+def _gradients(norm, options, incoming, wanted, prefix):
+    """The wanted gradients, None in the place of others and where no gradient comes in."""
+    if incoming.grad_y is None:
+        if incoming.grad_sum is None:
+            return Gradients(None, None, None, None)
+        incoming = incoming._replace(grad_y=torch.zeros_like(incoming.input))
+    found = norm.backward(incoming, options, wanted.once(options), prefix)
+    return found.twice(options).where(wanted)
+
+
 def _backward(ctx, first, prefix, grad_y, grad_sum):
     """first: which of the arguments is the first of Given."""
-    if grad_y is None and grad_sum is None:
-        return (None,) * (first + len(Given._fields))
     x, weight, seed = ctx.saved_tensors
-    if grad_y is None:
-        grad_y = torch.zeros_like(x)
-    wanted = Gradients(*ctx.needs_input_grad[first : first + 4])
     incoming = Incoming(grad_y, grad_sum, x, weight, seed)
-    found = ctx.norm.backward(incoming, ctx.options, wanted.once(ctx.options), prefix)
-    return (*(None,) * first, *found.twice(ctx.options).where(wanted), None)
+    wanted = Gradients(*ctx.needs_input_grad[first : first + 4])
+    gradients = _gradients(ctx.norm, ctx.options, incoming, wanted, prefix)
+    return (*(None,) * first, *gradients, None)
 
 
 class Forward(Function):
@@ -236,41 +234,74 @@ def _unwrapped_apply(function):
 _apply_eager = _unwrapped_apply(Eager)
 
 
-def _short_way(norm):
-    """Eager for calls that the short way serves: what records them, and their operators. Between
-    PyTorch and the kernel stands as little as can be; small calls take no longer than that."""
-    short_forward, short_backward = fast.forward_of(norm), fast.backward_of(norm)
-    tensors = 3 if norm.centred else 2
-    everything = (*(True,) * tensors, False)
+def _operators(norm):
+    """The operators of a norm, called as the short way's functions are."""
+    forward, backward = norm.operator()._op, norm.operator("_backward")._op
+    if not norm.adds:
+        return forward, backward
+    every = (True,) * (2 + norm.centred)
 
-    class Short(Function):
+    def added(*arguments):
+        *plain, residual = arguments
+        return forward(*plain, 1, False, None, residual)
+
+    def added_backward(grad_y, total, weight, eps, grad_sum):
+        return backward(grad_y, total, weight, eps, 1, False, *every, grad_sum)
+
+    return added, added_backward
+
+
+def _recorded(norm, run, run_backward):
+    """Eager for calls whose only option is eps: (input, weight, [bias,] eps[, residual]). `run` and
+    `run_backward`, for all gradients, may decline by None. Between PyTorch and the kernel stands as
+    little as can be; small calls take no longer than that."""
+    adds, tensors = norm.adds, 2 + norm.centred
+    everything = (*(True,) * tensors, False, *(True,) * adds)
+
+    def given_of(arguments):
+        x, weight, *bias, eps, residual = arguments if adds else (*arguments, None)
+        return Given(x, weight, *(bias or (None,)), residual), Options(eps)
+
+    class Recorded(Function):
         @staticmethod
         def forward(ctx, *arguments):
-            ctx.save_for_backward(arguments[0], arguments[1])
-            ctx.eps = arguments[-1]
-            y = short_forward(*arguments)
-            return norm.operator()(*arguments) if y is None else y
+            output = run(*arguments)
+            if output is None:
+                output = norm.forward(*given_of(arguments))
+            if adds:
+                ctx.set_materialize_grads(False)
+                ctx.save_for_backward(output[1], arguments[1])
+            else:
+                ctx.save_for_backward(arguments[0], arguments[1])
+            ctx.eps = arguments[tensors]
+            return output
 
         @staticmethod
-        def backward(ctx, grad_y):
+        def backward(ctx, *grads):
             x, weight = ctx.saved_tensors
             needs = ctx.needs_input_grad
             wide = torch.is_grad_enabled() or torch.compiler.is_compiling()  # compiled autograd
-            if needs == everything and not wide:
-                found = short_backward(grad_y, x, weight, ctx.eps)
+            if needs == everything and not wide and grads[0] is not None:
+                found = run_backward(grads[0], x, weight, ctx.eps, *grads[1:])
                 if found is not None:
-                    return (*found, None)
-            wanted = Gradients(*needs[:tensors], *(False,) * (4 - tensors))
-            incoming = Incoming(grad_y, None, x, weight, None)
+                    return (*found[:tensors], None, *found[:adds])
+            wanted = Gradients(*map(bool, given_of(needs)[0][:4]))
+            incoming = Incoming(grads[0], grads[1] if adds else None, x, weight, None)
             prefix = "" if torch.is_grad_enabled() else "_"
-            found = norm.backward(incoming, Options(ctx.eps), wanted, prefix)
-            return (*found[:tensors], None)
+            found = _gradients(norm, Options(ctx.eps), incoming, wanted, prefix)
+            return (*found[:tensors], None, *found[3 : 3 + adds])
 
-    operators = norm.operator()._op, norm.operator("_backward")._op
-    return (_unwrapped_apply(Short), *operators)
+    return _unwrapped_apply(Recorded)
 
 
-fast.connect(*_short_way(LAYER_NORM), *_short_way(RMS_NORM))
+def _ways(norm):
+    """What fast.connect wants of a norm."""
+    forward, backward = _operators(norm)
+    small = _recorded(norm, fast.forward_of(norm), fast.backward_of(norm))
+    return small, _recorded(norm, forward, backward), forward
+
+
+fast.connect(_ways(norm) for norm in NORMS)
 
 
 def transforms_active():

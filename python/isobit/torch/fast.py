@@ -47,22 +47,25 @@ def _function(name):
     return getattr(_module, name, _decline)
 
 
-layer_norm, rms_norm = _function("layer_norm"), _function("rms_norm")
+# (normalized_shape, input, weight, [bias,] eps[, residual]) -> y or (y, sum)
+layer_norm, add_layer_norm = _function("layer_norm"), _function("add_layer_norm")
+rms_norm, add_rms_norm = _function("rms_norm"), _function("add_rms_norm")
 
 
 def forward_of(norm):
-    """(input, weight, [bias,] eps) -> y"""
+    """(input, weight, [bias,] eps[, residual]) -> y or (y, sum)"""
     return _function(norm.name + "_forward")
 
 
 def backward_of(norm):
-    """(grad_y, input, weight, eps) -> the gradients of input, weight and bias"""
+    """(grad_y, input or sum, weight, eps[, grad_sum]) -> the gradients of input, weight and
+    bias"""
     return _function(norm.name + "_backward")
 
 
-def connect(*of_each_norm):
-    """For layer norm, then RMS norm: what records a call (input, weight, [bias,] eps) -> y, its
-    operator, and that of its gradients."""
+def connect(of_each_norm):
+    """For each of isobit.torch.norms.NORMS three functions that are called as `forward_of` is: for
+    small calls that are recorded, for large ones, and for large ones that are not."""
     global missing
     if _module is None:
         return

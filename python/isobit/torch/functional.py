@@ -166,6 +166,10 @@ def add_layer_norm(
     out_dtype=None,
 ):
     """(y, sum): sum = x + residual, y = layer_norm(sum), in one pass over memory."""
+    if not (zero_centered or out_dtype or torch.compiler.is_compiling()):
+        both = fast.add_layer_norm(normalized_shape, x, weight, bias, eps, residual)
+        if both is not None:
+            return both
     options = Options(eps, 1, zero_centered, out_dtype)
     return _added(ADD_LAYER_NORM, x, residual, normalized_shape, weight, bias, options, None)
 
@@ -175,7 +179,12 @@ def add_rms_norm(
     x, residual, normalized_shape, weight=None, eps=None, *, zero_centered=False, out_dtype=None
 ):
     """(y, sum): sum = x + residual, y = rms_norm(sum), in one pass over memory."""
-    options = Options(_eps(eps, x), 1, zero_centered, out_dtype)
+    eps = _eps(eps, x)
+    if not (zero_centered or out_dtype or torch.compiler.is_compiling()):
+        both = fast.add_rms_norm(normalized_shape, x, weight, eps, residual)
+        if both is not None:
+            return both
+    options = Options(eps, 1, zero_centered, out_dtype)
     return _added(ADD_RMS_NORM, x, residual, normalized_shape, weight, None, options, None)
 
 

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <tuple>
 
 #include "isobit/torch/norms.h"
 
@@ -36,15 +37,21 @@ PyObject* watchers = nullptr;    // functions that return 0 or False where nothi
 PyObject* grad_enabled = nullptr;
 PyObject* forward_ad = nullptr;
 
-// What is called for a layer norm, and for an RMS norm.
-struct Operators {
-  PyObject* recorded = nullptr;  // makes a graph
-  PyObject* forward = nullptr;
-  PyObject* backward = nullptr;
+// What Python does for a norm, called as forward() is below. Calls that are recorded make a graph.
+struct Ways {
+  PyObject* recorded_small = nullptr;
+  PyObject* recorded_large = nullptr;
+  PyObject* large = nullptr;
 };
-Operators operators[2];
-template <class Norm>
-constexpr int kIndex = Norm::kHasBias ? 0 : 1;
+
+// A norm of its input, or of input + residual: then the sum is a second result.
+template <class NormOf, bool kAddsOf>
+struct Form {
+  using Norm = NormOf;
+  static constexpr bool kAdds = kAddsOf;
+  static constexpr int kWeights = Norm::kHasBias ? 2 : 1;
+  inline static Ways ways;
+};
 
 struct Names {
   PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
@@ -192,14 +199,6 @@ isobit_context one_thread() {
   return context;
 }
 
-bool needs_grad(PyObject* const* objects, int count) {
-  if (!truth(PyObject_CallNoArgs(grad_enabled))) return false;
-  for (int i = 0; i < count; ++i)
-    if (objects[i] != Py_None && truth(PyObject_GetAttr(objects[i], names().requires_grad)))
-      return true;
-  return false;
-}
-
 // (8,) or 8, and the last dimension of x is 8.
 bool is_last(PyObject* normalized_shape, const Array& x) {
   if (PyTuple_Check(normalized_shape)) {
@@ -215,81 +214,107 @@ bool fits(const Array& weight, const Array& x) {
 
 PyObject* no_result() { Py_RETURN_NONE; }
 
-template <class Norm>
-constexpr int kWeights = Norm::kHasBias ? 2 : 1;
+// Python's tuple of these.
+template <class... Each>
+PyObject* tuple_of(Each*... each) {
+  PyObject* tuple = PyTuple_New(sizeof...(each));
+  Py_ssize_t i = 0;
+  if (tuple != nullptr) (PyTuple_SetItem(tuple, i++, Py_NewRef(each)), ...);
+  return tuple;
+}
 
-// A forward call: (input, weight, [bias,] eps).
-template <class Norm>
+// A forward call: (input, weight, [bias,] eps[, residual]).
+template <class Form>
 struct Call {
+  using Norm = typename Form::Norm;
+  static constexpr int kEps = 1 + Form::kWeights;
+  static constexpr int kCount = kEps + 1 + Form::kAdds;
+
   PyObject* const* given;
-  Array x{}, weight{}, bias{};
+  Array x{}, weight{}, bias{}, residual{};
   double eps = 0;
 
   bool read() {
-    PyObject* number = given[1 + kWeights<Norm>];
-    if (given[0] == Py_None || !PyFloat_Check(number)) return false;
-    eps = PyFloat_AsDouble(number);
+    if (given[0] == Py_None || !PyFloat_Check(given[kEps])) return false;
+    eps = PyFloat_AsDouble(given[kEps]);
+    if (Form::kAdds && !(residual.read(given[kEps + 1]) && residual.given())) return false;
     return x.read(given[0]) && weight.read(given[1]) && (!Norm::kHasBias || bias.read(given[2])) &&
-           fits(weight, x) && fits(bias, x);
+           fits(weight, x) && fits(bias, x) && (!Form::kAdds || residual.same_shape(x));
   }
 
-  // The same arguments for what Python can call.
+  bool needs_grad() const {
+    if (!truth(PyObject_CallNoArgs(grad_enabled))) return false;
+    for (int i = 0; i < kCount; ++i)
+      if (i != kEps && given[i] != Py_None &&
+          truth(PyObject_GetAttr(given[i], names().requires_grad)))
+        return true;
+    return false;
+  }
+
   PyObject* pass_to(PyObject* function) const {
-    return PyObject_CallFunctionObjArgs(function, given[0], given[1], given[2],
-                                        Norm::kHasBias ? given[3] : nullptr, nullptr);
+    const Owned arguments(PyTuple_New(kCount));
+    if (!arguments) return nullptr;
+    for (int i = 0; i < kCount; ++i) PyTuple_SetItem(arguments.get(), i, Py_NewRef(given[i]));
+    return PyObject_CallObject(function, arguments.get());
   }
 
   PyObject* run() {
-    if (!x.small()) return pass_to(operators[kIndex<Norm>].forward);
-    Array y;
-    Owned result;
-    if (!y.make_like(x, result)) return no_result();
+    Array y, sum;
+    Owned result, second;
+    if (!y.make_like(x, result) || (Form::kAdds && !sum.make_like(x, second))) return no_result();
     typename Norm::Forward args{};
     args.struct_size = sizeof args;
     args.x = x.rows();
     args.weight = weight.vector();
     if constexpr (Norm::kHasBias) args.bias = bias.vector();
+    args.residual = residual.rows();
     args.y = y.rows();
+    args.sum = sum.rows();
     args.eps = eps;
     const isobit_context context = one_thread();
-    return Norm::kForward(&args, &context) == ISOBIT_OK ? result.release() : no_result();
+    if (Norm::kForward(&args, &context) != ISOBIT_OK) return no_result();
+    return Form::kAdds ? tuple_of(result.get(), second.get()) : result.release();
   }
 };
 
-// (input, weight, [bias,] eps), within a recorded call
-template <class Norm>
+// (input, weight, [bias,] eps[, residual]), within a recorded call
+template <class Form>
 PyObject* forward(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  Call<Norm> call{given};
-  if (api == nullptr || count != 2 + kWeights<Norm> || !call.read()) return no_result();
-  return call.run();
+  Call<Form> call{given};
+  const bool serves = api != nullptr && count == call.kCount && call.read() && call.x.small();
+  return serves ? call.run() : no_result();
 }
 
-// (normalized_shape, input, weight, [bias,] eps), with a graph where one is due
-template <class Norm>
+// (normalized_shape, input, weight, [bias,] eps[, residual]), with a graph where one is due
+template <class Form>
 PyObject* norm(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  Call<Norm> call{given + 1};
-  if (api == nullptr || count != 3 + kWeights<Norm> || watched() || !call.read() ||
+  Call<Form> call{given + 1};
+  if (api == nullptr || count != 1 + call.kCount || watched() || !call.read() ||
       !is_last(given[0], call.x))
     return no_result();
-  const bool records = needs_grad(call.given, 1 + kWeights<Norm>);
-  return records ? call.pass_to(operators[kIndex<Norm>].recorded) : call.run();
+  const bool small = call.x.small();
+  if (call.needs_grad())
+    return call.pass_to(small ? Form::ways.recorded_small : Form::ways.recorded_large);
+  return small ? call.run() : call.pass_to(Form::ways.large);
 }
 
-// (grad_y, input, weight, eps): every gradient, weights' in weight's type
-template <class Norm>
+// (grad_y, what was normalised, weight, eps[, grad_sum]): every gradient, weights' in weight's type
+template <class Form>
 PyObject* backward(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (api == nullptr || count != 4 || !PyFloat_Check(given[3]) || watched()) return no_result();
-  Array grad_y, x, weight, grads[3];
-  if (!grad_y.read(given[0]) || !x.read(given[1]) || !weight.read(given[2]) || !grad_y.given() ||
-      !x.given() || !weight.given() || !grad_y.same_shape(x) || !fits(weight, x))
+  using Norm = typename Form::Norm;
+  constexpr Py_ssize_t kCount = 4 + Form::kAdds;
+  if (api == nullptr || count != kCount || !PyFloat_Check(given[3]) || watched())
     return no_result();
-  if (!x.small())
-    return PyObject_CallFunctionObjArgs(operators[kIndex<Norm>].backward, given[0], given[1],
-                                        given[2], given[3], nullptr);
-  constexpr int kResults = Norm::kHasBias ? 3 : 2;
+  Array grad_y, x, weight, grad_sum, grads[3];
+  if (!grad_y.read(given[0]) || !x.read(given[1]) || !weight.read(given[2]) ||
+      (Form::kAdds && !grad_sum.read(given[kCount - 1])))
+    return no_result();
+  if (!grad_y.given() || !x.given() || !weight.given() || !grad_y.same_shape(x) ||
+      (grad_sum.given() && !grad_sum.same_shape(x)) || !fits(weight, x) || !x.small())
+    return no_result();
   Owned results[3];
   if (!grads[0].make_like(x, results[0])) return no_result();
-  for (int i = 1; i < kResults; ++i)
+  for (int i = 1; i <= Form::kWeights; ++i)
     if (!grads[i].make_like(weight, results[i])) return no_result();
 
   typename Norm::Backward args{};
@@ -297,24 +322,27 @@ PyObject* backward(PyObject*, PyObject* const* given, Py_ssize_t count) {
   args.x = x.rows();
   args.grad_y = grad_y.rows();
   args.weight = weight.vector();
+  args.grad_sum = grad_sum.rows();
   args.grad_x = grads[0].rows();
   args.grad_weight = grads[1].vector();
   if constexpr (Norm::kHasBias) args.grad_bias = grads[2].vector();
   args.eps = PyFloat_AsDouble(given[3]);
   const isobit_context context = one_thread();
   if (Norm::kBackward(&args, &context) != ISOBIT_OK) return no_result();
-  PyObject* tuple = PyTuple_New(kResults);
-  if (tuple == nullptr) return nullptr;
-  for (int i = 0; i < kResults; ++i) PyTuple_SetItem(tuple, i, results[i].release());
-  return tuple;
+  if constexpr (Norm::kHasBias)
+    return tuple_of(results[0].get(), results[1].get(), results[2].get());
+  else
+    return tuple_of(results[0].get(), results[1].get());
 }
 
-// (Tensor, Parameter, watchers, is_grad_enabled, forward_ad, and for each norm what records it, its
-// operator and that of its gradients)
+using Forms = std::tuple<Form<LayerNorm, false>, Form<LayerNorm, true>, Form<RmsNorm, false>,
+                         Form<RmsNorm, true>>;
+
+// (Tensor, Parameter, watchers, is_grad_enabled, forward_ad, and of each form a tuple: its Ways)
 PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  constexpr Py_ssize_t kCount = 11;
+  constexpr Py_ssize_t kForms = 5, kCount = kForms + std::tuple_size_v<Forms>;
   if (count != kCount) {
-    PyErr_SetString(PyExc_TypeError, "connect takes 11 arguments");
+    PyErr_SetString(PyExc_TypeError, "connect takes 9 arguments");
     return nullptr;
   }
   const Owned capsule(PyObject_GetAttrString(given[0], "__dlpack_c_exchange_api__"));
@@ -332,8 +360,11 @@ PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
   watchers = given[2];
   grad_enabled = given[3];
   forward_ad = given[4];
-  operators[kIndex<LayerNorm>] = {given[5], given[6], given[7]};
-  operators[kIndex<RmsNorm>] = {given[8], given[9], given[10]};
+  auto take = [of = given + kForms]<class... Each>(std::tuple<Each...>) mutable {
+    const auto part = [&](Py_ssize_t i) { return PyTuple_GetItem(*of, i); };
+    ((Each::ways = {part(0), part(1), part(2)}, ++of), ...);
+  };
+  take(Forms());
   api = offered;
   Py_RETURN_NONE;
 }
@@ -349,12 +380,18 @@ constexpr PyMethodDef method(const char* name) {
 PyMODINIT_FUNC PyInit__isobit_fast() {
   static PyMethodDef methods[] = {
       method<connect>("connect"),
-      method<norm<LayerNorm>>("layer_norm"),
-      method<forward<LayerNorm>>("layer_norm_forward"),
-      method<backward<LayerNorm>>("layer_norm_backward"),
-      method<norm<RmsNorm>>("rms_norm"),
-      method<forward<RmsNorm>>("rms_norm_forward"),
-      method<backward<RmsNorm>>("rms_norm_backward"),
+      method<norm<Form<LayerNorm, false>>>("layer_norm"),
+      method<forward<Form<LayerNorm, false>>>("layer_norm_forward"),
+      method<backward<Form<LayerNorm, false>>>("layer_norm_backward"),
+      method<norm<Form<LayerNorm, true>>>("add_layer_norm"),
+      method<forward<Form<LayerNorm, true>>>("add_layer_norm_forward"),
+      method<backward<Form<LayerNorm, true>>>("add_layer_norm_backward"),
+      method<norm<Form<RmsNorm, false>>>("rms_norm"),
+      method<forward<Form<RmsNorm, false>>>("rms_norm_forward"),
+      method<backward<Form<RmsNorm, false>>>("rms_norm_backward"),
+      method<norm<Form<RmsNorm, true>>>("add_rms_norm"),
+      method<forward<Form<RmsNorm, true>>>("add_rms_norm_forward"),
+      method<backward<Form<RmsNorm, true>>>("add_rms_norm_backward"),
       {},
   };
   static PyModuleDef module = {PyModuleDef_HEAD_INIT,

@@ -17,7 +17,7 @@ namespace isobit::torch::pool {
 namespace {
 
 constexpr std::int64_t kHugePage = 2 << 20;
-constexpr std::int64_t kSmallest = 16 << 20;  // below, the C library keeps memory itself
+constexpr std::int64_t kSmallest = 1 << 20;  // below, pages cost little beside a call
 
 std::int64_t machine_memory() {
   return static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
@@ -44,7 +44,7 @@ Pool& pool() {
 
 // Sizes that differ little share blocks.
 std::int64_t rounded(std::int64_t bytes) {
-  std::int64_t step = kHugePage;
+  std::int64_t step = bytes < 8 * kHugePage ? 64 << 10 : kHugePage;
   while (step * 16 < bytes) step *= 2;
   return (bytes + step - 1) / step * step;
 }

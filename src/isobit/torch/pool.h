@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory for large results on the processor, kept for the next one.
 //
-// The C library returns what is larger than 32 MB to the system at once, and the next result pays
-// for fresh pages again, which costs more than the operator. Blocks of a pool are huge pages, and
-// stay.
+// The C library returns what is larger than 32 MB to the system at once, less when it ends the
+// heap, and the next result pays for fresh pages again, which costs more than the operator. Blocks
+// of a pool are huge pages, and stay.
 #pragma once
 
 #include <cstddef>
