@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LAB = ROOT / "build" / "release" / "isobit"
+NUMBERS = ("cpu family", "model")
 PEERS = ("torch", "numpy", "onednn-cpu-gomp")
 
 
@@ -20,9 +21,13 @@ def output(*command):
 
 
 def cpu():
-    info = Path("/proc/cpuinfo")
-    name = re.search(r"model name\s*:\s*(.*)", info.read_text()) if info.exists() else None
-    return name[1] if name else platform.processor() or platform.machine()
+    """Its name, and its numbers, as machines in a cloud are named after their maker alone."""
+    path = Path("/proc/cpuinfo")
+    info = path.read_text() if path.exists() else ""
+    fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", info.partition("\n\n")[0], re.MULTILINE))
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    numbers = [f"{key.split()[-1]} {fields[key]}" for key in NUMBERS if key in fields]
+    return ", ".join([name, *numbers])
 
 
 def version(package):

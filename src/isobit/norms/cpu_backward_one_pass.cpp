@@ -33,8 +33,9 @@ struct Groups {
 class OnePass {
  public:
   // Without memory in `pieces` this only counts.
-  OnePass(const BackwardProblem& problem, const Machine& machine, Pieces& pieces)
+  OnePass(const BackwardProblem& problem, const Plan& plan, const Machine& machine, Pieces& pieces)
       : problem_(problem),
+        streaming_(plan[0] != 0),
         tools_(tools_of(machine.isa)),
         groups_(problem, machine),
         sums_(real_of(problem.dtype), problem.cols),
@@ -45,7 +46,7 @@ class OnePass {
     }
     if (StagedGradients::needed(problem)) {
       Pieces of_one;
-      StagedGradients(problem, tools_, of_one);
+      StagedGradients(problem, tools_, streaming_, of_one);
       staging_bytes_ = static_cast<std::int64_t>(of_one.taken());
       staging_ = pieces.take(groups_.tasks * staging_bytes_);
     }
@@ -56,7 +57,7 @@ class OnePass {
     execution.parallel_for(groups_.tasks, [&](std::int64_t task) {
       const simd::FloatMode mode;
       Pieces own(staging_ + task * staging_bytes_);
-      const StagedGradients staged(problem_, tools_, own);
+      const StagedGradients staged(problem_, tools_, streaming_, own);
       for (std::int64_t g = groups_.count * task / groups_.tasks;
            g < groups_.count * (task + 1) / groups_.tasks; ++g) {
         ColumnTree tree(tools_, sums_, trees_ + task * tree_bytes());
@@ -79,8 +80,8 @@ class OnePass {
                  ColumnTree& tree) const {
     const std::int64_t first = run * order::kRun;
     const std::int64_t last = std::min(problem_.rows, first + order::kRun);
-    for (std::int64_t row = first; row < last; row += StagedGradients::kRows) {
-      const std::int64_t count = std::min(last - row, StagedGradients::kRows);
+    for (std::int64_t row = first; row < last; row += kSweptRows) {
+      const std::int64_t count = std::min(last - row, kSweptRows);
       const ColumnSums sums = problem_.wants_sums() ? sums_.sums(tree.next(), row == first)
                                                     : ColumnSums{nullptr, nullptr, true};
       if (StagedGradients::needed(problem_)) {
@@ -95,7 +96,7 @@ class OnePass {
 
   void sweep(const BackwardKernels& kernels, const BackwardProblem& problem, const Tile& tile,
              const ColumnSums& sums) const {
-    alignas(RowTerms<double>) std::byte terms[StagedGradients::kRows * sizeof(RowTerms<double>)];
+    alignas(RowTerms<double>) std::byte terms[kSweptRows * sizeof(RowTerms<double>)];
     kernels.terms(problem, weights_, tile.first_row, tile.last_row, terms);
     if (!problem.wants_sums())
       kernels.grad_x(problem, weights_, tile, terms);
@@ -126,6 +127,7 @@ class OnePass {
   }
 
   const BackwardProblem& problem_;
+  const bool streaming_;
   const Tools& tools_;
   const Groups groups_;
   const SumsArray sums_;
@@ -143,10 +145,10 @@ bool one_pass_suits(const BackwardProblem& problem, const Machine& machine) {
          StagedGradients::needed(problem);
 }
 
-std::size_t one_pass_workspace(const BackwardProblem& problem, const Plan&,
+std::size_t one_pass_workspace(const BackwardProblem& problem, const Plan& plan,
                                const Machine& machine) {
   Pieces pieces;
-  OnePass(problem, machine, pieces);
+  OnePass(problem, plan, machine, pieces);
   return pieces.taken();
 }
 
@@ -155,8 +157,8 @@ void run_one_pass(BackwardKernelsOf kernels_of, const BackwardProblem& problem, 
   Pieces pieces(execution.workspace);
   const bool staged = StagedGradients::needed(problem);
   const DType dtype = staged ? real_of(problem.dtype) : problem.dtype;
-  const bool streaming = plan[0] != 0 && !staged;  // staged rows stay in the caches
-  OnePass(problem, execution.machine, pieces)
+  const bool streaming = plan[0] != 0 && !staged;  // what is staged stays in the caches
+  OnePass(problem, plan, execution.machine, pieces)
       .run(kernels_of(execution.machine.isa, dtype, streaming), execution);
 }
 

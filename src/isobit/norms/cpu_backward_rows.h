@@ -105,9 +105,6 @@ struct Sweep {
   using With = Sweep<Formula, S, T, kGradX, kSums, kOther, kOtherNan>;
 };
 
-// So many rows share one load and store of the column sums.
-inline constexpr int kTogether = 4;
-
 // kRows rows side by side: the sums of a column are loaded and stored once for all of them.
 template <class How, template <class> class Normaliser, int kRows>
 ISOBIT_INLINE void sweep_rows(const BackwardProblem& problem,
@@ -170,7 +167,7 @@ ISOBIT_INLINE void sweep_rows(const BackwardProblem& problem,
           }
         });
   };
-  if constexpr (kRows == kTogether)
+  if constexpr (kRows == kSweptRows)
     sweep(side(0), side(1), side(2), side(3));
   else
     sweep(side(0));
@@ -204,27 +201,27 @@ void sweep(const BackwardProblem& problem, const Weights& weights, const Tile& t
   const WeightRow<Real> weight(weights.weight, weights.weight_mask);
   const auto* terms = static_cast<const RowTerms<Real>*>(tile_terms);
   for (std::int64_t row = tile.first_row; row < tile.last_row;) {
-    bool together = row + kTogether <= tile.last_row;
+    bool together = row + kSweptRows <= tile.last_row;
     bool streamable = How::stores == Stores::streaming;
-    for (int k = 0; together && k < kTogether; ++k) {
+    for (int k = 0; together && k < kSweptRows; ++k) {
       together = usual(terms[k]);
       streamable =
           streamable && simd::streamable(row_of<T>(problem.grad_x, row + k) + tile.first_col);
     }
     if (together && streamable)
-      sweep_rows<How, How::Formula::template Normalise, kTogether>(problem, weight, row, tile,
-                                                                   terms, sums);
+      sweep_rows<How, How::Formula::template Normalise, kSweptRows>(problem, weight, row, tile,
+                                                                    terms, sums);
     else if (together)
-      sweep_rows<Cached, How::Formula::template Normalise, kTogether>(problem, weight, row, tile,
-                                                                      terms, sums);
+      sweep_rows<Cached, How::Formula::template Normalise, kSweptRows>(problem, weight, row, tile,
+                                                                       terms, sums);
     else if (usual(*terms))
       sweep_rows<Cached, How::Formula::template Normalise, 1>(problem, weight, row, tile, terms,
                                                               sums);
     else
       sweep_any_row<Cached>(problem, weight, row, tile, terms, sums);
     sums.fresh = false;
-    row += together ? kTogether : 1;
-    terms += together ? kTogether : 1;
+    row += together ? kSweptRows : 1;
+    terms += together ? kSweptRows : 1;
   }
   if constexpr (How::grad_x && How::stores == Stores::streaming) simd::fence();
 }

@@ -58,6 +58,9 @@ struct ColumnSums {
   bool fresh;
 };
 
+// So many rows of the backward pass share one load and store of the column sums.
+inline constexpr std::int64_t kSweptRows = 4;
+
 // The backward pass of one norm. `terms` are RowTerms of the type that is computed in.
 struct BackwardKernels {
   // The terms of rows [begin, end); the two means only where gradients of rows are wanted.
@@ -87,8 +90,10 @@ struct Tools {
   void (*add)(DType real, void* into, const void* from, std::int64_t count);
   // The row that is to be normalised: dropout(x) + residual.
   void (*compose)(const ForwardProblem& problem, std::int64_t row, void* to);
-  // The gradients of x and residual, from that of what was normalised.
-  void (*decompose)(const BackwardProblem& problem, std::int64_t row, const void* gradient);
+  // The gradients of x and residual, from that of what was normalised; `streaming` stores bypass
+  // the caches, and the row that is swept next in its place is fetched.
+  void (*decompose)(const BackwardProblem& problem, std::int64_t row, const void* gradient,
+                    bool streaming);
 };
 
 #define ISOBIT_NORMS_TOOLS(isa) \

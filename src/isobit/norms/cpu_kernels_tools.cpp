@@ -6,6 +6,8 @@
 #include "isobit/norms/cpu_kernels.h"
 #include "isobit/norms/philox.h"
 #include "isobit/simd/lines.h"
+#include "isobit/simd/map.h"
+#include "isobit/simd/prefetch.h"
 
 namespace isobit::norms::ISOBIT_ISA {
 namespace {
@@ -129,28 +131,70 @@ void compose(const ForwardProblem& problem, std::int64_t row, void* to) {
       });
 }
 
-void decompose(const BackwardProblem& problem, std::int64_t row, const void* gradient) {
-  with_types(
-      real_of(problem.dtype), problem.dtype,
-      [&]<class S, class T>(S, Type<T>) ISOBIT_INLINE_LAMBDA {
-        using Real = typename S::Real;
-        const auto* from = static_cast<const Real*>(gradient);
-        const T* grad_sum = problem.grad_sum ? row_of<const T>(problem.grad_sum, row) : nullptr;
-        T* grad_x = problem.grad_x ? row_of<T>(problem.grad_x, row) : nullptr;
-        T* grad_residual = problem.grad_residual ? row_of<T>(problem.grad_residual, row) : nullptr;
-        in_columns(problem.cols, [&](std::int64_t first, std::int64_t count) {
-          alignas(64) Real values[kColumns] = {};
-          std::copy_n(from + first, count, values);
-          if (grad_sum != nullptr)
-            for (std::int64_t i = 0; i < count; ++i) values[i] += widen<Real>(grad_sum[first + i]);
-          if (grad_residual != nullptr)
-            for (std::int64_t i = 0; i < count; ++i)
-              grad_residual[first + i] = narrow<T>(values[i]);
-          if (grad_x == nullptr) return;
-          if (problem.dropout.drops()) drop(problem.dropout, row, first, values);
-          for (std::int64_t i = 0; i < count; ++i) grad_x[first + i] = narrow<T>(values[i]);
-        });
-      });
+// What flows into the sum: the gradient of x and of residual alike.
+template <class S, class T, Stores kStores, class Fetch>
+ISOBIT_INLINE void write_gradient(std::int64_t cols, const typename S::Real* from,
+                                  const T* grad_sum, T* grad_x, T* grad_residual,
+                                  const Fetch& fetch) {
+  for_each_vector<S, T>(0, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    auto value = S::load(from + i, part...);
+    if (grad_sum != nullptr) value = S::add(value, S::load(grad_sum + i, part...));
+    if constexpr (kStores == Stores::streaming) fetch(i);
+    if (grad_x != nullptr) S::template store<kStores, Nan::possible>(grad_x + i, value, part...);
+    if (grad_residual != nullptr)
+      S::template store<kStores, Nan::possible>(grad_residual + i, value, part...);
+  });
+}
+
+// The same, where x has lost some of its elements.
+template <class Real, class T>
+void write_dropped_gradient(const BackwardProblem& problem, std::int64_t row, const Real* from,
+                            const T* grad_sum, T* grad_x, T* grad_residual) {
+  in_columns(problem.cols, [&](std::int64_t first, std::int64_t count) {
+    alignas(64) Real values[kColumns] = {};
+    std::copy_n(from + first, count, values);
+    if (grad_sum != nullptr)
+      for (std::int64_t i = 0; i < count; ++i) values[i] += widen<Real>(grad_sum[first + i]);
+    if (grad_residual != nullptr)
+      for (std::int64_t i = 0; i < count; ++i) grad_residual[first + i] = narrow<T>(values[i]);
+    if (grad_x == nullptr) return;
+    drop(problem.dropout, row, first, values);
+    for (std::int64_t i = 0; i < count; ++i) grad_x[first + i] = narrow<T>(values[i]);
+  });
+}
+
+void decompose(const BackwardProblem& problem, std::int64_t row, const void* gradient,
+               bool streaming) {
+  with_types(real_of(problem.dtype), problem.dtype,
+             [&]<class S, class T>(S, Type<T>) ISOBIT_INLINE_LAMBDA {
+               using Real = typename S::Real;
+               const auto* from = static_cast<const Real*>(gradient);
+               const auto of = [&]<class E>(Type<E>, const Matrix& matrix, std::int64_t row) {
+                 return matrix ? row_of<E>(matrix, row) : nullptr;
+               };
+               const T* grad_sum = of(Type<const T>{}, problem.grad_sum, row);
+               T* grad_x = of(Type<T>{}, problem.grad_x, row);
+               T* grad_residual = of(Type<T>{}, problem.grad_residual, row);
+               if (problem.dropout.drops())
+                 return write_dropped_gradient(problem, row, from, grad_sum, grad_x, grad_residual);
+               const Matrix& more = problem.grad_sum ? problem.grad_sum : problem.x;
+               const auto* later_x = row_of<const T>(problem.x, row + kSweptRows);
+               const auto* later_more = row_of<const T>(more, row + kSweptRows);
+               const auto* later_y = row_of(problem.grad_y, row + kSweptRows, problem.grad_y_dtype);
+               const auto fetch = [&](std::int64_t i) ISOBIT_INLINE_LAMBDA {
+                 simd::fetch_to_second_cache(later_x + i);
+                 simd::fetch_to_second_cache(later_more + i);
+                 simd::fetch_to_second_cache(later_y + i * size_of(problem.grad_y_dtype));
+               };
+               if (streaming && simd::streamable(grad_x) && simd::streamable(grad_residual)) {
+                 write_gradient<S, T, Stores::streaming>(problem.cols, from, grad_sum, grad_x,
+                                                         grad_residual, fetch);
+                 simd::fence();
+               } else {
+                 write_gradient<S, T, Stores::cached>(problem.cols, from, grad_sum, grad_x,
+                                                      grad_residual, fetch);
+               }
+             });
 }
 
 }  // namespace

@@ -10,11 +10,11 @@ namespace isobit::norms {
 
 class StagedGradients {
  public:
-  static constexpr std::int64_t kRows = 4;  // as many as a sweep takes together
-
-  StagedGradients(const BackwardProblem& problem, const Tools& tools, Pieces& pieces)
-      : problem_(problem), tools_(tools) {
-    const std::int64_t bytes = kRows * problem.cols * size_of(real());
+  // `streaming`: how the gradients are written in the end; what is staged stays in the caches.
+  StagedGradients(const BackwardProblem& problem, const Tools& tools, bool streaming,
+                  Pieces& pieces)
+      : problem_(problem), tools_(tools), streaming_(streaming) {
+    const std::int64_t bytes = kSweptRows * problem.cols * size_of(real());
     if (problem.dtype != real()) x_ = pieces.take(bytes);
     if (problem.grad_y_dtype != real()) grad_y_ = pieces.take(bytes);
     if (problem.wants_rows()) gradient_ = pieces.take(bytes);
@@ -24,7 +24,8 @@ class StagedGradients {
     return problem.grad_y_dtype != problem.dtype || problem.grad_sum || problem.dropout.drops();
   }
 
-  // Up to kRows rows from `first` on, as a problem of their own in the type that is computed in.
+  // Up to kSweptRows rows from `first` on, as a problem of their own in the type that is computed
+  // in.
   BackwardProblem rows_from(std::int64_t first, std::int64_t count) const {
     BackwardProblem rows = problem_;
     rows.rows = count;
@@ -42,7 +43,7 @@ class StagedGradients {
   void finish(const BackwardProblem& rows, std::int64_t first) const {
     if (!problem_.wants_rows()) return;
     for (std::int64_t row = 0; row < rows.rows; ++row)
-      tools_.decompose(problem_, first + row, row_of(rows.grad_x, row, real()));
+      tools_.decompose(problem_, first + row, row_of(rows.grad_x, row, real()), streaming_);
   }
 
  private:
@@ -69,6 +70,7 @@ class StagedGradients {
 
   const BackwardProblem& problem_;
   const Tools& tools_;
+  const bool streaming_;
   std::byte *x_ = nullptr, *grad_y_ = nullptr, *gradient_ = nullptr;
 };
 
