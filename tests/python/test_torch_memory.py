@@ -86,7 +86,7 @@ def test_a_block_is_hardly_larger_than_its_result(rows, use):
 
 
 def test_results_of_a_megabyte_fill_no_fresh_pages():
-    """The C library gives them back when they end its heap, which they did in every other step."""
+    """The C library gives them back when they end its heap, which depends on what else lives."""
     x = draw(1024, 768, requires_grad=True)
     w = draw(768, requires_grad=True)
 

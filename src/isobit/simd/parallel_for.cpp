@@ -17,7 +17,7 @@ namespace isobit::simd {
 namespace {
 
 // A call that comes soon after another finds its helpers still awake: to wake one takes 50 us, more
-// where processors are virtual, and two threads that sleep between calls are no faster than one.
+// where processors are virtual, and two threads that sleep between calls are hardly faster.
 constexpr std::chrono::milliseconds kAwake{1};
 constexpr int kSpins = 2000;  // of a caller, before it lets others run
 
