@@ -42,6 +42,7 @@ CLAIMS = (
     (r"elementwise::Bulk<", (r"UBLKCP\b", r"LDS\.128\b", r"STG\.E\S*\.128\b")),
     (r"norms::(Forward|OnePass|Rows|Columns)Kernel<", (r"LDG\.E\S*\.128\b",)),
     (r"norms::(Forward|OnePass)Kernel<", (r"STG\.E\S*\.128\b",)),
+    (r"norms::Pipelined\w+<", (r"UBLKCP\b", r"LDS\.128\b", r"STG\.E\S*\.128\b")),
     (r"simt::Product<", (r"LDSM\.16\.M88\.4\b", r"LDSM\.16\.MT88\.4\b", r"HMMA\.16816\.F32\b")),
     (r"ClusterOfBlocks|WithinCluster", (r"UCGABAR_WAIT\b|BAR\S*CLUSTER|MAPA\b",)),
 )

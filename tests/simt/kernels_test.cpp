@@ -315,7 +315,7 @@ TEST_P(Kernels, GradXMayTakeThePlaceOfXOrGradY) {
   const Operation& operation = *GetParam();
   if (operation.find("grad_x") == nullptr) GTEST_SKIP() << "it has none";
   constexpr std::int64_t kRows = 40;
-  for (const std::int64_t cols : {70, 1100}) {
+  for (const std::int64_t cols : {72, 1100}) {
     const auto bits_of = [&](Device device, int variant, std::string_view covered) {
       const auto count = static_cast<std::size_t>(kRows * cols);
       std::map<std::string_view, std::vector<float>> arrays;
@@ -346,6 +346,22 @@ TEST_P(Kernels, GradXMayTakeThePlaceOfXOrGradY) {
           EXPECT_EQ(bits_of(kDevice, i, covered), expected) << infos[i].name << covered;
         }
   }
+}
+
+// Rows are not summed then, and the threads that have them meet only where the kernel sees to it.
+TEST_P(Kernels, GradientsOfWeightsMayBeWantedAlone) {
+  if (GetParam()->find("grad_x") == nullptr) GTEST_SKIP() << "it has none";
+  Case c = cases_of_every_type(*GetParam(), 40, 1024).front();
+  c.given_statistics = true;
+  Workload workload(c, [](const Case& of, const Argument& argument) -> std::optional<Form> {
+    if (argument.name == "grad_x" || argument.name == "grad_residual") return std::nullopt;
+    return case_argument(of, argument);
+  });
+  workload.draw();
+  std::vector<Way> all = ways(workload, false);
+  for (Way& way : all)
+    if (way.info.device == kDevice) set_knob(way, "blocks", 1);
+  in_every_schedule([&](bool) { expect_right(workload, all); });
 }
 
 // The sum lies where x does, and a constant row is read once more after it was written.

@@ -11,46 +11,12 @@
 #include "isobit/norms/cuda_backward_rows.h"
 #include "isobit/norms/cuda_column_sums.h"
 #include "isobit/norms/cuda_launch.h"
+#include "isobit/norms/cuda_one_pass.h"
 #include "isobit/norms/problem.h"
 #include "isobit/simt/simt.h"
 #include "isobit/tile/row_group.h"
 
 namespace isobit::norms {
-
-// Everything in one sweep over the rows.
-template <class Rows>
-struct OnePassKernel {
-  using Real = typename Rows::Real;
-  using Group = typename Rows::Group;
-  static constexpr int kKinds = Rows::Formula::kHasBias ? 2 : 1;
-  static constexpr int kMostThreads = kBackwardThreads.of<Real>();
-
-  Rows rows;
-  Tiles tiles;
-  TileSums<Real, kKinds> sums;
-
-  template <class Carver>
-  ISOBIT_EITHER typename Rows::Memory memory(Carver& carver) const {
-    return rows.memory(carver);
-  }
-
-  ISOBIT_DEVICE void operator()(const typename Rows::Memory& memory) const {
-    typename Rows::Adder adder(memory);
-    RunSums<Real, kKinds, Rows::kOctets> run_sums;
-    const auto add = [&](const Place& place, const Real(&grad_y)[kOctet],
-                         const Real(&xhat)[kOctet]) { run_sums.add(place, grad_y, xhat); };
-    for (std::int64_t tile = Group::group(); tile < tiles.count; tile += Group::groups())
-      for (std::int64_t run = 0; run < tiles.runs_of(tile); ++run) {
-        run_sums.clear();
-        const std::int64_t first = (tile * tiles.size + run) * order::kRun;
-        for (std::int64_t row = first; row < first + order::kRun && row < rows.rows; ++row)
-          rows.row(row, adder, memory, add);
-        run_sums.end_run(tiles, sums, Group::group(), tile, run, [&](int k) {
-          return held_place<Group>(k / kHalvesOf<Group>, k % kHalvesOf<Group>, rows.cols);
-        });
-      }
-  }
-};
 
 // The first of two passes: rows.
 template <class Rows>
@@ -186,6 +152,20 @@ class CudaBackward {
          },
          .workspace = workspace<TwoPass>,
          .run = run<TwoPass>},
+        {.name = "pipelined",
+         .device = simt::kDevice,
+         .knobs = kPipelinedKnobs,
+         .declines = not_pipelined,
+         .choose = [](const BackwardProblem& problem, const Machine& machine) -> Plan {
+           const int cluster = filling_cluster(problem, machine, runs_of(problem));
+           const GroupShape shape = block_shape(problem, cluster);
+           const int turns = resident(problem, shape);
+           const std::int64_t groups =
+               std::int64_t{turns} * machine.gpu.multiprocessors / shape.cluster;
+           return {shape.cluster, turns, tile_for(problem, groups), 4};
+         },
+         .workspace = workspace<Pipelined>,
+         .run = run<Pipelined>},
     };
     return kVariants;
   }
@@ -197,10 +177,14 @@ class CudaBackward {
   static constexpr int kClusters[] = {1, 2, 4, 8};
   static constexpr int kTurns[] = {1, 2, 3, 4, 6, 8, 12, 16};
   static constexpr int kRuns[] = {1, 2, 4, 8, 16, 32, 64};
-  static constexpr Knob kKnobs[] = {
-      {"cluster", kClusters, "blocks that share a row of over 512, or as many as hold it"},
-      {"blocks", kTurns, "blocks a multiprocessor, which take rows or tiles in turn"},
-      {"runs", kRuns, "runs of 16 rows to a tile, which one group sums alone"}};
+  static constexpr Knob kClusterKnob = {
+      "cluster", kClusters, "blocks that share a row of over 512, or as many as hold it"};
+  static constexpr Knob kTurnsKnob = {"blocks", kTurns,
+                                      "blocks a multiprocessor, which take rows or tiles in turn"};
+  static constexpr Knob kRunsKnob = {"runs", kRuns,
+                                     "runs of 16 rows to a tile, which one group sums alone"};
+  static constexpr Knob kKnobs[] = {kClusterKnob, kTurnsKnob, kRunsKnob};
+  static constexpr Knob kPipelinedKnobs[] = {kClusterKnob, kTurnsKnob, kRunsKnob, kPlacesKnob};
 
   template <template <class> class Way>
   static std::size_t workspace(const BackwardProblem& problem, const Plan& plan,
@@ -233,8 +217,10 @@ class CudaBackward {
   static GroupShape shape_of(const BackwardProblem& problem, int cluster, const Machine& machine) {
     if (problem.cols <= order::kBlock) return {kNarrowThreads, 1};
     if (problem.cols > most_held(problem, machine)) return {kBackwardThreads.of(problem.dtype), 1};
-    return shape_for(problem.cols, kBackwardThreads.of(problem.dtype),
-                     has_clusters(machine) ? cluster : 1);
+    return block_shape(problem, has_clusters(machine) ? cluster : 1);
+  }
+  static GroupShape block_shape(const BackwardProblem& problem, int cluster) {
+    return shape_for(problem.cols, kBackwardThreads.of(problem.dtype), cluster);
   }
 
   static int lanes_of(const BackwardProblem& problem) {
@@ -247,10 +233,7 @@ class CudaBackward {
 
   // How many blocks find registers on a multiprocessor: more would wait for these to end.
   static int resident(const BackwardProblem& problem, const GroupShape& shape) {
-    int turns = 1;
-    for (const int more : kTurns)
-      if (more * shape.threads <= kBackwardThreads.of(problem.dtype)) turns = more;
-    return turns;
+    return largest_within(kTurns, kBackwardThreads.of(problem.dtype) / shape.threads);
   }
 
   // Blocks to a row, so that `teams` rows at once fill the device.
@@ -275,6 +258,23 @@ class CudaBackward {
     const int cluster = shape_of(problem, filling_cluster(problem, machine, runs), machine).cluster;
     return 5 * runs * cluster >= 3 * std::int64_t{machine.gpu.multiprocessors} ||
            problem.rows * problem.cols <= 1 << 16;
+  }
+
+  static std::string not_pipelined(const BackwardProblem& problem, const Machine& machine) {
+    if (!problem.wants_sums()) return "without grad_weight there are no sums over rows";
+    if (problem.grad_y_dtype != problem.dtype) return "grad_y is not of x's type";
+    std::string why =
+        not_in_bulk({problem.x, problem.grad_y}, problem.dtype, problem.cols, machine);
+    if (why.empty()) why = wider_than(most_held(problem, machine), problem.cols, "a cluster");
+    if (!why.empty()) return why;
+    Pieces pieces;
+    with_type(problem.dtype, [&]<class T>(Type<T>) {
+      const Plan narrowest = {1, 1, 1, kPlaces[0]};
+      Pipelined<T>(problem, narrowest, machine, pieces).with_kernel([&](const auto& kernel) {
+        why = not_held(kernel, machine);
+      });
+    });
+    return why;
   }
 
   // Calls body(BackwardRows) for the group that takes a row.
@@ -306,32 +306,80 @@ class CudaBackward {
   // One sweep, then the fold of what it summed. Like TwoPass, without memory in `pieces` it only
   // counts.
   template <class T>
-  class OnePass {
-   public:
-    OnePass(const BackwardProblem& problem, const Plan& plan, const Machine& machine,
-            Pieces& pieces)
+  class OneSweep {
+   protected:
+    // at_once: rows of a block.
+    OneSweep(const BackwardProblem& problem, const Plan& plan, const Machine& machine,
+             Pieces& pieces, const GroupShape& group, int at_once)
         : problem_(problem),
-          group_(shape_of(problem, plan[0], machine)),
-          blocks_(blocks_for(Tiles(problem.rows, plan[2]).count, rows_at_once(problem),
-                             group_.cluster, plan[1], machine)),
-          tiles_(problem.rows, plan[2], blocks_ / group_.cluster * rows_at_once(problem)),
+          shape_{blocks_for(Tiles(problem.rows, plan[2]).count, at_once, group.cluster, plan[1],
+                            machine),
+                 group.threads, group.cluster},
+          tiles_(problem.rows, plan[2], shape_.blocks / group.cluster * at_once),
           sums_(tiles_, problem.cols, pieces) {}
 
-    void run(const Execution& execution) const {
-      with_rows<T>(problem_, group_, [&]<class Rows>(const Rows& rows) {
-        launch(OnePassKernel<Rows>{rows, tiles_, sums_},
-               {.blocks = blocks_, .threads = group_.threads, .cluster = group_.cluster},
-               execution);
-      });
+    template <class Rows>
+    Sweep<Rows> sweep(const Rows& rows) const {
+      return {rows, tiles_, sums_};
+    }
+    template <class Kernel>
+    void launch_and_fold(const Kernel& kernel, const Execution& execution) const {
+      launch(kernel, shape_, execution);
       fold(sums_, tiles_, problem_, execution);
     }
 
-   private:
     const BackwardProblem& problem_;
-    const GroupShape group_;
-    const std::int64_t blocks_;
+    const simt::LaunchShape shape_;
+
+   private:
     const Tiles tiles_;
     const TileSums<RealOf<T>, kKinds> sums_;
+  };
+
+  template <class T>
+  class OnePass : OneSweep<T> {
+   public:
+    OnePass(const BackwardProblem& problem, const Plan& plan, const Machine& machine,
+            Pieces& pieces)
+        : OneSweep<T>(problem, plan, machine, pieces, shape_of(problem, plan[0], machine),
+                      rows_at_once(problem)) {}
+
+    void run(const Execution& execution) const {
+      with_rows<T>(this->problem_, {this->shape_.threads, this->shape_.cluster},
+                   [&]<class Rows>(const Rows& rows) {
+                     this->launch_and_fold(OnePassKernel<Rows>{this->sweep(rows)}, execution);
+                   });
+    }
+  };
+
+  template <class T>
+  class Pipelined : OneSweep<T> {
+   public:
+    Pipelined(const BackwardProblem& problem, const Plan& plan, const Machine& machine,
+              Pieces& pieces)
+        : OneSweep<T>(problem, plan, machine, pieces, block_shape(problem, plan[0]), 1),
+          places_(plan[3]) {}
+
+    template <class Body>
+    void with_kernel(const Body& body) const {
+      const auto of = [&]<class Group>(Type<Group>) {
+        using Rows = BackwardRows<Formula, T, Group, 1>;
+        const Rows rows(this->problem_, this->shape_.threads);
+        body(PipelinedBackwardKernel<Rows>{this->sweep(rows), places_});
+      };
+      if (this->shape_.cluster == 1)
+        of(Type<tile::BlockOfWarps>{});
+      else
+        of(Type<tile::ClusterOfBlocks>{});
+    }
+    void run(const Execution& execution) const {
+      with_kernel([&](const auto& kernel) {
+        this->launch_and_fold(with_places_that_fit(kernel, execution.machine), execution);
+      });
+    }
+
+   private:
+    const int places_;
   };
 
   static std::int64_t column_parts(const BackwardProblem& problem) {

@@ -19,17 +19,28 @@ struct BackwardSource {
   ISOBIT_DEVICE void load(const Place& place, Real (&octet)[kOctet]) const { x.load(place, octet); }
 };
 
+// A row of grad_y, wherever it lies.
+template <class Real, class T>
+struct GradientSource {
+  const AnyArray<Real, T>& grad_y;
+  std::int64_t row;
+
+  ISOBIT_DEVICE void load(const Place& place, Real (&octet)[kOctet]) const {
+    grad_y.load(row, place, octet);
+  }
+};
+
 // Rows of grad_y, as the rows of x that they stand beside: in registers, or read anew.
-template <class Group, class Real, class T, int kBlocks>
+template <class Group, class Source, class Real, int kBlocks>
 class GradientRow {
  public:
-  ISOBIT_DEVICE GradientRow(const AnyArray<Real, T>& grad_y, std::int64_t row, std::int64_t cols) {
+  ISOBIT_DEVICE GradientRow(const Source& source, std::int64_t cols) {
 #pragma unroll
     for (int k = 0; k < kBlocks; ++k)
 #pragma unroll
       for (int half = 0; half < kHalvesOf<Group>; ++half) {
         const Place place = held_place<Group>(k, half, cols);
-        grad_y.load(row, place, of_[place.index]);
+        source.load(place, of_[place.index]);
       }
   }
   ISOBIT_DEVICE void get(const Place& place, Real (&octet)[kOctet]) const {
@@ -40,18 +51,16 @@ class GradientRow {
  private:
   Real of_[kBlocks * kHalvesOf<Group>][kOctet];
 };
-template <class Group, class Real, class T>
-class GradientRow<Group, Real, T, 0> {
+template <class Group, class Source, class Real>
+class GradientRow<Group, Source, Real, 0> {
  public:
-  ISOBIT_DEVICE GradientRow(const AnyArray<Real, T>& grad_y, std::int64_t row, std::int64_t)
-      : grad_y_(grad_y), row_(row) {}
+  ISOBIT_DEVICE GradientRow(const Source& source, std::int64_t) : source_(source) {}
   ISOBIT_DEVICE void get(const Place& place, Real (&octet)[kOctet]) const {
-    grad_y_.load(row_, place, octet);
+    source_.load(place, octet);
   }
 
  private:
-  const AnyArray<Real, T>& grad_y_;
-  std::int64_t row_;
+  const Source& source_;
 };
 
 inline constexpr MostThreads kBackwardThreads = {384, 256};
@@ -61,6 +70,7 @@ inline constexpr MostThreads kBackwardThreads = {384, 256};
 template <class FormulaOf, class T, class GroupOf, int kBlocksOf>
 struct BackwardRows {
   using Formula = FormulaOf;
+  using Type = T;
   using Group = GroupOf;
   static constexpr int kBlocks = kBlocksOf;
   static constexpr int kOctets = kBlocks * kHalvesOf<Group>;
@@ -69,7 +79,6 @@ struct BackwardRows {
   using Source = BackwardSource<Real, T>;
   using Memory = typename Group::template Memory<Real>;
   using Adder = typename Group::template Adder<Real>;
-  using Gradient = GradientRow<Group, Real, T, kBlocks>;
 
   Array<const T> x, grad_sum;
   AnyArray<Real, T> grad_y;
@@ -108,22 +117,33 @@ struct BackwardRows {
   template <class Add>
   ISOBIT_DEVICE Statistics<Real> row(std::int64_t row, Adder& adder, const Memory& memory,
                                      const Add& add) const {
-    const Source source{x.row(row)};
+    return this->row(row, Source{x.row(row)}, GradientSource<Real, T>{grad_y, row}, adder, memory,
+                     add);
+  }
+
+  // With x and grad_y from where the kernel has them.
+  template <class X, class GradY, class Add>
+  ISOBIT_DEVICE Statistics<Real> row(std::int64_t row, const X& x_row, const GradY& grad_y_row,
+                                     Adder& adder, const Memory& memory, const Add& add) const {
     if constexpr (kBlocks > 0) {
-      const RowInRegisters<Group, Real, kBlocks, Source> row_in(source, source, cols, adder,
-                                                                memory);
-      return gradients(row, row_in, adder, add);
+      const RowInRegisters<Group, Real, kBlocks, Source> row_in(x_row, Source{x.row(row)}, cols,
+                                                                adder, memory);
+      return gradients(row, row_in, grad_y_row, adder, add);
     } else {
-      const RowInMemory<Group, Real, Source> row_in(source, cols, memory);
-      return gradients(row, row_in, adder, add);
+      const RowInMemory<Group, Real, Source> row_in(x_row, cols, memory);
+      return gradients(row, row_in, grad_y_row, adder, add);
     }
   }
 
+  // Whether the threads of a row's blocks meet while they work on it.
+  ISOBIT_DEVICE bool meet() const { return wants_rows || rstd == nullptr; }
+
  private:
-  template <class Row, class Add>
-  ISOBIT_DEVICE Statistics<Real> gradients(std::int64_t row, const Row& row_in, Adder& adder,
+  template <class Row, class GradY, class Add>
+  ISOBIT_DEVICE Statistics<Real> gradients(std::int64_t row, const Row& row_in,
+                                           const GradY& grad_y_row, Adder& adder,
                                            const Add& add) const {
-    const Gradient gradient(grad_y, row, cols);
+    const GradientRow<Group, GradY, Real, kBlocks> gradient(grad_y_row, cols);
     Statistics<Real> statistics;
     if (rstd != nullptr) {
       statistics = given_statistics(mean == nullptr ? Real(0) : mean[row], rstd[row]);
@@ -139,7 +159,7 @@ struct BackwardRows {
     return statistics;
   }
 
-  template <class Row, class Normalise, class Add>
+  template <class Row, class Gradient, class Normalise, class Add>
   ISOBIT_DEVICE void write(std::int64_t row, const Row& row_in, const Gradient& gradient,
                            const Normalise& normalise, const Add& add) const {
     Real mean_g = 0, mean_gx = 0;

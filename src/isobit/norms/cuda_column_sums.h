@@ -34,6 +34,11 @@ struct Tiles {
   ISOBIT_DEVICE std::int64_t runs_of(std::int64_t tile) const {
     return runs - tile * size < size ? runs - tile * size : size;
   }
+  // The row that a group has after this one.
+  ISOBIT_DEVICE std::int64_t after(std::int64_t row, std::int64_t groups) const {
+    const std::int64_t rows = size * order::kRun;  // of a tile
+    return (row + 1) % rows != 0 ? row + 1 : row + 1 + (groups - 1) * rows;
+  }
 };
 
 // The largest tile with which `groups` in turns are done soonest.

@@ -53,6 +53,15 @@ inline std::string wider_than_streams(std::int64_t cols, DType dtype, const Mach
   return wider_than(sums * order::kBlock, cols, "shared memory, with the sums of each 512,");
 }
 
+// The largest of a knob's values, which ascend, that is no more than `most`; at least the first.
+template <std::size_t kCount>
+int largest_within(const int (&values)[kCount], int most) {
+  int largest = values[0];
+  for (const int value : values)
+    if (value <= most) largest = value;
+  return largest;
+}
+
 // The blocks of a launch: as many as `groups` need at `at_once` to a block, or `turns` a
 // multiprocessor, which then take turns.
 inline std::int64_t blocks_for(std::int64_t groups, int at_once, int cluster, int turns,

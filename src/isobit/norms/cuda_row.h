@@ -192,13 +192,14 @@ class RowInRegisters {
   using Memory = typename Group::template Memory<Real>;
 
   // `again` gives the same row, should it be wanted once more.
-  ISOBIT_DEVICE RowInRegisters(const Source& source, const Source& again, std::int64_t cols,
+  template <class First>
+  ISOBIT_DEVICE RowInRegisters(const First& first, const Source& again, std::int64_t cols,
                                Adder& adder, const Memory& memory)
       : again_(again), cols_(cols), adder_(adder), memory_(memory) {
 #pragma unroll
     for (int k = 0; k < kBlocks; ++k)
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half) source.load(place(k, half), x_[k][half]);
+      for (int half = 0; half < kHalves; ++half) first.load(place(k, half), x_[k][half]);
   }
 
   ISOBIT_DEVICE Real sum() const {

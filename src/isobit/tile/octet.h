@@ -80,6 +80,20 @@ ISOBIT_DEVICE void load_octet(const T* from, int count, bool vectors, Real (&to)
   }
 }
 
+// The same from shared memory, where they lie on vectors, the last one whole.
+template <class Real, class T>
+ISOBIT_DEVICE void load_shared_octet(const T* from, int count, Real (&to)[kOctet]) {
+  using Vector = detail::Vector<T>;
+#pragma unroll
+  for (int i = 0; i < kOctet; i += Vector::kSize) {
+    Vector vector = {};
+    if (i < count) vector = simt::load_shared(reinterpret_cast<const Vector*>(from + i));
+#pragma unroll
+    for (int j = 0; j < Vector::kSize; ++j)
+      to[i + j] = simt::Conversions::widen<Real>(vector.elements[j]);
+  }
+}
+
 // Stores without vectors: for types that are rare.
 template <class T, class Real>
 ISOBIT_DEVICE void store_octet_anywhere(T* to, int count, const Real (&from)[kOctet]) {

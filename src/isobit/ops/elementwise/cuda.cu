@@ -9,6 +9,7 @@
 #include "isobit/ops/elementwise/formula.h"
 #include "isobit/ops/elementwise/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/ring.h"
 
 namespace isobit::elementwise {
 namespace {
@@ -183,41 +184,32 @@ struct Vec16 {
   }
 };
 
-// One thread fetches the next tile in bulk while the block adds this one.
+// The next tile is fetched in bulk while the block adds this one.
 template <class T>
 struct Bulk {
   static constexpr int kMostThreads = kWidest;
   static constexpr int kElements = 2 * Vector<T>::kSize;
-  static constexpr int kStages = 2;
+  static constexpr int kPlaces = 2;
+  using Ring = tile::Ring<T>;
+  using Memory = typename Ring::Memory;
   Tiles<T> tiles;
 
-  struct Memory {
-    T *x, *residual;
-    simt::Arrival* arrived;
-  };
   template <class Carver>
   ISOBIT_EITHER Memory memory(Carver& carver) const {
-    T* x = carver.template take<T>(kStages * tiles.size);
-    T* residual = carver.template take<T>(tiles.residual != nullptr ? kStages * tiles.size : 0);
-    return {x, residual, carver.template take<simt::Arrival>(kStages)};
+    const int arrays = tiles.residual != nullptr ? 2 : 1;
+    return Ring::memory(carver, kPlaces, static_cast<int>(tiles.size), arrays);
   }
 
-  ISOBIT_DEVICE void operator()(const Memory& shared) const {
-    const bool fetches = simt::thread() == 0;
-    if (fetches) {
-      for (int stage = 0; stage < kStages; ++stage) simt::arrival_init(&shared.arrived[stage], 1);
-      simt::publish_arrivals();
-    }
-    simt::sync_block();
-    if (fetches) fetch(shared, simt::block(), 0);
-    int stage = 0, round = 0;
+  ISOBIT_DEVICE void operator()(const Memory& memory) const {
+    const Ring ring(memory);
+    order(ring, 0, simt::block());
+    unsigned turn = 0;
     for (std::int64_t index = simt::block(); index < tiles.count(); index += simt::blocks()) {
-      if (fetches) fetch(shared, index + simt::blocks(), 1 - stage);
-      simt::arrival_wait(&shared.arrived[stage], round);
-      add(shared, tiles[index], stage);
-      simt::sync_block();  // nobody needs the stage any more
-      round ^= stage;
-      stage = 1 - stage;
+      order(ring, turn + 1, index + simt::blocks());
+      ring.wait(turn);
+      add(tiles[index], ring.array(turn, 0), ring.array(turn, 1));
+      simt::sync_block();  // nobody needs the tile any more
+      ++turn;
     }
   }
 
@@ -227,23 +219,15 @@ struct Bulk {
     return static_cast<int>(tile.count) / Vector<T>::kSize * Vector<T>::kSize;
   }
 
-  ISOBIT_DEVICE void fetch(const Memory& shared, std::int64_t index, int stage) const {
+  ISOBIT_DEVICE void order(const Ring& ring, unsigned turn, std::int64_t index) const {
     if (index >= tiles.count()) return;
     const Tile<T> tile = tiles[index];
-    const int bytes = bulk_elements(tile) * static_cast<int>(sizeof(T));
-    simt::Arrival* arrived = &shared.arrived[stage];
-    simt::arrival_expect(arrived, tile.residual != nullptr ? 2 * bytes : bytes);
-    if (bytes == 0) return;
-    simt::copy_bulk(shared.x + stage * tiles.size, tile.x, bytes, arrived);
-    if (tile.residual != nullptr)
-      simt::copy_bulk(shared.residual + stage * tiles.size, tile.residual, bytes, arrived);
+    ring.order(turn, tile.x, tile.residual, bulk_elements(tile) * static_cast<int>(sizeof(T)));
   }
 
-  ISOBIT_DEVICE void add(const Memory& shared, const Tile<T>& tile, int stage) const {
+  ISOBIT_DEVICE void add(const Tile<T>& tile, const T* x, const T* residual) const {
     constexpr int kSize = Vector<T>::kSize;
     const int fetched = bulk_elements(tile);
-    const T* x = shared.x + stage * tiles.size;
-    const T* residual = shared.residual + stage * tiles.size;
     for (int i = simt::thread() * kSize; i < fetched; i += simt::threads() * kSize) {
       Vector<T> sums = simt::load_shared(reinterpret_cast<const Vector<T>*>(x + i));
       Vector<T> addends;

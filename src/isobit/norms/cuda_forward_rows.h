@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row of the forward pass of any norm on a GPU: what all kernels do with one.
+#pragma once
+
+#include <cmath>
+
+#include "isobit/norms/cuda_arrays.h"
+#include "isobit/norms/cuda_launch.h"
+#include "isobit/norms/cuda_row.h"
+#include "isobit/norms/problem.h"
+#include "isobit/simt/simt.h"
+#include "isobit/tile/octet.h"
+#include "isobit/tile/row_group.h"
+
+namespace isobit::norms {
+
+// The row that is normalised: x, or the sum that takes its place, rounded as it is stored. Row:
+// where x and residual come from.
+template <class Real, class T, class Row = ArrayRow<const T>>
+struct ForwardSource {
+  Row x, residual;
+  const DropoutMask<Real>* dropout = nullptr;
+  std::int64_t row = 0;
+
+  ISOBIT_DEVICE void load(const Place& place, Real (&octet)[kOctet]) const {
+    x.load(place, octet);
+    if (dropout == nullptr && !residual) return;
+    if (dropout != nullptr) dropout->apply(row, place, octet);
+    if (residual) {
+      Real added[kOctet];
+      residual.load(place, added);
+#pragma unroll
+      for (int i = 0; i < kOctet; ++i) octet[i] += added[i];
+    }
+#pragma unroll
+    for (int i = 0; i < kOctet; ++i)
+      octet[i] = simt::Conversions::widen<Real>(simt::Conversions::narrow<T>(octet[i]));
+  }
+};
+
+// Weight and bias as they lie in memory.
+template <class Real, class T>
+struct WeightAndBias {
+  WeightArray<Real, T> weight, bias;
+
+  ISOBIT_DEVICE void load(const Place& place, Real (&w)[kOctet], Real (&b)[kOctet]) const {
+    weight.load(place, w);
+    bias.load(place, b);
+  }
+};
+
+template <class Group>
+inline constexpr MostThreads kForwardThreads = {512, 256};
+template <int kLanes>  // whole rows are in their registers
+inline constexpr MostThreads kForwardThreads<tile::Lanes<kLanes>> = {256, 256};
+
+// One row of the forward pass. kBlocks: how many blocks of the order a worker keeps in registers;
+// 0: none, the row is read anew for each sum.
+template <class FormulaOf, class T, class GroupOf, int kBlocks>
+struct ForwardRows {
+  using Formula = FormulaOf;
+  using Type = T;
+  using Group = GroupOf;
+  using Real = RealOf<T>;
+  using Scalar = tile::Scalar<Real>;
+  using Source = ForwardSource<Real, T>;
+  using Memory = typename Group::template Memory<Real>;
+  using Adder = typename Group::template Adder<Real>;
+
+  Array<const T> x, residual;
+  Array<T> sum;
+  AnyArray<Real, T> y;
+  WeightAndBias<Real, T> weights;
+  Real *mean, *rstd;
+  std::int64_t rows, cols;
+  Real eps;
+  DropoutMask<Real> dropout;
+  int threads;
+
+  ForwardRows(const ForwardProblem& problem, int threads)
+      : x(problem.x),
+        residual(problem.residual),
+        sum(problem.sum),
+        y(problem.y, problem.y_dtype, problem.dtype),
+        weights{WeightArray<Real, T>::weight(problem), WeightArray<Real, T>::bias(problem)},
+        mean(static_cast<Real*>(problem.mean)),
+        rstd(static_cast<Real*>(problem.rstd)),
+        rows(problem.rows),
+        cols(problem.cols),
+        eps(static_cast<Real>(problem.eps)),
+        dropout(problem.dropout),
+        threads(threads) {}
+
+  template <class Carver>
+  ISOBIT_EITHER Memory memory(Carver& carver) const {
+    return Group::template memory<Real>(carver, threads, blocks_of(cols));
+  }
+
+  ISOBIT_DEVICE void row(std::int64_t row, Adder& adder, const Memory& memory) const {
+    this->row(row, x.row(row), residual.row(row), weights, adder, memory);
+  }
+
+  // With x, residual, weight and bias from where the kernel has them.
+  template <class Row, class Weights>
+  ISOBIT_DEVICE void row(std::int64_t row, const Row& x_row, const Row& residual_row,
+                         const Weights& weights, Adder& adder, const Memory& memory) const {
+    const DropoutMask<Real>* const drops = dropout.drops ? &dropout : nullptr;
+    const ForwardSource<Real, T, Row> first{x_row, residual_row, drops, row};
+    // A sum that was stored may lie where x or residual did.
+    const Source again = sum.data == nullptr ? Source{x.row(row), residual.row(row), drops, row}
+                                             : Source{{sum.row(row).data, sum.vectors}, {}};
+    if constexpr (kBlocks > 0) {
+      const RowInRegisters<Group, Real, kBlocks, Source> row_in(first, again, cols, adder, memory);
+      store_sum(row, row_in);
+      finish(row, row_in, weights);
+    } else {
+      store_sum(row, RowInMemory<Group, Real, Source>(first, cols, memory));
+      finish(row, RowInMemory<Group, Real, Source>(again, cols, memory), weights);
+    }
+  }
+
+ private:
+  template <class Row>
+  ISOBIT_DEVICE void store_sum(std::int64_t row, const Row& row_in) const {
+    if (sum.data == nullptr) return;
+    const ArrayRow<T> to = sum.row(row);
+    row_in.for_each_octet(
+        [&](const Place& place, const Real(&octet)[kOctet]) { to.store(place, octet); });
+  }
+
+  // Rows that are not usual go the long way, out of line. row_in.rare() waits for all threads,
+  // after the last sum of the long way: the next row may add.
+  template <class Row, class Weights>
+  ISOBIT_DEVICE void finish(std::int64_t row, const Row& row_in, const Weights& weights) const {
+    const Statistics<Real> statistics = statistics_of<Formula>(row_in, cols, eps);
+    if (statistics.plain)
+      write(row, row_in, typename Formula::template Normalise<Scalar>(statistics), weights);
+    else
+      write_rare(row, row_in.rare(), statistics);
+    if (Group::leads()) {
+      if (mean != nullptr) mean[row] = narrow<Real>(statistics.saved_mean);
+      if (rstd != nullptr) rstd[row] = narrow<Real>(statistics.saved_rstd);
+    }
+  }
+
+  template <class Row>
+  ISOBIT_DEVICE_NOINLINE void write_rare(std::int64_t row, const Row& row_in,
+                                         const Statistics<Real>& statistics) const {
+    write(row, row_in, typename Formula::template NormaliseAny<Scalar>(statistics), weights);
+  }
+
+  template <class Row, class Normalise, class Weights>
+  ISOBIT_DEVICE void write(std::int64_t row, const Row& row_in, const Normalise& normalise,
+                           const Weights& weights) const {
+    row_in.for_each_octet([&](const Place& place, const Real(&octet)[kOctet]) {
+      Real w[kOctet], b[kOctet], result[kOctet];
+      weights.load(place, w, b);
+#pragma unroll
+      for (int i = 0; i < kOctet; ++i) result[i] = std::fma(normalise(octet[i]), w[i], b[i]);
+      y.store(row, place, result);
+    });
+  }
+};
+
+}  // namespace isobit::norms
