@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "isobit/core/dtype.h"
+#include "isobit/core/isas.h"
 
 namespace isobit::vectors {
 
@@ -39,17 +40,6 @@ struct AllVectors {
   Vectors<double> f64;
 };
 
-namespace scalar {
-AllVectors vectors();
-}
-namespace avx2 {
-AllVectors vectors();
-}
-namespace avx512 {
-AllVectors vectors();
-}
-namespace neon {
-AllVectors vectors();
-}
+ISOBIT_IN_EACH_ISA(AllVectors vectors();)
 
 }  // namespace isobit::vectors

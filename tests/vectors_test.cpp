@@ -19,15 +19,7 @@ namespace {
 
 constexpr int kWidest = 64;
 
-AllVectors vectors_of(Isa isa) {
-#if defined(__x86_64__)
-  if (isa == Isa::avx512) return avx512::vectors();
-  if (isa == Isa::avx2) return avx2::vectors();
-#elif defined(__aarch64__)
-  if (isa == Isa::neon) return neon::vectors();
-#endif
-  return scalar::vectors();
-}
+AllVectors vectors_of(Isa isa) { ISOBIT_RETURN_FOR_ISA(isa, vectors()); }
 
 template <class T>
 auto bits(T value) {

@@ -9,6 +9,8 @@
 #include <iterator>
 #include <vector>
 
+#include "isobit/core/isas.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -28,17 +30,23 @@ bool has_f16c() {
 }
 #endif
 
-std::vector<Isa> detect_isas() {
-  std::vector<Isa> isas = {Isa::scalar};
+bool processor_has(Isa isa) {
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (avx2) isas.push_back(Isa::avx2);
-  if (avx2 && avx512) isas.push_back(Isa::avx512);
-#elif defined(__aarch64__)
-  isas.push_back(Isa::neon);  // every such processor has it
+  if (isa == Isa::avx2) return avx2;
+  if (isa == Isa::avx512) return avx2 && avx512;
 #endif
+  return true;  // of what is built for others, every processor has all
+}
+
+std::vector<Isa> detect_isas() {
+  std::vector<Isa> isas;
+#define ISOBIT_IF_HAD(isa, ...) \
+  if (processor_has(Isa::isa)) isas.push_back(Isa::isa);
+  ISOBIT_FOR_ISAS(ISOBIT_IF_HAD)
+#undef ISOBIT_IF_HAD
   return isas;
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "isobit/core/machine.h"
+#include "isobit/core/isas.h"
 #include "isobit/norms/problem.h"
 #include "isobit/norms/statistics.h"
 
@@ -96,14 +96,6 @@ struct Tools {
                     bool streaming);
 };
 
-#define ISOBIT_NORMS_TOOLS(isa) \
-  namespace isa {               \
-  extern const Tools kTools;    \
-  }
-ISOBIT_NORMS_TOOLS(scalar)
-ISOBIT_NORMS_TOOLS(avx2)
-ISOBIT_NORMS_TOOLS(avx512)
-ISOBIT_NORMS_TOOLS(neon)
-#undef ISOBIT_NORMS_TOOLS
+ISOBIT_IN_EACH_ISA(extern const Tools kTools;)
 
 }  // namespace isobit::norms

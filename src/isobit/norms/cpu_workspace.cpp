@@ -28,16 +28,7 @@ constexpr std::int64_t kWhole = -1, kLine = order::kLanes - 1;
 
 }  // namespace
 
-const Tools& tools_of(Isa isa) {
-#if defined(__x86_64__)
-  if (isa == Isa::avx512) return avx512::kTools;
-  if (isa == Isa::avx2) return avx2::kTools;
-#elif defined(__aarch64__)
-  if (isa == Isa::neon) return neon::kTools;
-#endif
-  static_cast<void>(isa);
-  return scalar::kTools;
-}
+const Tools& tools_of(Isa isa) { ISOBIT_RETURN_FOR_ISA(isa, kTools); }
 
 Weights weights_in(const StoredWeights& stored, Pieces& pieces) {
   const std::int64_t bytes = stored.cols * size_of(stored.real);

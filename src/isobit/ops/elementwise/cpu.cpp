@@ -55,13 +55,7 @@ Kernel plain_kernel(Kind kind, DType dtype) {
 }
 
 Kernel simd_kernel(const Problem& problem, Isa isa) {
-#if defined(__x86_64__)
-  if (isa == Isa::avx512) return avx512::kernel(problem.kind, problem.dtype);
-  if (isa == Isa::avx2) return avx2::kernel(problem.kind, problem.dtype);
-#elif defined(__aarch64__)
-  if (isa == Isa::neon) return neon::kernel(problem.kind, problem.dtype);
-#endif
-  return scalar::kernel(problem.kind, problem.dtype);
+  ISOBIT_RETURN_FOR_ISA(isa, kernel(problem.kind, problem.dtype));
 }
 
 // Many rows are dealt out whole; fewer are cut, at whole cache lines, so that threads never share

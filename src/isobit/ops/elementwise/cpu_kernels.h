@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "isobit/core/dtype.h"
+#include "isobit/core/isas.h"
 #include "isobit/ops/elementwise/elementwise.h"
 
 namespace isobit::elementwise {
@@ -14,17 +15,6 @@ namespace isobit::elementwise {
 using Kernel = void (*)(const void* x, const void* residual, void* y, std::int64_t count,
                         bool streaming);
 
-namespace scalar {
-Kernel kernel(Kind kind, DType dtype);
-}
-namespace avx2 {
-Kernel kernel(Kind kind, DType dtype);
-}
-namespace avx512 {
-Kernel kernel(Kind kind, DType dtype);
-}
-namespace neon {
-Kernel kernel(Kind kind, DType dtype);
-}
+ISOBIT_IN_EACH_ISA(Kernel kernel(Kind kind, DType dtype);)
 
 }  // namespace isobit::elementwise

@@ -14,25 +14,11 @@ using norms::BackwardProblem;
 using norms::ForwardProblem;
 
 norms::ForwardKernel forward_kernel(Isa isa, DType dtype, norms::Schedule schedule) {
-#if defined(__x86_64__)
-  if (isa == Isa::avx512) return avx512::forward_kernel(dtype, schedule);
-  if (isa == Isa::avx2) return avx2::forward_kernel(dtype, schedule);
-#elif defined(__aarch64__)
-  if (isa == Isa::neon) return neon::forward_kernel(dtype, schedule);
-#endif
-  static_cast<void>(isa);
-  return scalar::forward_kernel(dtype, schedule);
+  ISOBIT_RETURN_FOR_ISA(isa, forward_kernel(dtype, schedule));
 }
 
 norms::BackwardKernels backward_kernels(Isa isa, DType dtype, bool streaming) {
-#if defined(__x86_64__)
-  if (isa == Isa::avx512) return avx512::backward_kernels(dtype, streaming);
-  if (isa == Isa::avx2) return avx2::backward_kernels(dtype, streaming);
-#elif defined(__aarch64__)
-  if (isa == Isa::neon) return neon::backward_kernels(dtype, streaming);
-#endif
-  static_cast<void>(isa);
-  return scalar::backward_kernels(dtype, streaming);
+  ISOBIT_RETURN_FOR_ISA(isa, backward_kernels(dtype, streaming));
 }
 
 constexpr ForwardVariant kForward[] = {
