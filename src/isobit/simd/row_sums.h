@@ -111,15 +111,17 @@ ISOBIT_INLINE Sums<S> part_of_last_row(std::int64_t start, std::int64_t last, co
   return fold_wanted<S, kWant, kVectors>(sums, dots);
 }
 
-// A row's last block, with missing elements. Out of line, since it comes in sixteen shapes.
+// A row's last block, with missing elements. Out of line, since it comes in fourteen shapes: whole
+// blocks and whole halves do not come here.
 template <class S, Want kWant, class Get>
 [[gnu::noinline]] Sums<S> last_block(std::int64_t start, std::int64_t count, const Get& get) {
   const std::int64_t rows = (count + order::kLanes - 1) / order::kLanes;
   const std::int64_t last = count - (rows - 1) * order::kLanes;
   const auto shape = [&](auto constant) ISOBIT_INLINE_LAMBDA {
     constexpr int kRows = decltype(constant)::value;
-    return last == order::kLanes ? whole_rows<S, kWant, kRows>(start, get)
-                                 : part_of_last_row<S, kWant, kRows>(start, last, get);
+    if constexpr (kRows != order::kRows / 2 && kRows != order::kRows)
+      if (last == order::kLanes) return whole_rows<S, kWant, kRows>(start, get);
+    return part_of_last_row<S, kWant, kRows>(start, last, get);
   };
   switch (rows) {
     case 1:  return shape(std::integral_constant<int, 1>{});
