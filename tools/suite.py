@@ -52,10 +52,9 @@ SUITES = {
     ],
     "test-full": [
         *preset_steps("asan"),
+        ("coverage", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
         *preset_steps("tsan"),
         *preset_steps("clang"),
-        *preset_steps("coverage"),
-        ("coverage summary", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
         *preset_steps("aarch64"),
         ("full", ctest("full")),
         (
@@ -97,18 +96,20 @@ def main():
     args = parser.parse_args()
 
     passed = failed = 0
-    broken, skipped = [], []
+    broken, skipped, seconds = [], [], []
     JUNIT.mkdir(parents=True, exist_ok=True)
     for name, command in SUITES[args.suite]:
         print(f"\n== {name}", flush=True)
         (JUNIT / f"{name}.xml").unlink(missing_ok=True)
+        begin = time.monotonic()
         status = subprocess.run(command, cwd=ROOT).returncode
+        seconds.append(f"{name} {time.monotonic() - begin:.0f}")
         good, bad = count(name, status)
         passed, failed = passed + good, failed + bad
         broken += [name] * (bad > 0)
         skipped += [name] * (status == SKIPPED)
 
-    print()
+    print(f"\nseconds: {', '.join(seconds)}")
     if broken:
         print("failed:", ", ".join(broken))
     if skipped:
