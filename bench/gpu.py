@@ -4,7 +4,8 @@
 Each contestant's calls are captured in a CUDA graph that walks through several sets of arrays,
 together more than four times the second cache; the graphs are replayed in turn, there and back, and
 a contestant's figure is the median of its rounds. `copy_fraction` is the time of a plain copy of as
-many bytes over the contestant's own. --dry goes the same way on the processor, with small shapes.
+many bytes over ours. The lines are those of `isobit bench`, so `isobit report` draws them. --dry
+goes the same way on the processor, with small shapes.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import contextlib
 import ctypes
 import importlib
 import json
+import os
 import platform
 import sys
 import time
@@ -36,6 +38,7 @@ ARRAYS = {
     "bwd": ("x", "grad_y", "weight", "grad_x", "grad_weight", "grad_bias"),
 }
 OUTPUTS = {"fwd": ARRAYS["fwd"][3:], "bwd": ARRAYS["bwd"][3:]}
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 CODES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}
 
 
@@ -195,21 +198,12 @@ def compiled_triton(s):
             yield line | {"compiled": "sm_90", "kernels": len(launches)}
 
 
-def contestants(isobit, dry):
-    """{name: (forward, backward)}, and why others are not there."""
-    found = {"isobit": (isobit.forward, isobit.backward), "torch": (torch_forward, torch_backward)}
-    absent = {"quack": "its wheels do not travel"}
-    try:
-        found |= {} if dry else in_triton()
-    except ImportError as error:
-        absent["triton"] = str(error)
-    if dry:
-        return found, absent | {"torch.compile": "dry", "liger": "dry"}
-    found["torch.compile"] = compiled_forward, compiled_backward
-    try:
-        liger = importlib.import_module("liger_kernel.ops.layer_norm")
-    except ImportError as error:
-        return found, absent | {"liger": str(error)}
+def in_torch_compile():
+    return {"torch.compile": (compiled_forward, compiled_backward)}
+
+
+def in_liger():
+    liger = importlib.import_module("liger_kernel.ops.layer_norm")
 
     def forward(s):
         liger.layer_norm_forward(s["x"], s["weight"], s["bias"], EPS)
@@ -219,7 +213,48 @@ def contestants(isobit, dry):
             *(s["grad_y"], s["x"], s["weight"], s["bias"], s["mean"], s["rstd"])
         )
 
-    found["liger"] = forward, backward
+    return {"liger": (forward, backward)}
+
+
+def in_quack():
+    """It takes weights of f32 alone, and has no backward before 0.6.2."""
+    quack = importlib.import_module("quack.rmsnorm")
+
+    def wide(s, name):
+        if f"wide_{name}" not in s:
+            s[f"wide_{name}"] = s[name].float()
+        return s[f"wide_{name}"]
+
+    def forward(s):
+        weights = wide(s, "weight"), wide(s, "bias")
+        quack.layernorm_fwd(s["x"], *weights, EPS, return_rstd=True, return_mean=True)
+
+    def backward(s):
+        quack.layernorm_bwd(s["x"], wide(s, "weight"), s["grad_y"], s["rstd"], s["mean"])
+
+    return {"quack": (forward, backward if hasattr(quack, "layernorm_bwd") else None)}
+
+
+PEERS = {
+    "triton": in_triton,
+    "torch.compile": in_torch_compile,
+    "liger": in_liger,
+    "quack": in_quack,
+}
+
+
+def contestants(isobit, dry):
+    """{name: (forward, backward)}, and why others are not there."""
+    found = {"isobit": (isobit.forward, isobit.backward), "torch": (torch_forward, torch_backward)}
+    absent = {}
+    for name, find in PEERS.items():
+        if dry:
+            absent[name] = "dry"
+            continue
+        try:
+            found |= find()
+        except ImportError as error:
+            absent[name] = str(error)
     return found, absent
 
 
@@ -269,6 +304,10 @@ def first_line(error):
     return str(error).partition("\n")[0][:200]
 
 
+def measured(timer, time_of):
+    return {"how": timer.how} | {f"{key}_us": seconds * 1e6 for key, seconds in time_of.items()}
+
+
 def measure(isobit, peers, shape, dtype, device, dry, rounds):
     rows, cols = shape
     size = rows * cols * torch.finfo(dtype).bits // 8
@@ -290,23 +329,25 @@ def measure(isobit, peers, shape, dtype, device, dry, rounds):
                 absent[name] = first_line(error)
         seconds = race(timers, rounds)
         times = {name: quantiles(samples) for name, samples in seconds.items()}
-        for name, time_of in times.items():
-            median = time_of["median"]
-            yield {
-                "op": "layernorm",
-                "pass": direction,
-                "rows": rows,
-                "cols": cols,
-                "dtype": str(dtype).removeprefix("torch."),
-                "who": name,
-                "how": timers[name].how,
-                "median_us": median * 1e6,
-                "p20_us": time_of["p20"] * 1e6,
-                "p80_us": time_of["p80"] * 1e6,
-                "gbps": arrays * size / median / 1e9,
-                "copy_fraction": times["copy"]["median"] / median,
-                "ratio": median / times["isobit"]["median"],
-            }
+        ours = times["isobit"]["median"]
+        yield {
+            "op": "layernorm",
+            "pass": direction,
+            "rows": rows,
+            "cols": cols,
+            "dtype": DTYPES[dtype],
+            "weight_dtype": DTYPES[dtype],
+            "device": device,
+            **measured(timers["isobit"], times["isobit"]),
+            "gbps": arrays * size / ours / 1e9,
+            "copy_fraction": times["copy"]["median"] / ours,
+            "peers": [
+                {"name": name, **measured(timers[name], time_of)}
+                | {"ratio": time_of["median"] / ours}
+                for name, time_of in times.items()
+                if name not in ("isobit", "copy")
+            ],
+        }
         for name, reason in absent.items():
             yield {"pass": direction, "rows": rows, "cols": cols, "who": name, "absent": reason}
     if dry:
@@ -324,17 +365,19 @@ def measure(isobit, peers, shape, dtype, device, dry, rounds):
 
 
 def header(isobit, absent, device):
-    commit = ROOT / "build" / "gpu" / "commit"
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
-    for package in ("triton", "liger_kernel"):
+    packed = ROOT / "build" / "gpu" / "commit"
+    commit = packed.read_text() if packed.exists() else ""
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
+    for package in ("triton", "liger_kernel", "quack"):
         with contextlib.suppress(ImportError, AttributeError):
             versions[package] = importlib.import_module(package).__version__
     return {
         "device": torch.cuda.get_device_name(0) if device == "cuda" else platform.processor(),
-        "cuda": torch.version.cuda,
+        "cpus": os.cpu_count(),
         "isobit": isobit.version,
-        "versions": versions,
-        "commit": commit.read_text() if commit.exists() else None,
+        "versions": versions | {"python": platform.python_version()},
+        "commit": commit.rstrip("+"),
+        "uncommitted_changes": commit.endswith("+"),
         "command": " ".join(["python", "bench/gpu.py", *sys.argv[1:]]),
         "absent": absent,
     }

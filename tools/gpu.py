@@ -171,7 +171,12 @@ def bench(phase):
     size = ["--dry"] if phase.dry else []
     results = phase.out / "bench.jsonl"
     command = [sys.executable, "bench/gpu.py", "--library", PACK / "libisobit.so", "--out", results]
-    phase.step("peers", [*command, *size], 440)
+    phase.step("peers", [*command, *size, "--seconds", "300"], 340)
+    lacking = "the emulator is not timed" if phase.dry else None
+    command = [PACK / "isobit", "bench", "layernorm", "--device", "cuda", "--pass", "fwd,bwd"]
+    shapes = ["--rows", "16384", "--cols", "768,1024,4096,8192", "--dtype", "bf16"]
+    out = ["--out", phase.out / "variants"]
+    phase.step("variants", [*command, "--variant", "all", *shapes, *out], 110, lacking)
 
 
 PHASES = {"test": test, "sanitize": sanitize, "bench": bench}

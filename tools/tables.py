@@ -82,8 +82,9 @@ def speed(files):
     counts, peers = set(), defaultdict(list)
     for line in lines(files):
         title = speed_title(line)
-        rows[title, line["rows"], line["cols"]][line["threads"]] = line
-        counts.add(line["threads"])
+        threads = line.get("threads", 0)  # a GPU's lines have none
+        rows[title, line["rows"], line["cols"]][threads] = line
+        counts.add(threads)
         known = peers[title]
         known += [peer["name"] for peer in line["peers"] if peer["name"] not in known]
 
@@ -99,8 +100,8 @@ def speed(files):
     for title in dict.fromkeys(title for title, _, _ in rows):
         heads = ["shape"]
         for count in sorted(counts):
-            threads = f"{count} thread" + "s" * (count > 1)
-            heads += [f"{threads}: GB/s", "of a copy", *(f"{peer} / ours" for peer in peers[title])]
+            threads = f"{count} thread" + "s" * (count > 1) + ": " if count else ""
+            heads += [f"{threads}GB/s", "of a copy", *(f"{peer} / ours" for peer in peers[title])]
         body = [
             [f"{key[1]} × {key[2]}"]
             + [text for count in sorted(counts) for text in cells(by_threads[count], title)]

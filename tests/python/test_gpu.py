@@ -5,11 +5,13 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import gpu
 import pytest
+import tables
 
-from isobit import library_path
+from isobit import library_path, report
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,6 +84,50 @@ def test_bits_of_triton_are_compared_with_ours(bench):
         "triton.silent": False,
         "triton.declining": "it declines",
     }
+
+
+def test_a_peer_that_is_not_there_is_named(bench, monkeypatch):
+    for module in ("liger_kernel.ops.layer_norm", "quack.rmsnorm"):
+        monkeypatch.setitem(sys.modules, module, None)
+    found, absent = bench.contestants(SimpleNamespace(forward=None, backward=None), dry=False)
+    assert {"isobit", "torch", "torch.compile"} <= set(found)
+    assert "liger" in absent["liger"] and "quack" in absent["quack"]
+
+
+def test_quack_gets_weights_of_f32_made_once(bench, monkeypatch):
+    calls = []
+    quack = SimpleNamespace(
+        layernorm_fwd=lambda x, weight, bias, eps, **wanted: calls.append((weight, bias)),
+        layernorm_bwd=lambda x, weight, dout, rstd, mean: calls.append((weight,)),
+    )
+    monkeypatch.setitem(sys.modules, "quack.rmsnorm", quack)
+    forward, backward = bench.in_quack()["quack"]
+    s = bench.make_set(3, 4, bench.torch.bfloat16, "cpu", 0)
+    forward(s)
+    backward(s)
+    (weight, bias), (again,) = calls
+    assert again is weight
+    assert {weight.dtype, bias.dtype} == {bench.torch.float32}
+    assert bench.torch.equal(bias, s["bias"].float())
+    del quack.layernorm_bwd
+    assert bench.in_quack()["quack"][1] is None
+
+
+def test_what_a_gpu_measures_is_drawn_and_tabled(bench, tmp_path):
+    isobit = bench.Isobit(library_path())
+    peers, absent = bench.contestants(isobit, dry=True)
+    lines = [bench.header(isobit, absent, "cpu")]
+    for rows in (3, 5):
+        lines += bench.measure(
+            isobit, peers, (rows, 64), bench.torch.float32, "cpu", dry=True, rounds=3
+        )
+    results = tmp_path / "bench.jsonl"
+    results.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = report.write(tmp_path).read_text()
+    assert "3 × 64" in page and "5 × 64" in page and page.count("<picture>") == 4
+    table = tables.speed([results])["bwd, f32"]
+    assert table[0] == "| shape | GB/s | of a copy | torch / ours |" and len(table) == 4
+    assert tables.origin([results])["how"]
 
 
 def test_a_variant_of_triton_is_called_in_its_pass_alone(bench):
