@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times LayerNorm on a GPU beside its peers, in one run: forward and backward, into JSON Lines.
+"""Times LayerNorm on a GPU beside its peers, in one run: forward, forward of a sum that is stored
+too, and backward, into JSON Lines; then plain copies of all sizes, on the device and to the host.
 
 Each contestant's calls are captured in a CUDA graph that walks through several sets of arrays,
 together more than four times the second cache; the graphs are replayed in turn, there and back, and
@@ -36,8 +37,16 @@ EPS = 1e-5
 ARRAYS = {
     "fwd": ("x", "weight", "bias", "y", "mean", "rstd"),
     "bwd": ("x", "grad_y", "weight", "grad_x", "grad_weight", "grad_bias"),
+    "add": ("x", "residual", "weight", "bias", "y", "sum", "mean", "rstd"),
 }
 OUTPUTS = {"fwd": ARRAYS["fwd"][3:], "bwd": ARRAYS["bwd"][3:]}
+MOVED = {"fwd": 2, "bwd": 3, "add": 4}  # arrays of x's shape
+TOLD = {  # as the lab tells of a call
+    "fwd": {"pass": "fwd"},
+    "add": {"pass": "fwd", "with": "residual+sum"},
+    "bwd": {"pass": "bwd"},
+}
+COPIED = [1 << power for power in range(16, 31, 2)]  # bytes
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 CODES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}
 
@@ -112,12 +121,15 @@ class Isobit:
     def forward(self, s):
         self.call("isobit_layernorm_forward", FORWARD, **arrays_of(s, "fwd"))
 
+    def forward_of_sum(self, s):
+        self.call("isobit_layernorm_forward", FORWARD, **arrays_of(s, "add"))
+
     def backward(self, s):
         self.call("isobit_layernorm_backward", BACKWARD, **arrays_of(s, "bwd"))
 
 
-def arrays_of(s, direction):
-    return {name: s[name] for name in ARRAYS[direction]}
+def arrays_of(s, kind):
+    return {name: s[name] for name in ARRAYS[kind]}
 
 
 def make_set(rows, cols, dtype, device, seed):
@@ -126,9 +138,9 @@ def make_set(rows, cols, dtype, device, seed):
     def drawn(*shape):
         return torch.randn(*shape, generator=generator, device=device).to(dtype)
 
-    s = {"x": drawn(rows, cols), "grad_y": drawn(rows, cols)}
+    s = {name: drawn(rows, cols) for name in ("x", "grad_y", "residual")}
     s |= {"weight": drawn(cols), "bias": drawn(cols)}
-    s |= {name: torch.full_like(s["x"], float("nan")) for name in ("y", "grad_x")}
+    s |= {name: torch.full_like(s["x"], float("nan")) for name in ("y", "grad_x", "sum")}
     s |= {name: torch.empty_like(s["weight"]) for name in ("grad_weight", "grad_bias")}
     s |= {name: torch.empty(rows, device=device) for name in ("mean", "rstd")}
     return s
@@ -136,6 +148,11 @@ def make_set(rows, cols, dtype, device, seed):
 
 def torch_forward(s):
     torch.ops.aten.native_layer_norm(s["x"], [s["x"].shape[1]], s["weight"], s["bias"], EPS)
+
+
+def torch_forward_of_sum(s):
+    torch.add(s["x"], s["residual"], out=s["sum"])
+    torch.ops.aten.native_layer_norm(s["sum"], [s["x"].shape[1]], s["weight"], s["bias"], EPS)
 
 
 def torch_backward(s):
@@ -148,6 +165,16 @@ def torch_backward(s):
 @torch.compile(dynamic=False)
 def compiled_norm(x, weight, bias):
     return torch.nn.functional.layer_norm(x, [x.shape[1]], weight, bias, EPS)
+
+
+@torch.compile(dynamic=False)
+def compiled_norm_of_sum(x, residual, weight, bias):
+    total = x + residual
+    return torch.nn.functional.layer_norm(total, [x.shape[1]], weight, bias, EPS), total
+
+
+def compiled_forward_of_sum(s):
+    compiled_norm_of_sum(s["x"], s["residual"], s["weight"], s["bias"])
 
 
 def compiled_forward(s):
@@ -167,16 +194,15 @@ def triton_variants():
 
 
 def in_triton():
-    """{name: (forward, backward)}; a variant is for one of them."""
+    """{name: {kind: call}}; a variant is for one of them."""
 
     def call(variant, direction, s):
         variant.run(**arrays_of(s, direction), eps=EPS)
 
     return {
-        f"triton.{variant.name}": tuple(
-            partial(call, variant, direction) if direction in variant.kinds else None
-            for direction in ARRAYS
-        )
+        f"triton.{variant.name}": {
+            kind: partial(call, variant, kind) for kind in ARRAYS if kind in variant.kinds
+        }
         for variant in triton_variants()
     }
 
@@ -199,7 +225,8 @@ def compiled_triton(s):
 
 
 def in_torch_compile():
-    return {"torch.compile": (compiled_forward, compiled_backward)}
+    kinds = {"fwd": compiled_forward, "add": compiled_forward_of_sum, "bwd": compiled_backward}
+    return {"torch.compile": kinds}
 
 
 def in_liger():
@@ -213,7 +240,7 @@ def in_liger():
             *(s["grad_y"], s["x"], s["weight"], s["bias"], s["mean"], s["rstd"])
         )
 
-    return {"liger": (forward, backward)}
+    return {"liger": {"fwd": forward, "bwd": backward}}
 
 
 def in_quack():
@@ -232,7 +259,9 @@ def in_quack():
     def backward(s):
         quack.layernorm_bwd(s["x"], wide(s, "weight"), s["grad_y"], s["rstd"], s["mean"])
 
-    return {"quack": (forward, backward if hasattr(quack, "layernorm_bwd") else None)}
+    return {
+        "quack": {"fwd": forward} | ({"bwd": backward} if hasattr(quack, "layernorm_bwd") else {})
+    }
 
 
 PEERS = {
@@ -244,9 +273,10 @@ PEERS = {
 
 
 def contestants(isobit, dry):
-    """{name: (forward, backward)}, and why others are not there."""
-    found = {"isobit": (isobit.forward, isobit.backward), "torch": (torch_forward, torch_backward)}
-    absent = {}
+    """{name: {kind: call}}, and why others are not there."""
+    ours = {"fwd": isobit.forward, "add": isobit.forward_of_sum, "bwd": isobit.backward}
+    theirs = {"fwd": torch_forward, "add": torch_forward_of_sum, "bwd": torch_backward}
+    found, absent = {"isobit": ours, "torch": theirs}, {}
     for name, find in PEERS.items():
         if dry:
             absent[name] = "dry"
@@ -283,11 +313,11 @@ def equal(arrays, expected):
 
 def triton_bits(peers, s):
     """Whether Triton's variants give the bits of our kernels."""
-    for name, passes in peers.items():
-        for direction, ours, theirs in zip(ARRAYS, peers["isobit"], passes, strict=True):
-            if not name.startswith("triton.") or theirs is None:
+    for name, calls in peers.items():
+        for direction, theirs in calls.items():
+            if not name.startswith("triton."):
                 continue
-            ours(s)
+            peers["isobit"][direction](s)
             expected = {output: s[output].clone() for output in OUTPUTS[direction]}
             for output in expected:
                 s[output].fill_(float("nan"))
@@ -308,6 +338,35 @@ def measured(timer, time_of):
     return {"how": timer.how} | {f"{key}_us": seconds * 1e6 for key, seconds in time_of.items()}
 
 
+def copy_timer(size, count, device, to=None):
+    """Of a copy of so many bytes, from one of `count` buffers to another, there or elsewhere."""
+    pin = {"pin_memory": True} if device == "host" or to == "host" else {}
+
+    def buffer(where):
+        if where == "host":
+            return torch.empty(size, dtype=torch.uint8, **pin)
+        return torch.empty(size, dtype=torch.uint8, device=where).random_()
+
+    pairs = [(buffer(device), buffer(to or device)) for _ in range(count)]
+    on = "cuda" if "host" in (device, to) else device
+    return Timer(lambda pair: pair[1].copy_(pair[0], non_blocking=True), pairs, on)
+
+
+def copies(device, rounds, dry):
+    """GB/s of plain copies: read and written on the device, moved to the host and from it."""
+    l2 = 0 if dry else torch.cuda.get_device_properties(0).L2_cache_size
+    ways = {"device": (device, None, 2)}
+    if not dry:
+        ways |= {"from host": ("host", device, 1), "to host": (device, "host", 1)}
+    for size in COPIED[:2] if dry else COPIED:
+        count = min(500, max(3, -(-4 * l2 // (2 * size))))
+        for way, (source, to, moved) in ways.items():
+            timer = copy_timer(size, count if to is None else 3, source, to)
+            seconds = quantiles(race({way: timer}, rounds)[way])
+            gbps = moved * size / seconds["median"] / 1e9
+            yield {"copy": way, "bytes": size, **measured(timer, seconds), "gbps": gbps}
+
+
 def measure(isobit, peers, shape, dtype, device, dry, rounds):
     rows, cols = shape
     size = rows * cols * torch.finfo(dtype).bits // 8
@@ -316,15 +375,13 @@ def measure(isobit, peers, shape, dtype, device, dry, rounds):
     sets = [make_set(rows, cols, dtype, device, seed) for seed in range(count)]
     for s in sets:
         isobit.forward(s)  # the statistics that backward is given
-    for index, (direction, arrays) in enumerate((("fwd", 2), ("bwd", 3))):
-        half = torch.empty(2 * arrays * size // 4, dtype=torch.uint8, device=device)
-        copies = [(half, torch.empty_like(half)) for _ in sets]
-        timers = {"copy": Timer(lambda pair: pair[1].copy_(pair[0]), copies, device)}
+    for kind, arrays in MOVED.items():
+        timers = {"copy": copy_timer(arrays * size // 2, count, device)}
         absent = {}
-        for name, passes in peers.items():
+        for name, calls in peers.items():
             try:
-                if passes[index] is not None:
-                    timers[name] = Timer(passes[index], sets, device)
+                if kind in calls:
+                    timers[name] = Timer(calls[kind], sets, device)
             except Exception as error:
                 absent[name] = first_line(error)
         seconds = race(timers, rounds)
@@ -332,7 +389,7 @@ def measure(isobit, peers, shape, dtype, device, dry, rounds):
         ours = times["isobit"]["median"]
         yield {
             "op": "layernorm",
-            "pass": direction,
+            **TOLD[kind],
             "rows": rows,
             "cols": cols,
             "dtype": DTYPES[dtype],
@@ -349,7 +406,8 @@ def measure(isobit, peers, shape, dtype, device, dry, rounds):
             ],
         }
         for name, reason in absent.items():
-            yield {"pass": direction, "rows": rows, "cols": cols, "who": name, "absent": reason}
+            told = TOLD[kind] | {"rows": rows, "cols": cols}
+            yield told | {"who": name, "absent": reason}
     if dry:
         yield from compiled_triton(sets[0])
     else:
@@ -398,6 +456,8 @@ def main():
     peers, absent = contestants(isobit, args.dry)
     with args.out.open("w") as out:
         print(json.dumps(header(isobit, absent, device)), file=out, flush=True)
+        for line in copies(device, args.rounds, args.dry):
+            print(json.dumps(line), file=out, flush=True)
         for dtype in (torch.bfloat16, torch.float32):
             for shape in DRY_SHAPES if args.dry else SHAPES:
                 late = time.monotonic() - begin > args.seconds

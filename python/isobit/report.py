@@ -11,7 +11,7 @@ from pathlib import Path
 from isobit import __version__
 
 C_LIMIT = 8  # the accuracy gate of the numerics contract
-PEER_KEYS = ("op", "pass", "kind", "dtype", "threads")  # what one plot holds fixed
+PEER_KEYS = ("op", "pass", "kind", "with", "dtype", "threads")  # what one plot holds fixed
 INPUT_KEYS = ("op", "pass", "kind", "cols", "dtype", "weight_dtype", "eps", "input", "seed")
 
 

@@ -74,8 +74,8 @@ def test_bits_of_triton_are_compared_with_ours(bench):
 
     fakes = {"right": doubled, "wrong": another_mean, "silent": lambda s: None}
     fakes["declining"] = declining
-    peers = {"isobit": (doubled, None), "torch": (doubled, None)}
-    peers |= {f"triton.{name}": (fake, None) for name, fake in fakes.items()}
+    peers = {"isobit": {"fwd": doubled}, "torch": {"fwd": doubled}}
+    peers |= {f"triton.{name}": {"fwd": fake} for name, fake in fakes.items()}
     lines = list(bench.triton_bits(peers, bench.make_set(3, 4, bench.torch.float32, "cpu", 0)))
     told = {line["who"]: line.get("same_bits", line.get("absent")) for line in lines}
     assert told == {
@@ -89,7 +89,8 @@ def test_bits_of_triton_are_compared_with_ours(bench):
 def test_a_peer_that_is_not_there_is_named(bench, monkeypatch):
     for module in ("liger_kernel.ops.layer_norm", "quack.rmsnorm"):
         monkeypatch.setitem(sys.modules, module, None)
-    found, absent = bench.contestants(SimpleNamespace(forward=None, backward=None), dry=False)
+    isobit = SimpleNamespace(forward=None, forward_of_sum=None, backward=None)
+    found, absent = bench.contestants(isobit, dry=False)
     assert {"isobit", "torch", "torch.compile"} <= set(found)
     assert "liger" in absent["liger"] and "quack" in absent["quack"]
 
@@ -101,7 +102,7 @@ def test_quack_gets_weights_of_f32_made_once(bench, monkeypatch):
         layernorm_bwd=lambda x, weight, dout, rstd, mean: calls.append((weight,)),
     )
     monkeypatch.setitem(sys.modules, "quack.rmsnorm", quack)
-    forward, backward = bench.in_quack()["quack"]
+    forward, backward = bench.in_quack()["quack"].values()
     s = bench.make_set(3, 4, bench.torch.bfloat16, "cpu", 0)
     forward(s)
     backward(s)
@@ -110,7 +111,7 @@ def test_quack_gets_weights_of_f32_made_once(bench, monkeypatch):
     assert {weight.dtype, bias.dtype} == {bench.torch.float32}
     assert bench.torch.equal(bias, s["bias"].float())
     del quack.layernorm_bwd
-    assert bench.in_quack()["quack"][1] is None
+    assert list(bench.in_quack()["quack"]) == ["fwd"]
 
 
 def test_what_a_gpu_measures_is_drawn_and_tabled(bench, tmp_path):
@@ -124,7 +125,7 @@ def test_what_a_gpu_measures_is_drawn_and_tabled(bench, tmp_path):
     results = tmp_path / "bench.jsonl"
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
     page = report.write(tmp_path).read_text()
-    assert "3 × 64" in page and "5 × 64" in page and page.count("<picture>") == 4
+    assert "3 × 64" in page and "5 × 64" in page and page.count("<picture>") == 6
     table = tables.speed([results])["bwd, f32"]
     assert table[0] == "| shape | GB/s | of a copy | torch / ours |" and len(table) == 4
     assert tables.origin([results])["how"]
@@ -136,5 +137,5 @@ def test_a_variant_of_triton_is_called_in_its_pass_alone(bench):
     assert set(contestants) == {
         *("triton.row_per_program", "triton.streamed", "triton.one_pass", "triton.two_pass")
     }
-    assert [each is None for each in contestants["triton.streamed"]] == [False, True]
-    assert [each is None for each in contestants["triton.two_pass"]] == [True, False]
+    assert list(contestants["triton.streamed"]) == ["fwd"]
+    assert list(contestants["triton.two_pass"]) == ["bwd"]
