@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <locale>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -315,6 +316,22 @@ TEST(BadCalls, NeedArguments) {
   EXPECT_STREQ(isobit_last_error(), "elementwise: args is null");
   EXPECT_EQ(isobit_elementwise_increment(nullptr, nullptr), ISOBIT_INVALID_ARGUMENT);
   EXPECT_STREQ(isobit_last_error(), "elementwise: args is null");
+}
+
+// A program may have given all its streams a locale that groups digits.
+TEST(BadCalls, AreToldInNoLocale) {
+  struct Grouped : std::numpunct<char> {
+    char do_thousands_sep() const override { return ','; }
+    std::string do_grouping() const override { return "\3"; }
+  };
+  World world;
+  world.forward.struct_size = 123456;
+  const std::locale before =
+      std::locale::global(std::locale(std::locale::classic(), new Grouped));  // which frees it
+  EXPECT_EQ(isobit_layernorm_forward(&world.forward, nullptr), ISOBIT_INVALID_ARGUMENT);
+  std::locale::global(before);
+  EXPECT_EQ(std::string(isobit_last_error()).find("layernorm: args has struct_size 123456;"), 0u)
+      << isobit_last_error();
 }
 
 // What the C interface cannot express.

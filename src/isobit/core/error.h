@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdio>
+#include <locale>
 #include <new>
 #include <sstream>
 #include <stdexcept>
@@ -45,6 +46,7 @@ class OutOfMemory : public std::bad_alloc {
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());  // another groups the digits of numbers
   (out << ... << parts);
   return out.str();
 }
