@@ -2,12 +2,14 @@
 // Rows of a norm that are fetched in bulk while others are worked on, by groups of whole blocks.
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 
 #include "isobit/core/error.h"
 #include "isobit/core/machine.h"
+#include "isobit/core/order.h"
+#include "isobit/dispatch/plan.h"
 #include "isobit/norms/cuda_arrays.h"
 #include "isobit/norms/cuda_row.h"
 #include "isobit/simt/simt.h"
