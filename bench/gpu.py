@@ -26,7 +26,7 @@ import torch
 from isobit.gpu_timing import Timer, quantiles, race
 
 ROOT = Path(__file__).resolve().parents[1]
-SHAPES = [  # rows, columns: what docs/performance.md aims at, then the widths of real models
+SHAPES = [  # rows, columns: what should reach memory's speed, then the widths of real models
     *((65536, 768), (65536, 1024), (32768, 2048), (16384, 4096), (16384, 5120), (16384, 8192)),
     *((8192, 12288), (8192, 16384), (4096, 65536), (2048, 262144)),
     *((16384, 768), (16384, 1024), (8192, 1024), (4096, 1280), (2048, 1600), (2048, 2048)),
