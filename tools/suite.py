@@ -52,9 +52,10 @@ SUITES = {
     ],
     "test-full": [
         *preset_steps("asan"),
-        ("coverage", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
         *preset_steps("tsan"),
         *preset_steps("clang"),
+        *preset_steps("coverage"),
+        ("coverage summary", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
         *preset_steps("aarch64"),
         ("full", ctest("full")),
         (
