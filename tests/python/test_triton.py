@@ -181,7 +181,7 @@ def interpreted(tmp_path_factory):
     """The arrays of every call as the interpreted kernels leave them."""
     results = tmp_path_factory.mktemp("triton") / "results.pt"
     interpreting = os.environ | {"TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore"}
-    # To trace it takes three times as long; test_triton_lab.py executes the same lines.
+    # To trace it takes three times as long; test_triton_lab.py executes most of the same lines.
     interpreting.pop("COVERAGE_PROCESS_CONFIG", None)
     subprocess.run([sys.executable, __file__, results], env=interpreting, check=True)
     return torch.load(results)
