@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times LayerNorm on a GPU beside its peers, in one run: forward, forward of a sum that is stored
-too, and backward, into JSON Lines; and plain copies of all sizes, on the device, to the host and from it.
+too, and backward, into JSON Lines; and plain copies of all sizes, on the device, to the host and
+from it.
 
 Each contestant's calls are captured in a CUDA graph that walks through several sets of arrays,
 together more than four times the second cache; the graphs are replayed in turn, there and back, and
