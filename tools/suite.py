@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 JUNIT = ROOT / "build" / "junit"
+LINES_SHOWN = 20  # of what a failed test printed
 SKIPPED = 77  # the exit status of a step that lacks a tool which a user may lack
 PYTHON = sys.executable
 
@@ -73,20 +74,23 @@ SUITES = {
 
 
 def count(name, status):
-    """A test runner counts by its JUnit file; another step, or a broken runner, counts as one."""
+    """How many passed, and what failed with the end of what it printed.
+
+    A test runner counts by its JUnit file; another step, or a broken runner, counts as one.
+    """
     junit = JUNIT / f"{name}.xml"
-    passed = failed = 0
+    passed, failed = 0, []
     if junit.exists():
-        for suite in ElementTree.parse(junit).iter("testsuite"):
-            total, bad, left_out = (
-                sum(int(suite.get(key, 0)) for key in keys)
-                for keys in (["tests"], ["failures", "errors"], ["skipped", "disabled"])
-            )
-            passed, failed = passed + total - bad - left_out, failed + bad
+        for test in ElementTree.parse(junit).iter("testcase"):
+            if (bad := test.find("failure")) is not None or (bad := test.find("error")) is not None:
+                printed = "\n".join(filter(None, [bad.text, test.findtext("system-out")]))
+                failed.append((f"{name}: {test.get('name')}", printed.splitlines()[-LINES_SHOWN:]))
+            elif test.find("skipped") is None and test.get("status") != "disabled":
+                passed += 1
     elif status == 0:
         passed = 1
-    if status not in (0, SKIPPED) and failed == 0:
-        failed = 1
+    if status not in (0, SKIPPED) and not failed:
+        failed = [(name, [f"exit status {status}"])]
     return passed, failed
 
 
@@ -96,8 +100,8 @@ def main():
     parser.add_argument("--started", type=float, default=time.time(), help="seconds since 1970")
     args = parser.parse_args()
 
-    passed = failed = 0
-    broken, skipped, seconds = [], [], []
+    passed = 0
+    failed, skipped, seconds = [], [], []
     JUNIT.mkdir(parents=True, exist_ok=True)
     for name, command in SUITES[args.suite]:
         print(f"\n== {name}", flush=True)
@@ -107,15 +111,14 @@ def main():
         seconds.append(f"{name} {time.monotonic() - begin:.0f}")
         good, bad = count(name, status)
         passed, failed = passed + good, failed + bad
-        broken += [name] * (bad > 0)
         skipped += [name] * (status == SKIPPED)
 
     print(f"\nseconds: {', '.join(seconds)}")
-    if broken:
-        print("failed:", ", ".join(broken))
+    for name, lines in failed:
+        print(f"\nfailed: {name}", *lines, sep="\n  ")
     if skipped:
         print("did not run, for want of a tool:", ", ".join(skipped))
-    print(f"{passed} passed, {failed} failed")
+    print(f"{passed} passed, {len(failed)} failed")
     print(f"make {args.suite} took {time.time() - args.started:.0f} s")
     return 1 if failed else 0
 

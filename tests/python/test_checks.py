@@ -7,7 +7,14 @@ import check_layers
 import check_paths
 import suite
 
-JUNIT = '<testsuites><testsuite tests="5" failures="{}" skipped="1"/></testsuites>'
+JUNIT = """<testsuites><testsuite>
+<testcase name="good"/>
+<testcase name="left out"><skipped/></testcase>
+{}</testsuite></testsuites>"""
+BAD = """<testcase name="bad"><failure message="">said by pytest</failure></testcase>
+<testcase name="worse" status="fail"><failure message=""/><system-out>said by ctest</system-out>
+</testcase>
+"""
 
 
 def test_layer_rules_tell_planted_includes_apart():
@@ -32,11 +39,14 @@ def test_dead_links_machine_paths_and_long_files_are_found(tmp_path):
 
 def test_suite_counts_by_junit_and_never_hides_a_broken_step(tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "JUNIT", tmp_path)
-    assert suite.count("plain", 0) == (1, 0)
-    assert suite.count("plain", 2) == (0, 1)
-    assert suite.count("plain", suite.SKIPPED) == (0, 0)
-    (tmp_path / "runner.xml").write_text(JUNIT.format(0))
-    assert suite.count("runner", 0) == (4, 0)
-    assert suite.count("runner", 1) == (4, 1)
-    (tmp_path / "runner.xml").write_text(JUNIT.format(2))
-    assert suite.count("runner", 1) == (2, 2)
+    assert suite.count("plain", 0) == (1, [])
+    assert suite.count("plain", 2) == (0, [("plain", ["exit status 2"])])
+    assert suite.count("plain", suite.SKIPPED) == (0, [])
+    (tmp_path / "runner.xml").write_text(JUNIT.format(""))
+    assert suite.count("runner", 0) == (1, [])
+    assert suite.count("runner", 1) == (1, [("runner", ["exit status 1"])])
+    (tmp_path / "runner.xml").write_text(JUNIT.format(BAD))
+    assert suite.count("runner", 1) == (
+        1,
+        [("runner: bad", ["said by pytest"]), ("runner: worse", ["said by ctest"])],
+    )
