@@ -185,11 +185,11 @@ class CudaForward {
   static std::string not_pipelined(const ForwardProblem& problem, const Machine& machine) {
     std::string why =
         not_in_bulk({problem.x, problem.residual}, problem.dtype, problem.cols, machine);
+    const int threads = kForwardThreads<tile::BlockOfWarps>.of(problem.dtype);
+    if (why.empty())
+      why = wider_than(most_cols(threads, tile::kMostCluster), problem.cols, "a cluster");
     if (!why.empty()) return why;
     const GroupShape shape = shape_of(problem, 1);
-    const int threads = kForwardThreads<tile::BlockOfWarps>.of(problem.dtype);
-    if (problem.cols > most_cols(threads, tile::kMostCluster))
-      return wider_than(most_cols(threads, tile::kMostCluster), problem.cols, "a cluster");
     with_type(problem.dtype, [&]<class T>(Type<T>) {
       why = not_held(pipelined_kernel<tile::BlockOfWarps, T>(problem, shape.threads, kPlaces[0]),
                      machine);
