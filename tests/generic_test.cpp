@@ -29,7 +29,7 @@ class Generic : public testing::TestWithParam<const Operation*> {
 
 TEST_P(Generic, EveryWayIsRightAndGivesTheSameBits) {
   int index = 0;
-  for (Case c : some_of(cases(kInstrumented ? "quick" : "test"))) {
+  for (Case c : some_of(cases(kThinned ? "quick" : "test"))) {
     c.offset = index % 3;
     c.row_stride = index % 2 == 0 ? 0 : c.cols + 1 + index % 7;
     ++index;

@@ -190,9 +190,9 @@ TEST_F(Parity, AMissingPythonIsNamed) {
 TEST_F(Parity, APythonThatHangsIsEnded) {
   python("echo '{\"way\": \"NumPy\"}'\nexec sleep 60");
   const auto start = std::chrono::steady_clock::now();
-  const PythonRun run = run_python({"-m", "isobit.ways"}, std::chrono::milliseconds(300));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
-  EXPECT_EQ(run.trouble, "Python had not ended after 0.3 s");
+  const PythonRun run = run_python({"-m", "isobit.ways"}, std::chrono::seconds(3));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(40));
+  EXPECT_EQ(run.trouble, "Python had not ended after 3 s");
   EXPECT_EQ(run.said.size(), 1u);
 }
 

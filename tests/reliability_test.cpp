@@ -118,7 +118,7 @@ TEST_P(Reliability, RowsBeyond16BitsAreRight) {
   for (const std::int64_t rows : {65535, 65536, 65537, 100000}) {
     Workload workload(cases_of_every_type(operation(), rows, 3).at(0));
     workload.draw();
-    const bool thorough = rows == 65537 && !kInstrumented;
+    const bool thorough = rows == 65537 && !kThinned;
     expect_right(workload,
                  thorough ? every_way(workload, {3}) : std::vector{default_way(workload)});
   }
@@ -154,7 +154,7 @@ TEST_P(Reliability, AThousandRunsGiveTheSameBits) {
   const Way way = default_way(workload);
   run(workload, way);
   const std::string expected = bits_of_outputs(workload);
-  for (int i = 0; i < (kInstrumented ? 50 : 1000); ++i) {
+  for (int i = 0; i < (kThinned ? 50 : 1000); ++i) {
     run(workload, way);
     ASSERT_EQ(bits_of_outputs(workload), expected) << "run " << i;
   }
@@ -309,7 +309,7 @@ class SumsOverRows : public Reliability {};
 // 2^31 + 4096 elements in 2^23 + 16 equal rows: the tree over their runs doubles the sum of one run
 // 19 times, and adds it once more.
 TEST_P(SumsOverRows, CountMoreElementsThan31BitsTell) {
-  if (kInstrumented) GTEST_SKIP() << "minutes under a sanitizer";
+  if (kThinned) GTEST_SKIP() << "takes minutes in such a build";
   constexpr std::int64_t kRun = 16, kDoublings = 19, kCols = 256;
   const Case c = cases_of_every_type(operation(), kRun, kCols).at(0);
   Workload workload(c, [](const Case& of, const Argument& argument) -> std::optional<Form> {

@@ -25,10 +25,10 @@
 
 namespace isobit::lab {
 
-// Whether this build is slow, by a sanitizer or by counting what runs.
-inline constexpr bool kInstrumented = ISOBIT_ONE_IN > 1;
+// Whether this build sees less of what only repeats: it is slow, or adds little to what others see.
+inline constexpr bool kThinned = ISOBIT_ONE_IN > 1;
 
-// All of the cases, or in a slow build one of so many.
+// All of the cases, or in such a build one of so many.
 inline std::vector<Case> some_of(const std::vector<Case>& cases) {
   std::vector<Case> some;
   for (std::size_t i = 0; i < cases.size(); i += ISOBIT_ONE_IN) some.push_back(cases[i]);

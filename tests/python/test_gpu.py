@@ -21,18 +21,18 @@ def script(text):
 
 
 @pytest.mark.parametrize(
-    ("command", "missing", "status", "said"),
+    ("command", "limit", "missing", "status", "said"),
     [
-        (script("print('done')"), None, 0, "done"),
-        (script("raise SystemExit(3)"), None, 3, ""),
-        (script("import time; print('one', flush=True); time.sleep(60)"), None, None, "one"),
-        (["/no/such/program"], None, None, ""),
-        (script("print('never')"), "there is no such tool", None, "there is no such tool"),
+        (script("print('done')"), 60, None, 0, "done"),
+        (script("raise SystemExit(3)"), 60, None, 3, ""),
+        (script("import time; print('one', flush=True); time.sleep(60)"), 5, None, None, "one"),
+        (["/no/such/program"], 60, None, None, ""),
+        (script("print('never')"), 60, "there is no such tool", None, "there is no such tool"),
     ],
 )
-def test_step_is_written_down(tmp_path, command, missing, status, said):
+def test_step_is_written_down(tmp_path, command, limit, missing, status, said):
     phase = gpu.Phase("test", tmp_path, dry=True)
-    phase.step("a step", command, 1, missing)
+    phase.step("a step", command, limit, missing)
     step = json.loads((tmp_path / "test.json").read_text())["steps"][0]
     assert step["said"] == said
     assert step["status"] == status or (status is None and isinstance(step["status"], str))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import isobit.numpy as isobit_numpy
@@ -329,7 +329,7 @@ def views(draw):
     return x
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(x=views(), data=st.data())
 def test_any_view_gives_the_bits_of_its_copy(x, data):
     row = x.shape[data.draw(st.integers(0, x.ndim - 1)) :]

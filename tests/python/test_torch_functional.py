@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch_calls import FUNCTIONS, bits, draw, many
 
@@ -159,7 +159,7 @@ def test_any_strides_give_the_bits_of_adjacent_elements(view, dims):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_drawn_views_give_the_bits_of_adjacent_elements(data):
     shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=5))

@@ -152,7 +152,7 @@ _, status = os.waitpid(child, 0)
 assert torch.equal(kept, isobit.torch.layer_norm(x, 1 << 10))
 raise SystemExit(os.waitstatus_to_exitcode(status))
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def resident():
@@ -186,4 +186,4 @@ def test_results_live_as_long_as_the_process():
 import torch, isobit.torch
 y = isobit.torch.layer_norm(torch.randn(5 << 10, 1 << 10), 1 << 10)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ, timeout=300)

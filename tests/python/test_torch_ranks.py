@@ -53,7 +53,7 @@ def outcomes(tmp_path_factory):
     order = ["passes-first", "fails_in_rank_1", "is_killed", "hangs", "passes-last"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder), prepend=":")
-        return torch_ranks.launch("cases_of_a_test", [(2, name) for name in order], seconds=4)
+        return torch_ranks.launch("cases_of_a_test", [(2, name) for name in order], seconds=10)
 
 
 def test_what_passes_says_nothing(outcomes):

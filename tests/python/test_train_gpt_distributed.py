@@ -31,7 +31,7 @@ def test_in_several_ranks(outcomes, ranks, name):
 def test_torchrun_starts_it(tmp_path):
     command = [sys.executable, "-m", *MODULE, "2", training_cases.example.__file__]
     options = [*training_cases.TINY, "--out", str(tmp_path)]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "fsdp, 2 ranks: " in done.stdout
     assert list(json.loads((tmp_path / "losses.json").read_text())) == ["fsdp, 2 ranks"]

@@ -21,9 +21,9 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-COLLECTIVE_SECONDS = 20
-CASE_SECONDS = 40  # longer than a collective waits for a rank that has gone
-ALL_SECONDS = 240  # many times what all cases of a module take
+COLLECTIVE_SECONDS = 100
+CASE_SECONDS = 150  # longer than a collective waits for a rank that has gone
+ALL_SECONDS = 600  # many times what all cases of a module take
 
 
 class Cases(dict):
