@@ -57,6 +57,15 @@ TEST_F(Lab, CommasMakeAGrid) {
   EXPECT_EQ(outcome.lines().size(), 2u * 2 * 3 * 2 * 2);
 }
 
+// Flags that leave one value of an option make cases of different grids the same.
+TEST_F(Lab, ACaseOfTwoGridsIsSeenOnce) {
+  const Outcome outcome = isobit(
+      "verify layernorm --pass fwd --grid bench --with '' --dtype f32 --rows 3 --cols 5 "
+      "--variant scalar --json");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.lines().size(), 1u);
+}
+
 TEST_F(Lab, VerifyWritesItsLinesIntoTheFolder) {
   const Outcome outcome =
       isobit("verify elementwise --rows 2 --cols 9 --json --out " + path("results"));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,7 +22,7 @@ struct Types {
 
   constexpr Types(DType x, DType weight, DType y) : x(x), weight(weight), y(y) {}
   constexpr Types(DType x, DType weight) : Types(x, weight, x) {}
-  friend bool operator==(const Types&, const Types&) = default;
+  friend auto operator<=>(const Types&, const Types&) = default;
 };
 
 // Every combination of its lists is a case. Where rows x cols is no product, both lists are empty

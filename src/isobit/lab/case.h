@@ -35,6 +35,7 @@ struct Case {
   DType dtype_of(const Argument& argument) const;
   // Whether an extra argument is asked for.
   bool has(const Argument& argument) const;
+  friend auto operator<=>(const Case&, const Case&) = default;
 };
 
 // Who chose a way's plan: the variant itself, the stored plans of this machine, or the caller.

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
+#include <utility>
 
 #include "isobit/lab/families.h"
 #include "isobit/lab/triton.h"
@@ -244,6 +246,7 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
   if (use_grid) grids = operation.cases(grid);
 
   std::vector<Case> cases;
+  std::set<Case> known;  // flags may make cases of two grids one
   for (const CaseGrid& one : grids) {
     const CaseGrid axes = narrowed(operation, asked, one);
     const std::vector<std::string> withs = with_of(operation, flags, axes);
@@ -259,18 +262,20 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
                     require_extents(rows, cols, offset, row_stride);
                     const bool large = cols > 0 && rows > kLargeCase / cols;
                     if (large && flags.input.empty() && !contains(kLargeFamilies, input)) continue;
-                    for (bool given : statistics)
-                      cases.push_back({.operation = &operation,
-                                       .rows = rows,
-                                       .cols = cols,
-                                       .types = types,
-                                       .options = options,
-                                       .input = std::string(input),
-                                       .seed = seed,
-                                       .offset = offset,
-                                       .row_stride = row_stride,
-                                       .with = with,
-                                       .given_statistics = given});
+                    for (bool given : statistics) {
+                      Case c{.operation = &operation,
+                             .rows = rows,
+                             .cols = cols,
+                             .types = types,
+                             .options = options,
+                             .input = std::string(input),
+                             .seed = seed,
+                             .offset = offset,
+                             .row_stride = row_stride,
+                             .with = with,
+                             .given_statistics = given};
+                      if (known.insert(c).second) cases.push_back(std::move(c));
+                    }
                   }
   }
   return cases;
