@@ -32,7 +32,7 @@ export CMAKE_CXX_COMPILER_LAUNCHER = $(notdir $(shell command -v ccache))
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
-.PHONY: help build demo test test-full properties fuzz mutants bench accuracy kernels gpu gpu-pack gpu-dry
+.PHONY: help build demo test test-full coverage properties fuzz mutants bench accuracy kernels gpu gpu-pack gpu-dry
 .PHONY: oldest-torch wheel docs format check clean venv
 
 help:       ## this list
@@ -48,9 +48,12 @@ demo: build ## builds, then shows everything in a few minutes and writes an HTML
 test: build ## the tests and checks of every day
 	@$(PYTHON) tools/suite.py test --started $(STARTED)
 
-test-full: build ## sanitizers, coverage, the other compiler, another architecture, the long tests, mutants, formatting
+test-full: build ## sanitizers, the other compiler, another architecture, the long tests, mutants, formatting
 	@tools/bootstrap test-full
 	@$(PYTHON) tools/suite.py test-full --started $(STARTED)
+
+coverage: build ## which lines and branches of the C++ the tests execute
+	@$(PYTHON) tools/suite.py coverage --started $(STARTED)
 
 properties: build ## CASES=10000 calls for each property and operation, under a minute
 	@RC_PARAMS="max_success=$(CASES)" build/release/isobit_tests --gtest_filter='*Properties*'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the steps of `make test` or `make test-full` to the end, failures or not, and counts."""
+"""Runs the steps of `make test`, test-full or coverage to the end, failures or not, and counts."""
 
 import argparse
 import importlib.util
@@ -55,8 +55,6 @@ SUITES = {
         *preset_steps("asan"),
         *preset_steps("tsan"),
         *preset_steps("clang"),
-        *preset_steps("coverage"),
-        ("coverage summary", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
         *preset_steps("aarch64"),
         ("full", ctest("full")),
         (
@@ -69,6 +67,10 @@ SUITES = {
         ("kernels for other GPUs", [PYTHON, "tools/kernels.py", "--others"]),
         ("mutants", [PYTHON, "tools/mutants.py"]),
         ("format and lint", ["make", "--no-print-directory", "check"]),
+    ],
+    "coverage": [
+        *preset_steps("coverage"),
+        ("summary", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
     ],
 }
 
