@@ -21,6 +21,7 @@ sys.path.append(str(BENCH.parent))
 import timing  # noqa: E402
 import torch_cases  # noqa: E402
 import torch_cpu  # noqa: E402
+import torch_fused  # noqa: E402
 
 ROWS, COLS = torch_accuracy.ROWS, 70
 OUTPUTS = {"fwd": ("y",), "bwd": ("grad_x", "grad_weight", "grad_bias")}
@@ -216,3 +217,38 @@ def test_benchmark_writes_lines_and_tables(tmp_path):
     assert run.stdout.count("\n| 8 × 64 |") == 2 and run.stderr.count("time over ours") == len(
         lines
     )
+
+
+def test_norm_among_its_neighbours_is_raced_as_compiled_fused_and_eager(
+    tmp_path, monkeypatch, capsys
+):
+    fused_when_compiled = []
+
+    def compiled(function, dynamic):
+        def call(*inputs):
+            fused_when_compiled.append((function.__name__, torch_fused.settings.compiled_fuses))
+            return function(*inputs)
+
+        return call
+
+    monkeypatch.setattr(torch_fused.settings, "compiled_fuses", False)
+    monkeypatch.setattr(torch, "compile", compiled)
+    inputs = [torch.randn(shape) for shape in ((8, 64), (8, 64), (64,), (64,))]
+    right = torch_fused.torchs(*inputs)
+    for function, _ in torch_fused.contestants().values():
+        torch.testing.assert_close(function(*inputs), right)
+    fused_when_compiled.clear()
+
+    out = tmp_path / "fused.jsonl"
+    flags = ["--threads", "1", "--shapes", "8x64", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["torch_fused.py", *flags])
+    assert torch_fused.main() == 0
+    assert set(fused_when_compiled) == {("ours", False), ("ours_fused", True), ("torchs", False)}
+    head, *lines = map(json.loads, out.read_text().splitlines())
+    assert head["command"] == "python bench/torch_fused.py " + " ".join(flags)
+    assert [line["pass"] for line in lines] == ["fwd", "fwd+bwd"]
+    for line in lines:
+        assert line["name"] == "isobit compiled" and len(line["peers"]) == 4
+        for peer in line["peers"]:
+            assert peer["ratio"] == pytest.approx(peer["median_us"] / line["median_us"])
+    assert capsys.readouterr().out.count("| fwd") == 2
