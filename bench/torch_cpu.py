@@ -308,7 +308,7 @@ def header():
         "libc": " ".join(platform.libc_ver()),
         "huge_pages": huge.split("[")[1].split("]")[0],
         "uncommitted_changes": bool(changed),
-        "command": " ".join(["python", "bench/torch_cpu.py", *sys.argv[1:]]),
+        "command": " ".join(["python", f"bench/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
     }
 
 

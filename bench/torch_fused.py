@@ -98,12 +98,11 @@ def main():
     parser.add_argument("--dtypes", type=listed(DTYPES), default=["f32"])
     parser.add_argument("--shapes", type=listed(convert=shape), default=SHAPES)
     args = parser.parse_args()
-    command = " ".join(["python", "bench/torch_fused.py", *sys.argv[1:]])
     lines = []
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with args.out.open("w") as out, tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-        print(json.dumps(header() | {"command": command}), file=out)
+        print(json.dumps(header()), file=out)
         for threads in args.threads:
             for backward in (False, True):
                 for dtype in args.dtypes:
