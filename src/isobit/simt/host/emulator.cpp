@@ -22,6 +22,9 @@ namespace {
 constexpr std::int64_t kMostIdleSpins = 1'000'000;
 std::mutex one_launch_at_a_time;
 
+// In the starving order. Among equals, which are a warp's, it does not matter.
+bool runs_later(const Thread* a, const Thread* b) { return a->priority < b->priority; }
+
 }  // namespace
 
 std::string name_of(Site site) {
@@ -34,7 +37,8 @@ std::string name_of(const Thread& thread) {
 }
 
 bool same(Site a, Site b) {
-  return a.line() == b.line() && std::strcmp(a.file_name(), b.file_name()) == 0;
+  return a.line() == b.line() &&
+         (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
 }
 
 void fail(Site site, const std::string& what) {
@@ -119,26 +123,32 @@ void Emulator::spin(Site site) {
   leave(false);
 }
 
+void Emulator::make_ready(Thread* thread) {
+  ready_.push_back(thread);
+  if (schedule.order != Order::starving) return;
+  thread->priority = thread->warp->priority;
+  std::push_heap(ready_.begin(), ready_.end(), runs_later);
+}
+
 Thread* Emulator::pick() {
   const Order order = schedule.order;
   if (!bulk_copies.empty() && order != Order::in_order && random() % 64 == 0) land_a_bulk_copy();
   while (ready_.empty() && !bulk_copies.empty()) land_a_bulk_copy();
   if (ready_.empty()) {
-    ready_.assign(spinning_.begin(), spinning_.end());
+    for (Thread* thread : spinning_) make_ready(thread);
     spinning_.clear();
   }
   if (ready_.empty()) return nullptr;
-  std::size_t place = 0;
-  if (order == Order::reversed) place = ready_.size() - 1;
-  if (order == Order::random) place = random() % ready_.size();
-  if (order == Order::starving) {
-    for (std::size_t i = 1; i < ready_.size(); ++i)
-      if (ready_[i]->warp->priority > ready_[place]->warp->priority) place = i;
-    if (random() % 64 == 0) ready_[place]->warp->priority = random();
+  if (order == Order::in_order) {
+    Thread* first = ready_.front();
+    ready_.pop_front();
+    return first;
   }
-  std::swap(ready_[place], order == Order::reversed ? ready_.back() : ready_.front());
-  Thread* thread = order == Order::reversed ? ready_.back() : ready_.front();
-  order == Order::reversed ? ready_.pop_back() : ready_.pop_front();
+  if (order == Order::random) std::swap(ready_[random() % ready_.size()], ready_.back());
+  if (order == Order::starving) std::pop_heap(ready_.begin(), ready_.end(), runs_later);
+  Thread* thread = ready_.back();
+  ready_.pop_back();
+  if (order == Order::starving && random() % 64 == 0) thread->warp->priority = random();
   return thread;
 }
 

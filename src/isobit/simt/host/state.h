@@ -37,6 +37,7 @@ struct Thread {
   Warp* warp = nullptr;
   int lane = 0;
   bool finished = false;
+  std::uint64_t priority = 0;  // its warp's when it became ready
   const char* waits_for = "";
   Site site;
   void* identity = nullptr;  // for the observer
@@ -120,7 +121,7 @@ class Emulator {
   bool in_order() const { return schedule.order == Order::in_order; }
   std::uint64_t random() { return random_(); }
 
-  void make_ready(Thread* thread) { ready_.push_back(thread); }
+  void make_ready(Thread* thread);
   void make_ready(std::vector<Thread*>& threads);
   // Runs others until somebody makes this thread ready.
   void wait(const char* for_what, Site site);
@@ -159,8 +160,8 @@ class Emulator {
   const std::function<void(std::byte*)>* body_ = nullptr;
   Thread* current_ = nullptr;
   Fiber* main_ = nullptr;
-  Fiber* last_ = nullptr;  // who switched last
-  std::deque<Thread*> ready_;
+  Fiber* last_ = nullptr;      // who switched last
+  std::deque<Thread*> ready_;  // a heap in the starving order
   std::vector<Thread*> spinning_;
   std::vector<std::unique_ptr<Thread>>
       threads_;  // all there ever were: their stacks are used again
