@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A caller's float mode changes no bit, and is the caller's again afterwards.
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cfenv>
 #include <set>
@@ -76,8 +77,7 @@ TEST_P(FloatModes, TheCallersChangesNoBitAndIsRestored) {
       const std::string expected = bits();
       for (int rounding : kRoundings) {
         ASSERT_TRUE(keeps_mode(rounding, [&] { run(workload, way); })) << label(way);
-        ASSERT_EQ(bits(), expected)
-            << "rounding " << rounding << ": " << command("verify", describe(c, way));
+        ASSERT_EQ(bits(), expected) << "rounding " << rounding << ": " << command("verify", c, way);
       }
     }
   }

@@ -135,7 +135,7 @@ TEST_P(Generic, RowResultIgnoresOtherRows) {
         run(workload, way);
         for (std::int64_t row = 0; row < kRows; ++row)
           EXPECT_EQ(row_bits(workload, row) == before[row], row != kChanged)
-              << "row " << row << " " << command("verify", describe(c, way));
+              << "row " << row << " " << command("verify", c, way);
         const Verdict verdict = Judge(workload)();
         EXPECT_TRUE(verdict.passed()) << verdict.complaints();
       }

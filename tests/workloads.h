@@ -81,7 +81,7 @@ inline void expect_right(const Workload& workload, const std::vector<Way>& ways)
   for (const Way& way : ways) {
     run(workload, way);
     const Verdict verdict = judge();
-    const auto repeat = [&] { return command("verify", describe(workload.the_case(), way)); };
+    const auto repeat = [&] { return command("verify", workload.the_case(), way); };
     ASSERT_TRUE(verdict.passed()) << verdict.complaints() << repeat();
     for (const Verdict::Output& output : verdict.outputs)
       ASSERT_EQ(output.bits, first.try_emplace(output.argument, output.bits).first->second)

@@ -2,6 +2,7 @@
 // `isobit bench`: our time beside that of a plain copy of as many bytes, and beside other
 // libraries.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <iterator>

@@ -3,6 +3,7 @@
 #include "isobit/lab/case.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -114,8 +115,9 @@ std::string choices_text(const Case& c) {
   return fmt::format("{}", fmt::join(choices, " "));
 }
 
-std::string command(std::string_view verb, const Json& described) {
-  std::string line = fmt::format("isobit {} {}", verb, described.at("op").get<std::string>());
+std::string command(std::string_view verb, const Case& c, const Way& way) {
+  std::string line = fmt::format("isobit {} {}", verb, c.operation->op);
+  const Json described = describe(c, way);
   for (const auto& [key, value] : described.items()) {
     if (key == "op" || key == "executor" || (value.is_object() && value.empty())) continue;
     std::string flag = key;

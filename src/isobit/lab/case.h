@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "isobit/core/machine.h"
 #include "isobit/dispatch/operation.h"
@@ -79,7 +79,7 @@ std::string_view name_of(PlanFrom from);
 // The choices among the options of a case, and its extra arguments: "add", "zero_centred residual".
 std::string choices_text(const Case& c);
 
-// The command that runs one described case again.
-std::string command(std::string_view verb, const Json& described);
+// The command that runs a case in one way again.
+std::string command(std::string_view verb, const Case& c, const Way& way);
 
 }  // namespace isobit::lab

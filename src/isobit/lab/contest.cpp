@@ -47,7 +47,7 @@ std::string difference(const Workload& workload, const std::vector<Way>& ways) {
     std::string damage = workload.damage();
     if (damage.empty() && bits != expected) damage = "other bits than " + label(ways[0]);
     if (!damage.empty())
-      return fmt::format("{}\n  {}", command("verify", describe(workload.the_case(), way)), damage);
+      return fmt::format("{}\n  {}", command("verify", workload.the_case(), way), damage);
   }
   return "";
 }

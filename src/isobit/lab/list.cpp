@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `isobit list`: what there is, from the operators' own descriptions.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `isobit parity`: one input, every way to compute it, one hash of each output.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <iterator>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <string>

@@ -2,6 +2,7 @@
 // Has Python compute a workload: the inputs go there as files, and the outputs come back so.
 #include <algorithm>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "isobit/lab/callers.h"
 #include "isobit/lab/npy.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `isobit run`: one call on the user's own arrays.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -3,6 +3,7 @@
 #include "isobit/lab/triton.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <fstream>

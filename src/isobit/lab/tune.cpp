@@ -2,6 +2,7 @@
 // `isobit tune`: races every variant and plan against the default, and stores what is faster for
 // the calls of this machine.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <utility>

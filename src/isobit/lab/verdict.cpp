@@ -3,6 +3,7 @@
 #include "isobit/lab/verdict.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 

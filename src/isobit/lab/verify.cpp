@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `isobit verify`: every case in every way, against the reference.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>
@@ -111,7 +112,6 @@ int verify(const Flags& flags) {
         run(workload, way);
         const Verdict verdict = judge();
         Json line = describe(c, way);
-        const std::string repeat = command("verify", line);
         line["outputs"] = verdict.outputs_json();
         line["passed"] = verdict.passed();
         const bool canonical = !in_triton(way.info) || output_bits(workload) == expected;
@@ -122,7 +122,7 @@ int verify(const Flags& flags) {
         ++runs;
         if (verdict.passed() || ++failures > kTold) continue;
         progress.clear();
-        fmt::print(stderr, "failed: {}\n{}", repeat, verdict.complaints());
+        fmt::print(stderr, "failed: {}\n{}", command("verify", c, way), verdict.complaints());
       }
     }
     progress.clear();
