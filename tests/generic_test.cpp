@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every operator must keep in every variant, whatever it computes.
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -182,6 +185,46 @@ TEST_P(Generic, NansOfAnyKindBecomeTheOne) {
       expect_right(workload, every_way(workload, {2}));
       if (HasFatalFailure()) return;
     }
+  }
+}
+
+// What `run --dump` writes: results come again by their names, and rows are normalised. Sums of
+// integers did not wrap around.
+TEST_P(Generic, IntermediatesAreThoseOfTheResult) {
+  for (const Case& c : cases(5, 70)) {
+    Workload workload(c);
+    workload.draw();
+    run(workload, every_way(workload, {1}).front());
+    SCOPED_TRACE(describe(c).dump());
+    int compared = 0;
+    emit_intermediates(workload, [&](std::string_view name, std::int64_t rows, std::int64_t cols,
+                                     std::span<const double> values) {
+      ASSERT_EQ(std::ssize(values), rows * cols) << name;
+      if (name == "x_hat") {
+        ++compared;
+        for (std::int64_t row = 0; row < rows; ++row) {
+          double squares = 0;
+          for (double value : values.subspan(row * cols, cols)) squares += value * value;
+          EXPECT_NEAR(squares / static_cast<double>(cols), 1, 1e-3) << "row " << row;
+        }
+      }
+      const Array* array = workload.find(name);
+      if (array == nullptr) return;
+      ++compared;
+      const Form& form = array->form();
+      ASSERT_EQ(form.elements(), rows * cols) << name;
+      std::vector<double> result(form.cols);
+      for (std::int64_t row = 0; row < form.rows; ++row) {
+        array->load<double>(row, 0, result);
+        for (std::int64_t col = 0; col < form.cols; ++col) {
+          const double value = values[row * form.cols + col];
+          EXPECT_NEAR(result[col], value, (1 + std::abs(value)) / 64)
+              << name << " " << row << " " << col;
+        }
+      }
+    });
+    if (HasFatalFailure()) return;
+    EXPECT_GT(compared, 0);
   }
 }
 

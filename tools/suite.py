@@ -29,8 +29,19 @@ def preset_steps(preset):
 
 
 PYTEST_ALONE = [PYTHON, "-m", "pytest", "-q"]
-# A file of tests is a process's; what they executed is summed up over all.
-PYTEST = [*PYTEST_ALONE, "-n", "2", "--dist", "loadfile", "--cov", "--cov-report="]
+PYTEST_BY_FILES = [*PYTEST_ALONE, "-n", "2", "--dist", "loadfile"]
+# What the files' processes executed is summed up over all.
+PYTEST = [*PYTEST_BY_FILES, "--cov", "--cov-report="]
+
+
+def adapters_tests(preset):
+    """What of PyTorch's tests is not about its compiler, its processes or its models."""
+    topics = ["adapters", "autograd", "fast", "functional", "interception", "memory", "modules"]
+    return [
+        *["env", f"ISOBIT_LIBRARIES={ROOT / 'build' / preset}"],
+        *[*PYTEST_BY_FILES, "--junitxml", str(JUNIT / "adapters for PyTorch.xml")],
+        *(f"tests/python/test_torch_{topic}.py" for topic in topics),
+    ]
 
 
 def python_coverage():
@@ -70,6 +81,7 @@ SUITES = {
     ],
     "coverage": [
         *preset_steps("coverage"),
+        ("adapters for PyTorch", adapters_tests("coverage")),
         ("summary", [PYTHON, "-m", "gcovr", "--config", "tools/gcovr.cfg"]),
     ],
 }

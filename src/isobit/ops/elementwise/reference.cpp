@@ -3,7 +3,7 @@
 // rounding.
 #include "isobit/ops/elementwise/reference.h"
 
-#include <cmath>
+#include <cstdint>
 #include <vector>
 
 namespace isobit::elementwise {
@@ -39,15 +39,19 @@ void reference(const Args& exact, const Args& scale, const Rounding&) {
     compute<double>(exact, scale);
 }
 
-// An addition has nothing between its operands and its result.
-void intermediates(const Args& exact, const Rounding&, const EmitArray& emit) {
+// An addition has nothing between its operands and its result. That of integers wraps around.
+void intermediates(const Args& exact, const Rounding& rounding, const EmitArray& emit) {
   const std::int64_t rows = exact.y.shape[0], cols = exact.y.shape[1];
-  std::vector<double> sum;
+  std::vector<double> sums;
   for (std::int64_t row = 0; row < rows; ++row)
-    for (std::int64_t col = 0; col < cols; ++col)
-      sum.push_back(at<double>(exact.x, row, col) +
-                    (exact.kind == Kind::add ? at<double>(exact.residual, row, col) : 1.0));
-  emit("y", rows, cols, sum);
+    for (std::int64_t col = 0; col < cols; ++col) {
+      const double sum = at<double>(exact.x, row, col) +
+                         (exact.kind == Kind::add ? at<double>(exact.residual, row, col) : 1.0);
+      sums.push_back(rounding.dtype == DType::i32
+                         ? static_cast<std::int32_t>(static_cast<std::int64_t>(sum))
+                         : sum);
+    }
+  emit("y", rows, cols, sums);
 }
 
 }  // namespace isobit::elementwise
