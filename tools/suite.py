@@ -38,8 +38,11 @@ def adapters_tests(preset):
     """What of PyTorch's tests is not about its compiler, its processes or its models."""
     topics = ["adapters", "autograd", "fast", "functional", "interception", "memory", "modules"]
     return [
-        *["env", f"ISOBIT_LIBRARIES={ROOT / 'build' / preset}"],
-        *[*PYTEST_BY_FILES, "--junitxml", str(JUNIT / "adapters for PyTorch.xml")],
+        "env",
+        f"ISOBIT_LIBRARIES={ROOT / 'build' / preset}",
+        *PYTEST_BY_FILES,
+        "--junitxml",
+        str(JUNIT / "adapters for PyTorch.xml"),
         *(f"tests/python/test_torch_{topic}.py" for topic in topics),
     ]
 
