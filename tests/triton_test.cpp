@@ -3,7 +3,6 @@
 // here; tests/python/test_triton_lab.py has the real one.
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
