@@ -176,8 +176,9 @@ def test_benchmark_ends_where_ours_is_wrong():
 
 def test_peak_of_memory_counts_what_a_step_takes():
     case = torch_cases.Case("layernorm", False, True, "f32", 2048, 4096)
-    found = torch_cpu.peak(case, {"names": ["isobit without pool"]})["peak"]
-    assert 0.9 * case.returned < found < 1.4 * case.returned
+    # in a process of its own: results in several holes of a used heap count each
+    [line] = torch_cpu.spawned("peak", [case], names=["isobit without pool"], threads=1)
+    assert 0.9 * case.returned < line["peak"] < 1.4 * case.returned
 
 
 def raced(pass_, ratio, **changes):
