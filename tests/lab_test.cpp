@@ -253,12 +253,24 @@ TEST_F(Lab, ListAndInfoSpeakToPeopleToo) {
   const std::string list = isobit("list").text;
   for (const char* part :
        {"layernorm fwd    f32, bf16, bf16/f32, ",
-        "  output  grad_residual (rows, cols)  as x, optional\n",
-        "option  --zero_centred no (no, yes)\n", "cpu     simd\n", "--plan schedule=0|1|2|3    "})
+        "  output  grad_residual (rows, cols)  as x, optional\n", "option  --dropout-seed 0\n",
+        "cpu     simd\n", "--plan schedule=0|1|2|3    "})
     EXPECT_NE(list.find(part), std::string::npos) << part << " is not in\n" << list;
   const std::string info = isobit("info").text;
   for (const char* part : {"\nisa ", "\nl2 ", " KiB\n", " GiB\n", "\ngpu        ", "\ntriton     "})
     EXPECT_NE(info.find(part), std::string::npos) << part << " is not in\n" << info;
+}
+
+TEST_F(Lab, FlagsThatListNamesExist) {
+  const std::string help = isobit("verify --help").text;
+  std::istringstream list(isobit("list --device cpu").text);
+  int named = 0;
+  for (std::string word; list >> word;) {
+    if (!word.starts_with("--")) continue;
+    ++named;
+    EXPECT_NE(help.find("  " + word + " "), std::string::npos) << word;
+  }
+  EXPECT_GT(named, 10);
 }
 
 TEST_F(Lab, InfoAndDoctorSucceed) {

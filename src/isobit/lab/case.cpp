@@ -52,6 +52,12 @@ bool takes_statistics(const Operation& operation) {
   return std::any_of(operation.arguments.begin(), operation.arguments.end(), is_given_statistic);
 }
 
+std::string flag_of(std::string_view name) {
+  std::string flag = fmt::format("--{}", name);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
 Json value_of(const Option& option, double value) {
   if (option.choices.empty()) return value;
   return option.choices[static_cast<std::size_t>(value)];
@@ -120,9 +126,7 @@ std::string command(std::string_view verb, const Case& c, const Way& way) {
   const Json described = describe(c, way);
   for (const auto& [key, value] : described.items()) {
     if (key == "op" || key == "executor" || (value.is_object() && value.empty())) continue;
-    std::string flag = key;
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    line += fmt::format(" --{} {}", flag, flag_value(value));
+    line += fmt::format(" {} {}", flag_of(key), flag_value(value));
   }
   return line;
 }

@@ -60,6 +60,9 @@ bool is_given_statistic(const Argument& argument);
 // name.
 void set_options(const Operation& operation, const Case& c, const Arguments& args);
 
+// The command line's flag for a name: "--zero-centred".
+std::string flag_of(std::string_view name);
+
 // An option's value as JSON: numbers as numbers, choices by name.
 Json value_of(const Option& option, double value);
 

@@ -101,8 +101,9 @@ void print(const Json& json) {
             ? fmt::format(" ({})",
                           fmt::join(option["choices"].get<std::vector<std::string>>(), ", "))
             : "";
-    fmt::print("  option  --{} {}{}\n", text(option["name"]),
-               option["default"].is_string() ? text(option["default"]) : option["default"].dump(),
+    const Json& fallback = option["default"];
+    fmt::print("  option  {} {}{}\n", flag_of(text(option["name"])),
+               fallback.is_string() ? text(fallback) : fmt::format("{}", fallback.get<double>()),
                choices);
   }
   for (const Json& variant : json["variants"]) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <exception>
 #include <new>
 
@@ -70,8 +69,7 @@ void add_way_flags(CLI::App& app, Flags& flags) {
   // The operators' own options, each once.
   for (const Operation* operation : catalog())
     for (const Option& option : operation->options) {
-      std::string name = "--" + std::string(option.name);
-      std::replace(name.begin(), name.end(), '_', '-');
+      const std::string name = flag_of(option.name);
       if (app.get_option_no_throw(name) == nullptr)
         add_list(app, name, flags.options[std::string(option.name)],
                  option.choices.empty() ? fmt::format("{} unless given", option.fallback)
