@@ -133,6 +133,21 @@ TEST_F(Lab, WrongValuesAreNamed) {
   EXPECT_NE(complaint("").find("Usage"), std::string::npos);
 }
 
+TEST_F(Lab, NumbersAreRefusedRatherThanRounded) {
+  for (const char* seed : {"1.5", "-1", "nan", "9007199254740993", "18446744073709551615"})
+    EXPECT_NE(complaint(std::string("verify layernorm --dropout-seed ") + seed)
+                  .find(std::string("--dropout-seed is ") + seed + "; a whole number below 2^53"),
+              std::string::npos)
+        << seed;
+  EXPECT_NE(complaint("verify elementwise --plan stream=0.5").find("is 0.5; it takes 0, 1"),
+            std::string::npos);
+  const Outcome exact =
+      isobit("verify rmsnorm --rows 1 --cols 3 --dropout-seed 9007199254740991 --json");
+  EXPECT_EQ(exact.status, 0);
+  for (const Json& line : exact.lines())
+    EXPECT_EQ(line.at("dropout_seed").dump(), "9007199254740991");
+}
+
 TEST_F(Lab, ADeviceWithoutVariantsIsAnError) {
   EXPECT_NE(
       complaint("verify layernorm --device cuda", 1).find("nothing is loaded that runs on cuda"),

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "isobit/core/case.h"
@@ -46,6 +47,7 @@ struct Option {
   double (*get)(const void* args);
   void (*set)(void* args, double value);
   bool adds_work = false;  // a number: whether there is more to do where it is not 0
+  bool whole = false;      // a number: whether it is an integer, which is below 2^53 then
 };
 
 namespace detail {
@@ -80,7 +82,8 @@ constexpr Option option(std::string_view name, double fallback,
       [](void* args, double value) {
         static_cast<Args*>(args)->*Member = static_cast<Value>(value);
       },
-      adds_work};
+      adds_work,
+      std::is_integral_v<Value> && choices.empty()};
 }
 
 // The argument struct of an operator, owned without knowing its type.

@@ -59,6 +59,7 @@ std::string flag_of(std::string_view name) {
 }
 
 Json value_of(const Option& option, double value) {
+  if (option.whole) return static_cast<std::uint64_t>(value);
   if (option.choices.empty()) return value;
   return option.choices[static_cast<std::size_t>(value)];
 }

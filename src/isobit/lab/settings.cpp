@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -107,16 +108,25 @@ std::vector<bool> statistics_of(const Operation& operation, const Flags& flags) 
 
 using Options = std::map<std::string_view, double>;
 
+// What a flag's text means for an option.
+double value_in(const Operation& operation, const Option& option, std::string_view text) {
+  if (!option.choices.empty())
+    return static_cast<double>(
+        index_of(fmt::format("{} {}", operation.op, option.name), text, option.choices));
+  const std::string flag = flag_of(option.name);
+  const double value = number(flag, text);
+  if (option.whole && !(value >= 0 && value < 0x1p53 && value == std::trunc(value)))
+    throw UsageError(fmt::format("{} is {}; a whole number below 2^53 is needed", flag, text));
+  return value;
+}
+
 std::vector<double> values_of(const Operation& operation, const Option& option, const Flags& flags,
                               const CaseGrid* grid) {
   if (const auto given = flags.options.find(option.name);
       given != flags.options.end() && !given->second.empty()) {
     std::vector<double> values;
     for (const std::string& text : given->second)
-      values.push_back(option.choices.empty() ? number(option.name, text)
-                                              : static_cast<double>(index_of(
-                                                    fmt::format("{} {}", operation.op, option.name),
-                                                    text, option.choices)));
+      values.push_back(value_in(operation, option, text));
     return values;
   }
   if (grid != nullptr)
@@ -135,7 +145,7 @@ std::vector<Options> options_of(const Operation& operation, const Flags& flags,
     const bool known =
         std::ranges::find(operation.options, name, &Option::name) != operation.options.end();
     if (!known && !values.empty() && one_operator(flags))
-      throw UsageError(fmt::format("{} has no option --{}", operation.op, name));
+      throw UsageError(fmt::format("{} has no option {}", operation.op, flag_of(name)));
   }
   std::vector<Options> combinations(1);
   for (const Option& option : operation.options) {
@@ -210,7 +220,7 @@ double number(std::string_view flag, std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    throw UsageError(fmt::format("--{} is '{}'; a number is needed", flag, text));
+    throw UsageError(fmt::format("{} is '{}'; a number is needed", flag, text));
   return value;
 }
 

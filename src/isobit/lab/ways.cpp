@@ -51,7 +51,7 @@ std::vector<Plan> with_flags(const Plan& own, const VariantInfo& info, const Fla
       throw UsageError(fmt::format("--plan has '{}'; KNOB=VALUE, {} or {} is needed", pair,
                                    kAllPlans, kOwnPlan));
     const std::string name = pair.substr(0, equals);
-    const int value = static_cast<int>(number("plan " + name, pair.substr(equals + 1)));
+    const double value = number("--plan " + name, pair.substr(equals + 1));
     const auto knob = std::find_if(info.knobs.begin(), info.knobs.end(),
                                    [&](const Knob& known) { return known.name == name; });
     if (knob == info.knobs.end()) return {};
@@ -59,7 +59,7 @@ std::vector<Plan> with_flags(const Plan& own, const VariantInfo& info, const Fla
       throw UsageError(fmt::format("knob {} of {} is {}; it takes {}", name, info.name, value,
                                    fmt::join(knob->values, ", ")));
     auto& chosen = values[static_cast<std::size_t>(knob - info.knobs.begin())];
-    if (!contains(chosen, value)) chosen.push_back(value);
+    if (!contains(chosen, value)) chosen.push_back(static_cast<int>(value));
   }
   std::vector<Plan> plans = {own};
   for (std::size_t i = 0; i < values.size(); ++i) {
