@@ -139,6 +139,10 @@ TEST_F(Lab, NumbersAreRefusedRatherThanRounded) {
                   .find(std::string("--dropout-seed is ") + seed + "; a whole number below 2^53"),
               std::string::npos)
         << seed;
+  for (const char* given : {"--seed -1", "--seed 0.5", "--seed 18446744073709551616", "--rows 1e3"})
+    EXPECT_NE(complaint(std::string("verify layernorm ") + given).find("a whole number is needed"),
+              std::string::npos)
+        << given;
   EXPECT_NE(complaint("verify elementwise --plan stream=0.5").find("is 0.5; it takes 0, 1"),
             std::string::npos);
   const Outcome exact =

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <concepts>
 #include <exception>
 #include <new>
 
@@ -14,11 +16,26 @@
 namespace isobit::lab {
 namespace {
 
+// CLI11 alone would wrap -1 around.
+template <std::integral T>
+void require_whole(const std::string& flag, const std::string& text) {
+  T value;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw UsageError(fmt::format("{} is {}; a whole number is needed", flag, text));
+}
+
 // One value, or several with commas between them.
 template <class T>
-CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values,
-                      const std::string& help) {
-  return app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false);
+void add_list(CLI::App& app, const std::string& name, std::vector<T>& values,
+              const std::string& help) {
+  CLI::Option* option = app.add_option(name, values, help);
+  option->delimiter(',')->allow_extra_args(false);
+  if constexpr (std::integral<T>)
+    option->check([name](const std::string& text) {
+      require_whole<T>(name, text);
+      return std::string();
+    });
 }
 
 void add_operators(CLI::App& app, Flags& flags) {
