@@ -450,6 +450,7 @@ WRONG = {
     "shape": (lambda x: isobit.torch.layer_norm(x, (7,)), "normalized_shape is (7,)"),
     "weight": (lambda x: isobit.torch.layer_norm(x, (8,), torch.ones(7)), "weight has shape"),
     "residual": (lambda x: isobit.torch.add_rms_norm(x, x[:1], (8,)), "residual has shape"),
+    "device": (lambda x: isobit.torch.rms_norm(x, 8, x[0].to("meta")), "weight is on meta"),
     "dtype": (lambda x: isobit.torch.rms_norm(x.long(), (8,), eps=1e-3), "dtype is none of"),
     "p": (lambda x: isobit.torch.dropout_add_rms_norm(x, x, (8,), p=1.5, seed=1), "dropout"),
 }
@@ -469,7 +470,7 @@ def test_errors_of_compiled_code_are_those_of_eager(wrong):
     assert words in expected
     assert message(compiled(call, fullgraph=False), x) == expected
     torch._dynamo.reset()
-    if wrong == "shape":  # raised in Python, which Dynamo follows
+    if wrong in ("shape", "device"):  # raised in Python, which Dynamo follows
         with pytest.raises(torch._dynamo.exc.Unsupported, match="Observed exception"):
             compiled(call)(x)
     else:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch._C import DispatchKey, DispatchKeySet
 from torch_calls import FUNCTIONS, bits, draw, many
 
 import isobit.torch
@@ -280,10 +281,40 @@ def test_broken_rules_are_value_errors_that_say_so(message):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_weights_left_on_the_meta_device_give_no_results(name, device):
+    """Of a module whose weights were never filled: PyTorch asks the meta device, and its results
+    would be memory that nobody wrote."""
+    function, _, inputs, centred = FUNCTIONS[name]
+    x, weight = draw(2, 3).to(device), draw(3).to("meta" if device == "cpu" else "cpu")
+    for place in range(1 + centred):
+        others = [None] * place + [weight]
+        with pytest.raises(ValueError, match=r": (weight|bias) is on .*; (x|input) is on "):
+            function(*[x] * inputs, 3, *others)
+
+
+def test_kernels_read_no_memory_of_another_device():
+    """Which PyTorch's dispatcher lets through where one of the tensors is on the kernel's own."""
+    cpu, ops = DispatchKeySet(DispatchKey.CPU), torch.ops.isobit
+    x, w = draw(2, 3), draw(3)
+    calls = {
+        "weight": (ops._layer_norm, x, w.to("meta"), None, 1e-5),
+        "bias": (ops._layer_norm, x, w, w.to("meta"), 1e-5),
+        "grad_y": (ops._rms_norm_backward, x.to("meta"), x, w, 1e-5),
+        "residual": (ops._add, x, x.to("meta")),
+    }
+    for name, (operator, *arguments) in calls.items():
+        with pytest.raises(ValueError, match=f": {name} is on meta; (x|input) is on cpu"):
+            operator.default.redispatch(cpu, *arguments)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_is_no_tensor_is_a_type_error(name):
     ours, _, inputs, _ = FUNCTIONS[name]
     with pytest.raises(TypeError, match=f"{name}: .* must be a Tensor; it is ndarray"):
         ours(*[np.zeros((2, 3))] * inputs, 3)
+    with pytest.raises(TypeError, match=f"{name}: (x|input) must be a Tensor; it is NoneType"):
+        ours(*[None] * inputs, 3)
 
 
 def test_overridden_tensors_see_the_function():

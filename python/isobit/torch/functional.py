@@ -13,14 +13,24 @@ from torch.overrides import (
 
 from isobit.torch import fast, operators  # noqa: F401, operators completes torch.ops.isobit
 from isobit.torch.autograd import call
-from isobit.torch.norms import ADD_LAYER_NORM, ADD_RMS_NORM, LAYER_NORM, RMS_NORM, Given, Options
+from isobit.torch.norms import (
+    ADD_LAYER_NORM,
+    ADD_RMS_NORM,
+    LAYER_NORM,
+    RMS_NORM,
+    Given,
+    Options,
+    require_one_device,
+)
 from isobit.torch.settings import settings
 
 
-def _check_types(op, **tensors):
-    for name, value in tensors.items():
-        if not (value is None or isinstance(value, torch.Tensor)):
+def _check_tensors(op, **tensors):
+    """All but the first may be None."""
+    for place, (name, value) in enumerate(tensors.items()):
+        if not (isinstance(value, torch.Tensor) or (place > 0 and value is None)):
             raise TypeError(f"{op}: {name} must be a Tensor; it is {type(value).__name__}")
+    require_one_device(op, tensors)
 
 
 def _hidden_dims(op, input, normalized_shape):
@@ -89,7 +99,7 @@ def layer_norm(
             zero_centered=zero_centered,
             out_dtype=out_dtype,
         )
-    _check_types("layer_norm", input=input, weight=weight, bias=bias)
+    _check_tensors("layer_norm", input=input, weight=weight, bias=bias)
     hidden_dims = _hidden_dims("layer_norm", input, normalized_shape)
     options = Options(eps, hidden_dims, zero_centered, out_dtype)
     return _call(LAYER_NORM, options, Given(input, weight, bias))
@@ -116,7 +126,7 @@ def rms_norm(
             zero_centered=zero_centered,
             out_dtype=out_dtype,
         )
-    _check_types("rms_norm", input=input, weight=weight)
+    _check_tensors("rms_norm", input=input, weight=weight)
     hidden_dims = _hidden_dims("rms_norm", input, normalized_shape)
     options = Options(known, hidden_dims, zero_centered, out_dtype)
     return _call(RMS_NORM, options, Given(input, weight))
@@ -147,7 +157,7 @@ def _overridable(function):
 
 def _added(norm, x, residual, normalized_shape, weight, bias, options, seed):
     op = f"dropout_{norm.name}" if options.dropout else norm.name
-    _check_types(op, x=x, residual=residual, weight=weight, bias=bias)
+    _check_tensors(op, x=x, residual=residual, weight=weight, bias=bias)
     options = options._replace(hidden_dims=_hidden_dims(op, x, normalized_shape))
     given = Given(x, weight, bias, residual, _seed(options.dropout, seed))
     return _call(norm, options, given)
@@ -235,12 +245,12 @@ def dropout_add_rms_norm(
 @_overridable
 def add(x, residual):
     """x + residual, rounded once."""
-    _check_types("add", x=x, residual=residual)
+    _check_tensors("add", x=x, residual=residual)
     return torch.ops.isobit.add(x, residual)
 
 
 @_overridable
 def increment(x):
     """x + 1, rounded once."""
-    _check_types("increment", x=x)
+    _check_tensors("increment", x=x)
     return torch.ops.isobit.increment(x)

@@ -147,3 +147,12 @@ def complete(operator, arguments, more):
     """Positional and named arguments and defaults in the order of the schema."""
     missing = operator._schema.arguments[len(arguments) :]
     return (*arguments, *(more.get(each.name, each.default_value) for each in missing))
+
+
+def require_one_device(op, tensors):
+    """For all but a seed. PyTorch would ask the device of any of them, the meta device first, whose
+    results hold nothing."""
+    (first, x), *others = tensors.items()
+    for name, tensor in others:
+        if tensor is not None and name != "seed" and tensor.device != x.device:
+            raise ValueError(f"{op}: {name} is on {tensor.device}; {first} is on {x.device}")

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.library import register_fake, register_vmap
 
 from isobit.torch import autograd
-from isobit.torch.norms import NORMS, Given, Gradients, Incoming, complete
+from isobit.torch.norms import NORMS, Given, Gradients, Incoming, complete, require_one_device
 from isobit.torch.settings import settings
 
 _library = torch.library.Library("isobit", "IMPL")  # what it registers lasts as long as it does
@@ -18,6 +18,7 @@ _library = torch.library.Library("isobit", "IMPL")  # what it registers lasts as
 def _register_shapes(norm):
     def forward(*arguments, **more):
         given, options = norm.forward_given(complete(norm.operator(), arguments, more))
+        require_one_device(norm.name, given._asdict())
         x = given.input
         y = x.new_empty(x.shape, dtype=options.out_dtype or x.dtype)
         return (y, x.new_empty(x.shape)) if norm.adds else y
@@ -25,6 +26,7 @@ def _register_shapes(norm):
     def backward(*arguments, **more):
         arguments = complete(norm.operator("_backward"), arguments, more)
         incoming, options, wanted = norm.backward_given(arguments)
+        require_one_device(norm.name, {"input": incoming.input} | incoming._asdict())
         x, weight = incoming.input, incoming.weight
         wide = torch.float32 if x.dtype.itemsize == 2 else x.dtype
         columns = (
@@ -151,7 +153,8 @@ def _register_elementwise():
     for name in ("add", "increment"):
         operator = getattr(torch.ops.isobit, name).default
 
-        def shape(x, *_):
+        def shape(x, residual=None, name=name):
+            require_one_device(name, {"x": x, "residual": residual})
             return x.new_empty(x.shape)
 
         def batched(info, in_dims, *tensors, operator=operator):

@@ -27,6 +27,14 @@ inline std::string text(Shape shape) {
   return out + (shape.size() == 1 ? ",)" : ")");
 }
 
+inline std::string text(Device device) {
+  if (device.type == aoti_torch_device_type_cpu()) return "cpu";
+  if (device.type == aoti_torch_device_type_cuda())
+    return "cuda:" + text(std::int64_t{device.index});
+  if (device.type == aoti_torch_device_type_meta()) return "meta";
+  return "a device of another type";
+}
+
 template <class... Parts>
 std::string joined(const Parts&... parts) {
   return (text(parts) + ...);
@@ -49,12 +57,13 @@ inline void check(isobit_status status) {
 
 inline bool same(Shape one, Shape other) { return std::ranges::equal(one, other); }
 
-// What the arrays of one call are held to: the shape of the input.
+// What the arrays of one call are held to: the shape of the input, and its device.
 struct Call {
   const char* op;
   const Tensor& input;
   std::int64_t hidden_dims;
   Shape shape = input.shape();
+  Device device = input.device();
 
   Call(const char* name, const Tensor& x, std::int64_t hidden)
       : op(name), input(x), hidden_dims(hidden) {
@@ -65,16 +74,27 @@ struct Call {
   Shape hidden() const { return shape.last(static_cast<std::size_t>(hidden_dims)); }
 
   Argument rows(const char* name, const Tensor& tensor) const {
-    if (tensor && tensor.get() != input.get())
+    if (tensor && tensor.get() != input.get()) {
+      require_beside_input(name, tensor);
       require(same(tensor.shape(), shape), op, ": ", name, " has shape ", tensor.shape(),
               "; input has shape ", shape);
+    }
     return {tensor, hidden_dims};
   }
   Argument columns(const char* name, const Tensor& tensor) const {
-    if (tensor)
+    if (tensor) {
+      require_beside_input(name, tensor);
       require(same(tensor.shape(), hidden()), op, ": ", name, " has shape ", tensor.shape(),
               "; input has shape ", shape, ", of which ", hidden(), " is normalised");
+    }
     return {tensor, kAllDims};
+  }
+
+ private:
+  // PyTorch picks the adapter of one of the devices, and leaves it to that to notice the others.
+  void require_beside_input(const char* name, const Tensor& tensor) const {
+    const Device its = tensor.device();
+    require(its == device, op, ": ", name, " is on ", its, "; input is on ", device);
   }
 };
 

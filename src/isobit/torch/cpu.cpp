@@ -96,11 +96,12 @@ Tensor new_output(const Tensor& x, Shape shape, std::int32_t dtype) {
   const auto give = [](void* data, void* size) {
     pool::give(data, reinterpret_cast<std::intptr_t>(size));
   };
+  const Device device = x.device();
   AtenTensorHandle handle = nullptr;
   const AOTITorchError code =
       torch_from_blob(block, std::ssize(shape), shape.data(), dense_strides(shape).data(), 0, dtype,
-                      x.device_type(), x.device_index(), &handle, aoti_torch_layout_strided(),
-                      nullptr, 0, give, reinterpret_cast<void*>(bytes));
+                      device.type, device.index, &handle, aoti_torch_layout_strided(), nullptr, 0,
+                      give, reinterpret_cast<void*>(bytes));
   if (code != AOTI_TORCH_SUCCESS) pool::give(block, bytes);
   check(code);
   return Tensor(handle);

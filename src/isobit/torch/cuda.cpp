@@ -40,7 +40,7 @@ struct Lent::Resources {
   DeviceGuardHandle guard = nullptr;
 
   explicit Resources(const Tensor& x) : workspace{x, {}} {
-    torch::check(aoti_torch_create_device_guard(x.device_index(), &guard));
+    torch::check(aoti_torch_create_device_guard(x.device().index, &guard));
   }
   ~Resources() { aoti_torch_delete_device_guard(guard); }
 };
@@ -49,7 +49,7 @@ Lent::Lent(const Tensor& x) : resources_(new Resources(x)) {
   context_.struct_size = sizeof context_;
   context_.allocator = {Workspace::allocate, Workspace::release, &resources_->workspace};
   context_.device = ISOBIT_CUDA;
-  check(aoti_torch_get_current_cuda_stream(x.device_index(), &context_.stream));
+  check(aoti_torch_get_current_cuda_stream(x.device().index, &context_.stream));
 }
 
 Lent::~Lent() = default;

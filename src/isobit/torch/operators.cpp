@@ -23,7 +23,7 @@ struct Dropout {
     require(probability == 0 || tensor, op, ": dropout of ", probability, " needs a seed");
     if (!tensor) return;
     require(tensor.dtype() == aoti_torch_dtype_int64() && tensor.shape().empty() &&
-                tensor.device_type() == aoti_torch_device_type_cpu(),
+                tensor.device().type == aoti_torch_device_type_cpu(),
             op, ": seed must be one int64 in the processor's memory");
     std::memcpy(&seed, tensor.input(), sizeof seed);
   }
@@ -141,6 +141,8 @@ void add(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Tensor x = given.tensor(), residual = given.tensor();
   require(same(residual.shape(), x.shape()), "add: residual has shape ", residual.shape(),
           "; x has shape ", x.shape());
+  require(residual.device() == x.device(), "add: residual is on ", residual.device(), "; x is on ",
+          x.device());
   const Argument other(residual, x.shape().empty() ? kAllDims : 1);
   auto args = empty_args<isobit_elementwise_add_args>();
   args.residual = other.get();

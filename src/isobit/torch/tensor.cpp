@@ -72,16 +72,11 @@ std::int32_t Tensor::dtype() const {
   return dtype;
 }
 
-std::int32_t Tensor::device_type() const {
-  std::int32_t type = 0;
-  check(aoti_torch_get_device_type(handle_, &type));
-  return type;
-}
-
-std::int32_t Tensor::device_index() const {
-  std::int32_t index = 0;
-  check(aoti_torch_get_device_index(handle_, &index));
-  return index;
+Device Tensor::device() const {
+  Device device{};
+  check(aoti_torch_get_device_type(handle_, &device.type));
+  check(aoti_torch_get_device_index(handle_, &device.index));
+  return device;
 }
 
 const void* Tensor::input() const {
@@ -118,10 +113,11 @@ std::array<std::int64_t, kMaxRank> dense_strides(Shape shape) {
 }
 
 Tensor empty_like(const Tensor& like, Shape shape, std::int32_t dtype) {
+  const Device device = like.device();
   AtenTensorHandle handle = nullptr;
   check(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(),
-                                 dense_strides(shape).data(), dtype, like.device_type(),
-                                 like.device_index(), &handle));
+                                 dense_strides(shape).data(), dtype, device.type, device.index,
+                                 &handle));
   return Tensor(handle);
 }
 

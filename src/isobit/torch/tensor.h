@@ -19,6 +19,11 @@ inline constexpr int kMaxRank = 64;  // of PyTorch's tensors
 // Throws what a failed call of the shim meant, with PyTorch's own words where it tells them.
 void check(AOTITorchError code);
 
+struct Device {
+  std::int32_t type, index;  // PyTorch's numbers
+  bool operator==(const Device&) const = default;
+};
+
 // Owns a reference. An absent tensor is one without handle.
 class Tensor {
  public:
@@ -43,8 +48,7 @@ class Tensor {
   Shape shape() const;  // as long as the tensor lives, like its strides
   Shape strides() const;
   std::int32_t dtype() const;  // PyTorch's number
-  std::int32_t device_type() const;
-  std::int32_t device_index() const;
+  Device device() const;
   const void* input() const;
   void* output() const;
 
