@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions: torch.nn.functional's, and fused forms that it lacks."""
 
+from collections.abc import Iterable
 from functools import wraps
+from numbers import Integral
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import (
-    handle_torch_function,
-    has_torch_function,
-    has_torch_function_variadic,
-)
+from torch.overrides import handle_torch_function, has_torch_function
 
-from isobit.torch import fast, operators  # noqa: F401, operators completes torch.ops.isobit
+from isobit.torch import fast, nested, operators  # noqa: F401, operators completes torch.ops.isobit
 from isobit.torch.autograd import call
 from isobit.torch.norms import (
     ADD_LAYER_NORM,
@@ -30,22 +28,46 @@ def _check_tensors(op, **tensors):
     for place, (name, value) in enumerate(tensors.items()):
         if not (isinstance(value, torch.Tensor) or (place > 0 and value is None)):
             raise TypeError(f"{op}: {name} must be a Tensor; it is {type(value).__name__}")
+        if value is not None and value.is_nested and value.layout != torch.jagged:
+            raise NotImplementedError(f"{op}: {name} is nested; layout=torch.jagged is needed")
     require_one_device(op, tensors)
 
 
+def _goes_elsewhere(tensors):
+    """Whether a mode, or a tensor's own __torch_function__, takes the call. Nested tensors' own
+    knows PyTorch's functions alone."""
+    return has_torch_function(tensors) and not any(
+        isinstance(each, torch.Tensor) and each.is_nested for each in tensors
+    )
+
+
+def _as_tuple(op, normalized_shape):
+    if isinstance(normalized_shape, Integral):
+        return (normalized_shape,)
+    if isinstance(normalized_shape, Iterable):
+        return tuple(normalized_shape)
+    kind = type(normalized_shape).__name__
+    raise TypeError(f"{op}: normalized_shape must be one int or several; it is {kind}")
+
+
 def _hidden_dims(op, input, normalized_shape):
-    if isinstance(normalized_shape, int):
-        normalized_shape = (normalized_shape,)
+    if not isinstance(normalized_shape, tuple):
+        normalized_shape = _as_tuple(op, normalized_shape)
     count = len(normalized_shape)
-    if count == 0 or input.shape[-count:] != tuple(normalized_shape):
+    if count == 0 or input.shape[-count:] != normalized_shape:
         raise ValueError(
-            f"{op}: normalized_shape is {tuple(normalized_shape)}; "
-            f"input has shape {tuple(input.shape)}"
+            f"{op}: normalized_shape is {normalized_shape}; input has shape {tuple(input.shape)}"
         )
     return count
 
 
 def _call(norm, options, given):
+    if given.input.is_nested or (given.residual is not None and given.residual.is_nested):
+
+        def of_rows(values, residual):
+            return _call(norm, options, given._replace(input=values, residual=residual))
+
+        return nested.of_values(norm.name, of_rows, given.input, given.residual)
     if torch.compiler.is_compiling():
         if settings.compiled_fuses and not (options.dropout or options.zero_centered):
             return _formula(norm, options, given)
@@ -91,7 +113,7 @@ def layer_norm(
         y = fast.layer_norm(normalized_shape, input, weight, bias, eps)
         if y is not None:
             return y
-    if has_torch_function_variadic(input, weight, bias):
+    if _goes_elsewhere((input, weight, bias)):
         return handle_torch_function(
             layer_norm,
             (input, weight, bias),
@@ -118,7 +140,7 @@ def rms_norm(
         y = fast.rms_norm(normalized_shape, input, weight, known)
         if y is not None:
             return y
-    if has_torch_function_variadic(input, weight):
+    if _goes_elsewhere((input, weight)):
         return handle_torch_function(
             rms_norm,
             (input, weight),
@@ -148,7 +170,7 @@ def _overridable(function):
     @wraps(function)
     def call(*args, **more):
         given = (*args, *more.values())
-        if has_torch_function(given):
+        if _goes_elsewhere(given):
             return handle_torch_function(call, given, *args, **more)
         return function(*args, **more)
 
@@ -246,6 +268,8 @@ def dropout_add_rms_norm(
 def add(x, residual):
     """x + residual, rounded once."""
     _check_tensors("add", x=x, residual=residual)
+    if x.is_nested or residual.is_nested:
+        return nested.of_values("add", torch.ops.isobit.add, x, residual)
     return torch.ops.isobit.add(x, residual)
 
 
@@ -253,4 +277,6 @@ def add(x, residual):
 def increment(x):
     """x + 1, rounded once."""
     _check_tensors("increment", x=x)
+    if x.is_nested:
+        return nested.of_values("increment", lambda rows, _: increment(rows), x, None)
     return torch.ops.isobit.increment(x)
