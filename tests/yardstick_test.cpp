@@ -37,6 +37,16 @@ TEST(Yardstick, ForgivesTheRoundingOfASubnormal) {
   const double half_step = 0x1p-150;
   EXPECT_EQ(distance(0.0f, half_step, 0x1p-140).c, 0);
   EXPECT_GT(distance(0.0f, 4 * half_step, 0x1p-140).c, 8);
+  const quad half_step_of_doubles = quad(0x1p-1074) / 2;
+  EXPECT_EQ(distance(0.0, half_step_of_doubles, quad(0x1p-1060)).c, 0);
+}
+
+// Met in a gradient: a float is next to the truth, and halfway between two of 16 bits.
+TEST(Yardstick, ForgivesBothRoundingsOfA16BitSubnormal) {
+  const double step = 0x1p-133, exact = 2.5 * step + 0x1p-151;
+  EXPECT_EQ(distance(from_float<bf16>(static_cast<float>(exact)), exact, 0x1p-130).c, 0);
+  EXPECT_GT(distance(from_float<bf16>(static_cast<float>(2.5 * step)), 2.501 * step, 0x1p-130).c,
+            8);
 }
 
 TEST(Yardstick, DoesNotCountWhatOverflows) {

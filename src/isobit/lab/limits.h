@@ -12,6 +12,7 @@ struct Limits {
   int max_exponent;  // of the largest number
 
   constexpr double largest() const { return (2 - power(1 - digits)) * power(max_exponent); }
+  constexpr double smallest() const { return power(min_exponent + 1 - digits); }
 
   static constexpr double power(int exponent) {
     double value = 1;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = max(0, |y - r| - [16-bit output, or r subnormal] ulp(r) / 2) / (u * scale), as
-// docs/numerics.md defines it.
+// C = max(0, |y - r| - h) / (u * scale), as docs/numerics.md defines it.
 #include "isobit/lab/yardstick.h"
 
 #include <bit>
@@ -39,7 +38,8 @@ Distance distance(T actual, Real exact, Real scale) {
   } else {
     constexpr DType kType = dtype_of(T{});
     constexpr Limits kLimits = limits_of(kType);
-    constexpr double kUnit = Limits::power(kType == DType::f64 ? -53 : -24);
+    constexpr Limits kComputed = limits_of(kType == DType::f64 ? DType::f64 : DType::f32);
+    constexpr double kUnit = Limits::power(-kComputed.digits);
     constexpr double kLargest = kLimits.largest();
 
     if (exact != exact) return canonical_nan(actual) ? Distance{} : kNoRounding;
@@ -56,8 +56,11 @@ Distance distance(T actual, Real exact, Real scale) {
     const int exponent =
         std::max(r == 0 ? kLimits.min_exponent : std::ilogb(r), kLimits.min_exponent);
     const double ulp = std::ldexp(1.0, exponent - kLimits.digits + 1);
-    const bool rounding_is_apart = sizeof(T) == 2 || r < Limits::power(kLimits.min_exponent);
-    const Real excess = error - (rounding_is_apart ? ulp / 2 : 0);
+    // Roundings apart: to 16 bits, and before that of what is subnormal where it is computed.
+    const bool subnormal = r < Limits::power(kComputed.min_exponent);
+    const Real h = (sizeof(T) == 2 ? Real(ulp) / 2 : Real(0)) +
+                   (subnormal ? Real(kComputed.smallest()) / 2 : Real(0));
+    const Real excess = error - h;
     const auto capped = [](Real value) { return std::min(static_cast<double>(value), kWrong); };
     const double c = excess <= 0 ? 0 : scale > 0 ? capped(excess / scale / kUnit) : kWrong;
     return {c, capped(error), capped(error / ulp)};
