@@ -268,6 +268,9 @@ ERRORS = {
     "eps is nan": lambda x: isobit.torch.layer_norm(x, 3, eps=float("nan")),
     "dropout is 1": lambda x: isobit.torch.dropout_add_rms_norm(x, x, 3, p=1.0),
     "dtype is none of float32, float16": lambda x: isobit.torch.layer_norm(x.long(), 3),
+    "seed is 18446744073709551616; -2^63 to 2^64 - 1 are allowed": lambda x: (
+        isobit.torch.dropout_add_rms_norm(x, x, 3, seed=1 << 64)
+    ),
     "seed must be one int64": lambda x: isobit.torch.dropout_add_rms_norm(x, x, 3, seed=x),
     "residual has shape (3,); x has shape (2, 3)": lambda x: isobit.torch.add(x, x[0]),
 }
@@ -315,6 +318,23 @@ def test_what_is_no_tensor_is_a_type_error(name):
         ours(*[np.zeros((2, 3))] * inputs, 3)
     with pytest.raises(TypeError, match=f"{name}: (x|input) must be a Tensor; it is NoneType"):
         ours(*[None] * inputs, 3)
+
+
+def test_what_is_no_integer_is_a_type_error():
+    x = draw(2, 3)
+    with pytest.raises(TypeError, match="norm: seed must be an integer; it is float"):
+        isobit.torch.dropout_add_rms_norm(x, x, 3, seed=1.5)
+    for shape in (3.0, None):
+        with pytest.raises(TypeError, match="normalized_shape must be one int or several; it is"):
+            isobit.torch.layer_norm(x, shape)
+
+
+def test_integers_of_numpy_are_integers():
+    x = draw(2, 3)
+    seeds = ((1 << 63) + 5, np.uint64((1 << 63) + 5))
+    one, same = (isobit.torch.dropout_add_rms_norm(x, x, 3, seed=each) for each in seeds)
+    assert bits(*one) == bits(*same)
+    assert bits(isobit.torch.layer_norm(x, np.int64(3))) == bits(isobit.torch.layer_norm(x, 3))
 
 
 def test_overridden_tensors_see_the_function():

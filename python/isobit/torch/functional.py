@@ -154,13 +154,19 @@ def rms_norm(
     return _call(RMS_NORM, options, Given(input, weight))
 
 
-def _seed(p, seed):
+def _seed(op, p, seed):
     if p == 0:
         return None
     if seed is None:  # from PyTorch's generator, so that torch.manual_seed rules it
         return torch.randint(-(1 << 63), (1 << 63) - 1, (), dtype=torch.int64, device="cpu")
     if isinstance(seed, torch.Tensor):
         return seed
+    if not isinstance(seed, Integral):
+        raise TypeError(f"{op}: seed must be an integer; it is {type(seed).__name__}")
+    if not torch.compiler.is_compiling():  # there each seed would be compiled anew
+        seed = int(seed)
+        if not -(1 << 63) <= seed < 1 << 64:
+            raise ValueError(f"{op}: seed is {seed}; -2^63 to 2^64 - 1 are allowed")
     return torch.tensor(seed - (1 << 64) if seed >= 1 << 63 else seed, dtype=torch.int64)
 
 
@@ -181,7 +187,7 @@ def _added(norm, x, residual, normalized_shape, weight, bias, options, seed):
     op = f"dropout_{norm.name}" if options.dropout else norm.name
     _check_tensors(op, x=x, residual=residual, weight=weight, bias=bias)
     options = options._replace(hidden_dims=_hidden_dims(op, x, normalized_shape))
-    given = Given(x, weight, bias, residual, _seed(options.dropout, seed))
+    given = Given(x, weight, bias, residual, _seed(op, options.dropout, seed))
     return _call(norm, options, given)
 
 
