@@ -156,6 +156,14 @@ def test_seeds_do_not_compile_anew_for_ever():
     assert counter.frame_count <= 4
 
 
+def test_seeds_of_compiled_code_stay_off_the_default_device():
+    x, norm = draw(4, 8), Norm("dropout_add_rms_norm")
+    expected = bits(*norm(x, x, x[0]))
+    with torch.device("meta"):
+        assert bits(*norm(x, x, x[0])) == expected
+        assert bits(*compiled(norm)(x, x, x[0])) == expected
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_drawn_dropouts_differ_and_follow_manual_seed(backend):
     def dropped(v):

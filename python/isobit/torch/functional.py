@@ -167,7 +167,8 @@ def _seed(op, p, seed):
         seed = int(seed)
         if not -(1 << 63) <= seed < 1 << 64:
             raise ValueError(f"{op}: seed is {seed}; -2^63 to 2^64 - 1 are allowed")
-    return torch.tensor(seed - (1 << 64) if seed >= 1 << 63 else seed, dtype=torch.int64)
+    seed -= (1 << 64) if seed >= 1 << 63 else 0
+    return torch.tensor(seed, dtype=torch.int64, device="cpu")
 
 
 def _overridable(function):
