@@ -143,6 +143,26 @@ def errors_are_those_of_the_processor(device):
 
 
 @check
+def tensors_of_two_devices_are_an_error(device):
+    ops, other = torch.ops.isobit, "meta" if device == "cpu" else "cpu"
+    here, there = draw(4, 8).to(device), draw(4, 8).to(other)
+    for call in (
+        lambda: isobit.torch.layer_norm(here, 8, there[0]),
+        lambda: isobit.torch.add_rms_norm(there, here, 8),
+        lambda: ops._layer_norm(here, there[0], None, 1e-5),
+        lambda: ops._layer_norm(there, here[0], None, 1e-5),
+        lambda: ops._rms_norm_backward(there, here, None, 1e-5),
+        lambda: ops._add(here, there),
+    ):
+        try:
+            call()
+        except ValueError as error:
+            assert f" is on {other}" in str(error) and f" is on {device}" in str(error)
+        else:
+            raise AssertionError("no ValueError")
+
+
+@check
 def nothing_grows(device):
     if device == "cpu":
         return
