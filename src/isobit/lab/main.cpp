@@ -22,7 +22,7 @@ void require_whole(const std::string& flag, const std::string& text) {
   T value;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    throw UsageError(fmt::format("{} is {}; a whole number is needed", flag, text));
+    throw UsageError(fmt::format("{} is '{}'; a whole number is needed", flag, text));
 }
 
 // One value, or several with commas between them.
