@@ -24,9 +24,9 @@ def nested(rows, offsets=None):
     return torch.nested.nested_tensor_from_jagged(rows, offsets)
 
 
-def drawn(norm, **options):
+def drawn(norm):
     """Plain arguments, and the same with nested inputs of one structure."""
-    plain = norm.draw(sum(LENGTHS), 8, requires_grad=True, **options)
+    plain = norm.draw(sum(LENGTHS), 8, requires_grad=True)
     inputs, weights = plain[: norm.inputs], plain[norm.inputs :]
     first = nested(inputs[0])
     return plain, [first, *(nested(each, first.offsets()) for each in inputs[1:]), *weights]

@@ -64,7 +64,7 @@ def _hidden_dims(op, input, normalized_shape):
 def _call(norm, options, given):
     if given.input.is_nested or (given.residual is not None and given.residual.is_nested):
 
-        def of_rows(values, residual):
+        def of_rows(values, residual=None):
             return _call(norm, options, given._replace(input=values, residual=residual))
 
         return nested.of_values(norm.name, of_rows, given.input, given.residual)
@@ -285,5 +285,5 @@ def increment(x):
     """x + 1, rounded once."""
     _check_tensors("increment", x=x)
     if x.is_nested:
-        return nested.of_values("increment", lambda rows, _: increment(rows), x, None)
+        return nested.of_values("increment", torch.ops.isobit.increment, x)
     return torch.ops.isobit.increment(x)

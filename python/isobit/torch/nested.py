@@ -4,8 +4,8 @@
 import torch
 
 
-def of_values(op, call, x, residual):
-    """What call(values of x, values of residual) returns, as nested tensors of the rows of x."""
+def of_values(op, call, x, residual=None):
+    """What call(values of x[, values of residual]) returns, as nested tensors of the rows of x."""
     if residual is not None and residual.shape != x.shape:
         its, own = tuple(residual.shape), tuple(x.shape)
         raise ValueError(f"{op}: residual has shape {its}; input has shape {own}")
@@ -21,7 +21,8 @@ def of_values(op, call, x, residual):
             max_seqlen=x._maybe_max_seqlen,
         )
 
-    results = call(x.values(), None if residual is None else residual.values())
+    values = (x.values(),) if residual is None else (x.values(), residual.values())
+    results = call(*values)
     if isinstance(results, tuple):
         return tuple(map(with_rows_of_x, results))
     return with_rows_of_x(results)

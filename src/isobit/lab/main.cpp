@@ -3,27 +3,18 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <concepts>
 #include <exception>
 #include <new>
 
 #include "isobit/core/error.h"
 #include "isobit/lab/commands.h"
+#include "isobit/lab/settings.h"
 #include "isobit/lab/usage.h"
 #include "isobit/ops/catalog.h"
 
 namespace isobit::lab {
 namespace {
-
-// CLI11 alone would wrap -1 around.
-template <std::integral T>
-void require_whole(const std::string& flag, const std::string& text) {
-  T value;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw UsageError(fmt::format("{} is '{}'; a whole number is needed", flag, text));
-}
 
 // One value, or several with commas between them.
 template <class T>
@@ -31,9 +22,9 @@ void add_list(CLI::App& app, const std::string& name, std::vector<T>& values,
               const std::string& help) {
   CLI::Option* option = app.add_option(name, values, help);
   option->delimiter(',')->allow_extra_args(false);
-  if constexpr (std::integral<T>)
+  if constexpr (std::integral<T>)  // CLI11 alone would wrap -1 around
     option->check([name](const std::string& text) {
-      require_whole<T>(name, text);
+      number<T>(name, text);
       return std::string();
     });
 }

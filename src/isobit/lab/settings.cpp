@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 #include "isobit/lab/families.h"
@@ -114,7 +115,7 @@ double value_in(const Operation& operation, const Option& option, std::string_vi
     return static_cast<double>(
         index_of(fmt::format("{} {}", operation.op, option.name), text, option.choices));
   const std::string flag = flag_of(option.name);
-  const double value = number(flag, text);
+  const double value = number<double>(flag, text);
   if (option.whole && !(value >= 0 && value < 0x1p53 && value == std::trunc(value)))
     throw UsageError(fmt::format("{} is {}; a whole number below 2^53 is needed", flag, text));
   return value;
@@ -216,13 +217,20 @@ void require_extents(std::int64_t rows, std::int64_t cols, std::int64_t offset,
 
 bool one_operator(const Flags& flags) { return !flags.all && flags.ops.size() == 1; }
 
-double number(std::string_view flag, std::string_view text) {
-  double value = 0;
+template <class T>
+T number(std::string_view flag, std::string_view text) {
+  T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    throw UsageError(fmt::format("{} is '{}'; a number is needed", flag, text));
+    throw UsageError(fmt::format("{} is '{}'; a {}number is needed", flag, text,
+                                 std::is_integral_v<T> ? "whole " : ""));
   return value;
 }
+
+template double number(std::string_view, std::string_view);
+template int number(std::string_view, std::string_view);
+template std::int64_t number(std::string_view, std::string_view);
+template std::uint64_t number(std::string_view, std::string_view);
 
 std::vector<const Operation*> operations_of(const Flags& flags) {
   std::vector<std::string_view> ops, passes;

@@ -42,8 +42,9 @@ std::vector<const Operation*> operations_of(const Flags& flags);
 // name.
 std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::string_view grid);
 
-// Reads a number out of a flag.
-double number(std::string_view flag, std::string_view text);
+// Reads a number out of a flag: a double, or a whole number of T.
+template <class T>
+T number(std::string_view flag, std::string_view text);
 
 template <class T>
 bool contains(const auto& list, const T& value) {

@@ -51,7 +51,7 @@ std::vector<Plan> with_flags(const Plan& own, const VariantInfo& info, const Fla
       throw UsageError(fmt::format("--plan has '{}'; KNOB=VALUE, {} or {} is needed", pair,
                                    kAllPlans, kOwnPlan));
     const std::string name = pair.substr(0, equals);
-    const double value = number("--plan " + name, pair.substr(equals + 1));
+    const double value = number<double>("--plan " + name, pair.substr(equals + 1));
     const auto knob = std::find_if(info.knobs.begin(), info.knobs.end(),
                                    [&](const Knob& known) { return known.name == name; });
     if (knob == info.knobs.end()) return {};

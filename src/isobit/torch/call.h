@@ -57,6 +57,13 @@ inline void check(isobit_status status) {
 
 inline bool same(Shape one, Shape other) { return std::ranges::equal(one, other); }
 
+// PyTorch picks the adapter of one of the devices, and leaves it to that to notice the others.
+inline void require_one_device(const char* op, const char* name, const Tensor& tensor,
+                               const char* first, Device device) {
+  const Device its = tensor.device();
+  require(its == device, op, ": ", name, " is on ", its, "; ", first, " is on ", device);
+}
+
 // What the arrays of one call are held to: the shape of the input, and its device.
 struct Call {
   const char* op;
@@ -75,7 +82,7 @@ struct Call {
 
   Argument rows(const char* name, const Tensor& tensor) const {
     if (tensor && tensor.get() != input.get()) {
-      require_beside_input(name, tensor);
+      require_one_device(op, name, tensor, "input", device);
       require(same(tensor.shape(), shape), op, ": ", name, " has shape ", tensor.shape(),
               "; input has shape ", shape);
     }
@@ -83,18 +90,11 @@ struct Call {
   }
   Argument columns(const char* name, const Tensor& tensor) const {
     if (tensor) {
-      require_beside_input(name, tensor);
+      require_one_device(op, name, tensor, "input", device);
       require(same(tensor.shape(), hidden()), op, ": ", name, " has shape ", tensor.shape(),
               "; input has shape ", shape, ", of which ", hidden(), " is normalised");
     }
     return {tensor, kAllDims};
-  }
-
- private:
-  // PyTorch picks the adapter of one of the devices, and leaves it to that to notice the others.
-  void require_beside_input(const char* name, const Tensor& tensor) const {
-    const Device its = tensor.device();
-    require(its == device, op, ": ", name, " is on ", its, "; input is on ", device);
   }
 };
 

@@ -141,8 +141,7 @@ void add(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Tensor x = given.tensor(), residual = given.tensor();
   require(same(residual.shape(), x.shape()), "add: residual has shape ", residual.shape(),
           "; x has shape ", x.shape());
-  require(residual.device() == x.device(), "add: residual is on ", residual.device(), "; x is on ",
-          x.device());
+  require_one_device("add", "residual", residual, "x", x.device());
   const Argument other(residual, x.shape().empty() ? kAllDims : 1);
   auto args = empty_args<isobit_elementwise_add_args>();
   args.residual = other.get();
