@@ -11,9 +11,14 @@ ACCURACY_LONG_CASES     := layernorm,rmsnorm --variant simd --rows 1000003 --col
 BENCH_LAYERNORM_CASES   := layernorm --pass fwd,bwd --threads 1,2 --plan default
 BENCH_RMSNORM_CASES     := rmsnorm --pass fwd,bwd --threads 1,2 --plan default
 BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment --threads 1,2 --plan default
+BENCH_ACTIVATION_CASES  := activation --function gelu,silu --pass fwd,bwd --with none,gate --threads 1,2 --plan default
+BENCH_TRANSPOSE_CASES   := transpose --threads 1,2 --plan default
 
 # How many calls `make properties` draws for each property and operation.
 CASES := 10000
+
+# What `make kernels-hip` compiles for.
+ARCH := gfx942
 
 # What `make gpu` runs, and where it leaves what it found.
 PHASE :=
@@ -32,46 +37,57 @@ export CMAKE_CXX_COMPILER_LAUNCHER = $(notdir $(shell command -v ccache))
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
-.PHONY: help build demo test test-full coverage properties fuzz mutants bench accuracy kernels gpu gpu-pack gpu-dry
-.PHONY: oldest-torch wheel docs format check clean venv
+.PHONY: help build demo functions test test-full grids coverage properties fuzz mutants bench accuracy kernels gpu gpu-pack gpu-dry
+.PHONY: kernels-hip oldest-torch wheel docs format check clean venv
 
-help:       ## this list
+help:       ## print this list
 	@sed -n 's/^\([a-z -]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-build: venv ## build/release/isobit, and .venv with the peers that can be had
+build: venv ## build/release/isobit, and .venv with the available peers
 	@cmake --preset release
 	@cmake --build --preset release
 
-demo: build ## builds, then shows everything in a few minutes and writes an HTML report
+demo: build ## a tour of everything in a few minutes, with an HTML report
 	@tools/demo
 
-test: build ## the tests and checks of every day
+test: build ## everyday tests and checks
 	@$(PYTHON) tools/suite.py test --started $(STARTED)
 
-test-full: build ## sanitizers, the other compiler, another architecture, the long tests, mutants, formatting
+test-full: build ## sanitizers, the other compiler, another architecture, long tests, mutants, formatting
 	@tools/bootstrap test-full
+	-@tools/bootstrap hip
 	@$(PYTHON) tools/suite.py test-full --started $(STARTED)
 
-coverage: build ## which lines and branches of the C++ the tests execute
+grids: build ## the C++ tests on all cases; make test takes one in three of those that only repeat
+	@ctest --preset grids
+
+coverage: build ## lines and branches of the C++ that the tests execute
 	@$(PYTHON) tools/suite.py coverage --started $(STARTED)
 
-properties: build ## CASES=10000 calls for each property and operation, under a minute
+properties: build ## property tests: CASES=10000 calls for each property and operation, under a minute
 	@RC_PARAMS="max_success=$(CASES)" build/release/isobit_tests --gtest_filter='*Properties*'
 
-mutants: build ## plants every defect of tests/mutants/, asks the tests to find it, and writes the log
+mutants: build ## plant every defect of tests/mutants/, run the tests that must find it, write the log
 	@$(PYTHON) tools/mutants.py --all --log
 
-bench: build ## times every operator beside its peers into bench/results/
+bench: build ## time every operator beside its peers; results in bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_LAYERNORM_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_RMSNORM_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_ELEMENTWISE_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_ACTIVATION_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_TRANSPOSE_CASES)
 
-accuracy: build ## the full accuracy grid, which takes long, and its tables
+accuracy: build ## the full accuracy grid and its tables; takes long
 	@$(ISOBIT) verify $(ACCURACY_CASES) --out build/accuracy
 	@$(ISOBIT) verify $(ACCURACY_LONG_CASES) --out build/accuracy/long
 	@$(PYTHON) tools/tables.py accuracy build/accuracy/verify.jsonl build/accuracy/long/verify.jsonl
 
-fuzz: ## RUNS=10000000: calls of the C ABI made by libFuzzer; what it learns stays in build/fuzz
+functions: ## every function of every float against the C library in double; takes long
+	@cmake --preset release
+	@cmake --build --preset release --target isobit_functions
+	@build/release/isobit_functions
+
+fuzz: ## RUNS=10000000 calls of the C ABI by libFuzzer; the corpus is kept in build/fuzz
 	@tools/bootstrap build test test-full
 	@cmake --preset fuzz
 	@cmake --build --preset fuzz
@@ -81,38 +97,42 @@ fuzz: ## RUNS=10000000: calls of the C ABI made by libFuzzer; what it learns sta
 kernels: build ## build/release/libisobit_cuda.so, and the registers of its kernels
 	@$(PYTHON) tools/kernels.py
 
-docs: venv  ## the site of the documentation into build/docs; a link that leads nowhere fails
+kernels-hip: build ## build/release/libisobit_hip.so for AMD's GPUs: ARCH=gfx942, or several, or all
+	-@tools/bootstrap hip
+	@$(PYTHON) tools/kernels_hip.py --arch $(ARCH)
+
+docs: venv  ## build the documentation into build/docs; a broken link is an error
 	@tools/docs
 
 wheel: build ## dist/: one wheel for every Python and PyTorch, with kernels for all GPUs; and the sdist
 	@tools/wheel
 
-oldest-torch: build ## the tests of isobit.torch with PyTorch 2.11 for CUDA, which fetches gigabytes once
+oldest-torch: build ## test isobit.torch with PyTorch 2.11 for CUDA; downloads gigabytes once
 	@tools/oldest_torch
 
-gpu: ## PHASE=test|sanitize|bench on a machine with a GPU, with what `make gpu-pack` made; OUT=folder
-	@[ -e build/gpu/commit ] || $(MAKE) --no-print-directory gpu-pack
+gpu: ## PHASE=test|sanitize|bench on a machine with a GPU, with the programs of `make gpu-pack`; OUT=folder
+	@[ -e build/gpu.tar.gz ] || $(MAKE) --no-print-directory gpu-pack
 	@python3 tools/gpu.py $(PHASE) --out $(OUT)
 
-gpu-pack: kernels ## build/gpu: the programs that travel to a machine with a GPU, which may lack compilers
+gpu-pack: kernels ## write build/gpu.tar.gz, the programs to copy to a machine with a GPU (no compiler needed there)
 	@$(PYTHON) tools/gpu.py --pack
 
-gpu-dry: kernels ## all phases with the emulator in the place of a GPU, in a copy of what travels
+gpu-dry: kernels ## all GPU phases with the emulator, in a copy of what gpu-pack collects
 	@$(PYTHON) tools/gpu.py --dry
 
-format: venv ## rewrites C++ and Python in the project's one style
+format: venv ## format C++ and Python
 	@.venv/bin/clang-format -i $(CXX_FILES)
 	@.venv/bin/ruff format --quiet
 	@.venv/bin/ruff check --quiet --fix
 
-check: venv ## formatting, include rules, dead paths; changes nothing
+check: venv ## check formatting, include rules and dead paths; change nothing
 	@.venv/bin/clang-format --dry-run -Werror $(CXX_FILES)
 	@.venv/bin/ruff format --quiet --check
 	@.venv/bin/ruff check --quiet
 	@$(PYTHON) tools/check_layers.py
 	@$(PYTHON) tools/check_paths.py
 
-clean:      ## removes build/; .venv stays
+clean:      ## remove build/; .venv stays
 	@rm -rf build
 
 venv:

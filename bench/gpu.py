@@ -3,11 +3,11 @@
 too, and backward, into JSON Lines; and plain copies of all sizes, on the device, to the host and
 from it.
 
-Each contestant's calls are captured in a CUDA graph that walks through several sets of arrays,
+Each implementation's calls are captured in a CUDA graph that walks through several sets of arrays,
 together more than four times the second cache; the graphs are replayed in turn, there and back, and
-a contestant's figure is the median of its rounds. `copy_fraction` is the time of a plain copy of as
-many bytes over ours. The lines are those of `isobit bench`, so `isobit report` draws them. --dry
-goes the same way on the processor, with small shapes.
+an implementation's figure is the median of its rounds. `copy_fraction` is the time of a plain copy
+of as many bytes over ours. The lines are those of `isobit bench`, so `isobit report` draws them.
+--dry does the same on the processor, with small shapes.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-from isobit.gpu_timing import Timer, quantiles, race
+from isobit.lab.gpu_timing import Timer, quantiles, time_interleaved
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = [  # rows, columns: what should reach memory's speed, then the widths of real models
@@ -80,14 +80,14 @@ def arguments(*tensors):
         ("dropout", ctypes.c_double),
         ("dropout_seed", ctypes.c_uint64),
         ("hidden_dims", ctypes.c_int64),
-        ("zero_centred", ctypes.c_int32),
+        ("zero_centered", ctypes.c_int32),
     ]
     pointers = [(name, ctypes.POINTER(Tensor)) for name in tensors]
     fields = [("struct_size", ctypes.c_size_t), *pointers, *numbers]
     return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
 
-FORWARD = arguments("x", "residual", "weight", "bias", "y", "sum", "mean", "rstd")
+FORWARD = arguments("x", "weight", "bias", "residual", "y", "sum", "mean", "rstd")
 BACKWARD = arguments(
     *("x", "grad_y", "weight", "mean", "rstd", "grad_sum", "grad_x", "grad_residual"),
     *("grad_weight", "grad_bias"),
@@ -273,7 +273,7 @@ PEERS = {
 }
 
 
-def contestants(isobit, dry):
+def implementations(isobit, dry):
     """{name: {kind: call}}, and why others are not there."""
     ours = {"fwd": isobit.forward, "add": isobit.forward_of_sum, "bwd": isobit.backward}
     theirs = {"fwd": torch_forward, "add": torch_forward_of_sum, "bwd": torch_backward}
@@ -363,7 +363,7 @@ def copies(device, rounds, dry):
         count = min(500, max(3, -(-4 * l2 // (2 * size))))
         for way, (source, to, moved) in ways.items():
             timer = copy_timer(size, count if to is None else 3, source, to)
-            seconds = quantiles(race({way: timer}, rounds)[way])
+            seconds = quantiles(time_interleaved({way: timer}, rounds)[way])
             gbps = moved * size / seconds["median"] / 1e9
             yield {"copy": way, "bytes": size, **measured(timer, seconds), "gbps": gbps}
 
@@ -385,7 +385,7 @@ def measure(isobit, peers, shape, dtype, device, dry, rounds):
                     timers[name] = Timer(calls[kind], sets, device)
             except Exception as error:
                 absent[name] = first_line(error)
-        seconds = race(timers, rounds)
+        seconds = time_interleaved(timers, rounds)
         times = {name: quantiles(samples) for name, samples in seconds.items()}
         ours = times["isobit"]["median"]
         yield {
@@ -446,15 +446,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--library", type=Path, required=True, help="libisobit.so")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--dry", action="store_true", help="on the processor, with small shapes")
+    parser.add_argument("--dry", action="store_true", help="on the CPU, with small shapes")
     parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--seconds", type=float, default=420, help="no new shape after these")
+    parser.add_argument(
+        "--seconds", type=float, default=420, help="start no new shape after so many seconds"
+    )
     args = parser.parse_args()
 
     begin = time.monotonic()
     device = "cpu" if args.dry else "cuda"
     isobit = Isobit(args.library)
-    peers, absent = contestants(isobit, args.dry)
+    peers, absent = implementations(isobit, args.dry)
     with args.out.open("w") as out:
         print(json.dumps(header(isobit, absent, device)), file=out, flush=True)
         for line in copies(device, args.rounds, args.dry):

@@ -19,13 +19,13 @@ simd::Terms<S> deviation(const float* x, V centre) {
 }
 
 // Order v1: blocks of 512, rows folded by halves.
-simd::Sums order_v1(const float* x, std::int64_t count, V centre) {
+simd::Sums<S> order_v1(const float* x, std::int64_t count, V centre) {
   return simd::row_sum_and_dot<S>(
       count, [&](std::int64_t i, auto...) { return deviation(x + i, centre); });
 }
 
 // The same blocks and pairs, a block's rows added one after the other.
-simd::Sums sequential_rows(const float* x, std::int64_t count, V centre) {
+simd::Sums<S> sequential_rows(const float* x, std::int64_t count, V centre) {
   constexpr int kVectors = order::kLanes / S::kWidth;
   order::PairTree<float> sums, dots;
   for (std::int64_t start = 0; start < count; start += order::kBlock) {
@@ -45,7 +45,7 @@ simd::Sums sequential_rows(const float* x, std::int64_t count, V centre) {
 }
 
 // Whatever is fastest: eight accumulators over the whole row.
-simd::Sums free_order(const float* x, std::int64_t count, V centre) {
+simd::Sums<S> free_order(const float* x, std::int64_t count, V centre) {
   V sum[8], dot[8];
   for (int j = 0; j < 8; ++j) sum[j] = dot[j] = S::zero();
   for (std::int64_t i = 0; i < count; i += 8 * S::kWidth)

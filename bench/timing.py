@@ -14,8 +14,8 @@ def nothing():
     pass
 
 
-class Runner(NamedTuple):
-    """Who is timed; `before` goes ahead of each of its turns."""
+class TimedCall(NamedTuple):
+    """What is timed; `before` goes ahead of each of its turns."""
 
     call: Callable
     before: Callable = nothing
@@ -45,19 +45,19 @@ def page_faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-class Racer:
-    def __init__(self, runner, turn):
-        self.runner, self.calls = runner, 1
+class Subject:
+    def __init__(self, timed_call, turn):
+        self.timed_call, self.calls = timed_call, 1
         self.turns, self.faults = [], []
         while (seconds := self.turn()) * self.calls < turn:
             self.calls = max(2 * self.calls, int(turn / max(seconds, 1e-9)))
         self.turns, self.faults = [], []
 
     def turn(self):
-        """One untimed call brings the runner's data to where it would be had nobody else run."""
-        call, calls = self.runner.call, range(self.calls)
+        """One untimed call brings its data to where it would be had nothing else run."""
+        call, calls = self.timed_call.call, range(self.calls)
         wait_until_quiet()
-        self.runner.before()
+        self.timed_call.before()
         call()
         faults, start = page_faults(), time.perf_counter()
         for _ in calls:
@@ -72,13 +72,13 @@ class Racer:
         return Times(statistics.median(self.turns), p20, p80, statistics.median(self.faults))
 
 
-def race(runners, seconds, rounds, turn=TURN):
-    """{name: Times}. Turns A B C, then C B A, for so many seconds a runner and rounds at least."""
-    racers = {name: Racer(runner, turn) for name, runner in runners.items()}
-    end = time.perf_counter() + seconds * len(racers)
+def time_interleaved(timed_calls, seconds, rounds, turn=TURN):
+    """{name: Times}. Turns A B C, then C B A, for so many seconds a call and rounds at least."""
+    subjects = {name: Subject(timed_call, turn) for name, timed_call in timed_calls.items()}
+    end = time.perf_counter() + seconds * len(subjects)
     done = 0
     while done < rounds or time.perf_counter() < end:
-        for racer in list(racers.values())[:: 1 if done % 2 == 0 else -1]:
-            racer.turn()
+        for subject in list(subjects.values())[:: 1 if done % 2 == 0 else -1]:
+            subject.turn()
         done += 1
-    return {name: racer.times() for name, racer in racers.items()}
+    return {name: subject.times() for name, subject in subjects.items()}

@@ -75,7 +75,7 @@ OURS = {
 POOL_LIMIT = isobit.torch.cache_limit()
 
 
-class Contestant(NamedTuple):
+class Implementation(NamedTuple):
     functions: dict
     compiled: bool = False
     pool: bool = True
@@ -91,12 +91,12 @@ class Contestant(NamedTuple):
         return self.pool or case.size >= POOLED
 
 
-CONTESTANTS = {
-    "isobit": Contestant(OURS),
-    "torch": Contestant(TORCH),
-    "torch.compile": Contestant(TORCH, compiled=True),
-    "isobit compiled": Contestant(OURS, compiled=True),
-    "isobit without pool": Contestant(OURS, pool=False),
+IMPLEMENTATIONS = {
+    "isobit": Implementation(OURS),
+    "torch": Implementation(TORCH),
+    "torch.compile": Implementation(TORCH, compiled=True),
+    "isobit compiled": Implementation(OURS, compiled=True),
+    "isobit without pool": Implementation(OURS, pool=False),
 }
 
 
@@ -150,11 +150,11 @@ def error(found, truth):
 
 
 def checked(case, arrays, calls):
-    """The contestants' errors against double precision; one of ours that is wrong ends it all."""
+    """Errors against double precision; one of ours that is wrong ends the run."""
     exact = arrays.call(TORCH[case.norm, case.adds], lambda tensor: tensor.detach().double())
     truth = tuple_of(exact())
     errors = {name: error(call(), truth) for name, call in calls.items()}
     for name, value in errors.items():
-        if CONTESTANTS[name].functions is OURS and not value <= TOLERANCE[case.dtype]:
+        if IMPLEMENTATIONS[name].functions is OURS and not value <= TOLERANCE[case.dtype]:
             sys.exit(f"{name} errs by {value:.2g} of the largest value: {case}")
     return errors

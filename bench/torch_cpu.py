@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times isobit.torch beside PyTorch on the CPU: eager and compiled, in time and in memory.
 
-All contestants race in one process; how is said in timing.py. `fresh memory` is what users have:
+All are timed in turns in one process; how is said in timing.py. `fresh memory` is what users have:
 results are allocated at each call and dropped, and the C library returns large ones to the system.
 PyTorch's norms have no out=, so `recycled memory` is the same calls in a process whose C library
 keeps what is freed. `faults` counts the pages that a call had to ask for. Isobit's pool for large
@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from timing import Runner, nothing, race
-from torch_cases import CONTESTANTS, DTYPES, NORMS, POOLED, Arrays, Case, checked
+from timing import TimedCall, nothing, time_interleaved
+from torch_cases import DTYPES, IMPLEMENTATIONS, NORMS, POOLED, Arrays, Case, checked
 
 import isobit.torch
-from isobit.report import grouped
+from isobit.lab.report import grouped
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tools"))
@@ -57,7 +57,7 @@ CALL_TARGETS = {"fwd": 0.75, "fwd+bwd": 1.15}
 
 
 class Length(NamedTuple):
-    """Of a race, as timing.race has it."""
+    """Of time_interleaved, for each call."""
 
     seconds: float = 0.2
     rounds: int = 7
@@ -70,26 +70,28 @@ def copies(size):
     target = source.clone()
     addresses = target.data_ptr(), source.data_ptr(), source.nbytes
     return {
-        "copy_": Runner(partial(target.copy_, source)),
-        "memmove": Runner(partial(ctypes.memmove, *addresses)),
+        "copy_": TimedCall(partial(target.copy_, source)),
+        "memmove": TimedCall(partial(ctypes.memmove, *addresses)),
     }
 
 
 def timed(case, asked):
-    """The line of one race."""
+    """The line of one case."""
     arrays, setting = Arrays(case), asked["setting"]
-    names = [name for name in asked["names"] if CONTESTANTS[name].differs(case)]
-    if any(CONTESTANTS[name].compiled for name in names):
+    names = [name for name in asked["names"] if IMPLEMENTATIONS[name].differs(case)]
+    if any(IMPLEMENTATIONS[name].compiled for name in names):
         torch._dynamo.reset()  # or all shapes would count as one function compiled too often
     with torch.set_grad_enabled(case.backward):
-        calls = {name: arrays.call(CONTESTANTS[name].function(case)) for name in names}
+        calls = {name: arrays.call(IMPLEMENTATIONS[name].function(case)) for name in names}
         errors = checked(case, arrays, calls)
-        runners = {
-            name: Runner(call, CONTESTANTS[name].set_pool if case.size >= POOLED else nothing)
+        timed_calls = {
+            name: TimedCall(
+                call, IMPLEMENTATIONS[name].set_pool if case.size >= POOLED else nothing
+            )
             for name, call in calls.items()
         }
         roofs = {} if setting == CALLS else copies(case.moved)
-        times = race(runners | roofs, *asked["length"])
+        times = time_interleaved(timed_calls | roofs, *asked["length"])
     mine = times["isobit"].median
 
     def figures(name):
@@ -123,10 +125,10 @@ def status(field):
 
 def peak(case, asked):
     """The most memory that some steps take beyond what the process holds before them."""
-    contestant, arrays = CONTESTANTS[asked["names"][0]], Arrays(case)
+    implementation, arrays = IMPLEMENTATIONS[asked["names"][0]], Arrays(case)
     with torch.set_grad_enabled(case.backward):
-        contestant.set_pool()
-        call = arrays.call(contestant.function(case))
+        implementation.set_pool()
+        call = arrays.call(implementation.function(case))
         call()
         gc.collect()
         isobit.torch.empty_cache()
@@ -188,12 +190,12 @@ def races(args):
 
 
 def peaks(args):
-    """One line a case, one process a contestant."""
+    """One line a case, one process an implementation."""
     groups = ["backward"] if args.quick else ["forward", "backward", "add"]
     threads = max(args.threads)
     for case in cases_of(groups, args.dtypes, [args.peak_shape]):
         found = {}
-        for name in args.contestants:
+        for name in args.implementations:
             [line] = spawned("peak", [case], names=[name], threads=threads)
             found[name] = line["peak"]
         yield {
@@ -206,7 +208,7 @@ def measured(args):
     """All lines, as they come."""
     for threads in args.threads:
         for setting, cases, length in races(args):
-            asked = {"names": args.contestants, "threads": threads, "length": length}
+            asked = {"names": args.implementations, "threads": threads, "length": length}
             yield from spawned("timed", cases, setting, **asked)
     if "memory" in args.only:
         yield from peaks(args)
@@ -228,7 +230,7 @@ def progress(line):
         sizes = (f"{name} {mib(size)}" for name, size in line["peaks"].items())
         return f"{line['peak_of']}, {shape}; MiB beyond the inputs: {', '.join(sizes)}"
     ratios = (f"{peer['name']} {peer['ratio']:.2f}" for peer in line["peers"])
-    return f"{line['setting']}, {title(line)}, {shape}; time over ours: {', '.join(ratios)}"
+    return f"{line['setting']}, {title(line)}, {shape}; speed-up over {', '.join(ratios)}"
 
 
 def case_of(line):
@@ -290,7 +292,7 @@ def summary(lines):
     if large:
         found["Results of 32 MiB and more: pages asked for, over those they fill"] = faults(large)
     if fresh:
-        heading = "Results of 32 MiB and more in fresh memory: torch's time over ours"
+        heading = "Results of 32 MiB and more in fresh memory: speed-up over torch"
         found[heading] = aims(fresh, LARGE_TARGETS, min, torch_over_ours)
     if calls:
         heading = "Cost of a call: our time over torch's"
@@ -313,12 +315,12 @@ def header():
 
 
 def listed(choices=None, convert=str):
-    """Reads values with commas between them."""
+    """Reads values separated by commas."""
 
     def read(text):
         values = [convert(value) for value in text.split(",")]
         if choices and (wrong := [value for value in values if value not in choices]):
-            raise argparse.ArgumentTypeError(f"{wrong[0]} is none of {', '.join(choices)}")
+            raise argparse.ArgumentTypeError(f"{wrong[0]} is unknown; known: {', '.join(choices)}")
         return values
 
     return read
@@ -331,7 +333,7 @@ def shape(text):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="f32, few shapes, short races")
+    parser.add_argument("--quick", action="store_true", help="f32, few shapes, short measurements")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "torch_cpu.jsonl")
     parser.add_argument("--only", type=listed(GROUPS), default=GROUPS, help=",".join(GROUPS))
     parser.add_argument("--threads", type=listed(convert=int), default=sorted({1, os.cpu_count()}))
@@ -339,11 +341,13 @@ def arguments():
     parser.add_argument("--shapes", type=listed(convert=shape), help="ROWSxCOLS,...")
     parser.add_argument("--peak-shape", type=shape, default=PEAK_SHAPE, help="ROWSxCOLS")
     parser.add_argument("--memory", type=listed(MEMORY), default=MEMORY, help=",".join(MEMORY))
-    parser.add_argument("--peers", type=listed(CONTESTANTS), default=CONTESTANTS, help="with torch")
+    parser.add_argument(
+        "--peers", type=listed(IMPLEMENTATIONS), default=IMPLEMENTATIONS, help="with torch"
+    )
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     wanted = {"isobit", "torch", *args.peers}
-    args.contestants = [name for name in CONTESTANTS if name in wanted]
+    args.implementations = [name for name in IMPLEMENTATIONS if name in wanted]
     args.dtypes = args.dtypes or (["f32"] if args.quick else list(DTYPES))
     args.shapes = args.shapes or (QUICK_SHAPES if args.quick else SHAPES)
     return args

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from timing import Runner, race
+from timing import TimedCall, time_interleaved
 from torch_cases import DTYPES, EPS
 from torch_cpu import ROOT, header, listed, shape, tables
 
@@ -36,7 +36,7 @@ def ours_fused(x, residual, *affine):
     return ours(x, residual, *affine)  # a function of its own is compiled on its own
 
 
-def contestants():
+def implementations():
     """{name: (function, whether compiled_fuses)}."""
     compiled = partial(torch.compile, dynamic=False)
     return {
@@ -49,7 +49,7 @@ def contestants():
 
 
 def timed(dtype, backward, rows, cols, threads):
-    """The line of one race."""
+    """The line of one case."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     shapes = [(rows, cols)] * 3 + [(cols,)] * 2
@@ -60,11 +60,13 @@ def timed(dtype, backward, rows, cols, threads):
         result = function(*inputs)
         return torch.autograd.grad(result, inputs, grad) if backward else result
 
-    runners = {
-        name: Runner(partial(call, function), partial(setattr, settings, "compiled_fuses", fuses))
-        for name, (function, fuses) in contestants().items()
+    timed_calls = {
+        name: TimedCall(
+            partial(call, function), partial(setattr, settings, "compiled_fuses", fuses)
+        )
+        for name, (function, fuses) in implementations().items()
     }
-    times = race(runners, seconds=0.3, rounds=7)
+    times = time_interleaved(timed_calls, seconds=0.3, rounds=7)
     mine, *peers = (
         {"name": name, "median_us": 1e6 * t.median, "p20_us": 1e6 * t.p20, "p80_us": 1e6 * t.p80}
         for name, t in times.items()

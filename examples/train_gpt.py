@@ -201,7 +201,7 @@ def write(folder, trainings, options):
 def plot(folder, curves):
     """loss.png, with the losses of each name."""
     try:
-        from isobit import plots
+        from isobit.lab import plots
     except ImportError as missing:
         print(f"no plot: {missing}")
         return

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workloads on a device, which is the emulator here: copies of their arrays, and who is not there.
 #include "isobit/core/error.h"
-#include "isobit/dispatch/cuda_library.h"
+#include "isobit/dispatch/gpu_library.h"
 #include "isobit/lab/device_arrays.h"
 #include "workloads.h"
 
@@ -15,10 +15,10 @@ class Devices : public testing::Test {
     if (attached(Device::emu) == nullptr) GTEST_SKIP() << missing_device(Device::emu);
   }
 
-  static Way emulated(const Workload& workload) {
+  static Configuration emulated(const Workload& workload) {
     Flags flags;
     flags.device = {"emu"};
-    return ways_of(workload, flags, Unnamed::best).able.at(0);
+    return configurations_of(workload, flags, Unnamed::best).able.at(0);
   }
 };
 
@@ -34,10 +34,10 @@ Workload small_workload() {
 
 TEST_F(Devices, ComputeOnCopiesUntilTheyAreDownloaded) {
   const Workload workload = small_workload();
-  const Way way = emulated(workload);
+  const Configuration configuration = emulated(workload);
   const std::string before = bits_of_outputs(workload);
   DeviceArrays arrays(workload, *attached(Device::emu));
-  arrays.run(way.variant, way.plan);
+  arrays.run(configuration.variant, configuration.plan);
   arrays.wait();
   EXPECT_EQ(bits_of_outputs(workload), before);
   arrays.download();
@@ -49,7 +49,7 @@ TEST_F(Devices, ComputeOnCopiesUntilTheyAreDownloaded) {
 TEST_F(Devices, RunnersLeaveTheProcessorsArraysAlone) {
   const Workload workload = small_workload();
   const std::string before = bits_of_outputs(workload);
-  const Runner timed = runner(workload, emulated(workload));
+  const TimedCall timed = timed_call(workload, emulated(workload));
   timed.call();
   timed.call();
   timed.wait();
@@ -60,7 +60,7 @@ TEST_F(Devices, WhatAKernelWritesBesideItsArraysComesBackToo) {
   const Workload workload = small_workload();
   DeviceArrays arrays(workload, *attached(Device::emu));
   const Array& y = *workload.find("y");
-  y.row(0)[-1] = std::byte{7};  // as if it had been written there
+  y.line(0)[-1] = std::byte{7};  // as if it had been written there
   EXPECT_NE(workload.damage(), "");
   arrays.download();
   EXPECT_EQ(workload.damage(), "");

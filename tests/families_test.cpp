@@ -23,8 +23,9 @@ constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16, DType::f64};
 std::vector<double> stored(std::string_view family, std::string_view argument, DType dtype,
                            std::int64_t row, std::int64_t cols, std::uint64_t seed = 0) {
   std::vector<double> values(static_cast<std::size_t>(cols));
-  Draw(family, seed, argument, dtype).row(row, values);
-  const Array array({dtype, 1, cols}, cols, 0, {});
+  const Drawn drawn = argument == "grad_y" ? Drawn::gradient : Drawn::family;
+  Draw(family, seed, argument, drawn, dtype).line(row, values);
+  const Array array({dtype, {cols}});
   array.store(0, 0, values);
   array.load(0, 0, std::span<double>(values));
   return values;
@@ -65,7 +66,7 @@ TEST(Families, ShorterRowIsAPrefixOfALongerOne) {
 
 // The bits of the inputs are part of every stored result.
 TEST(Families, KeepTheirValues) {
-  const Array array({DType::f32, 1, 1000}, 1000, 0, {});
+  const Array array({DType::f32, {1000}});
   array.store(0, 0, stored("randn", "x", DType::f32, 0, 1000));
   EXPECT_EQ(bits(array), "cd6666327d638fce");
 }

@@ -79,10 +79,9 @@ class Faults : public testing::TestWithParam<const Operation*> {
   // Large enough that tasks are shared out.
   static Workload drawn(std::int64_t rows = 300, std::string_view input = "randn") {
     Flags flags;
-    flags.rows = {rows};
-    flags.cols = {257};
     flags.input = {std::string(input)};
-    Workload workload(cases_of(*GetParam(), flags, "quick").at(0));
+    flags.dtype = {"f32"};
+    Workload workload(resized(cases_of(*GetParam(), flags, "quick").at(0), rows, 257));
     workload.draw();
     return workload;
   }
@@ -92,16 +91,18 @@ class Faults : public testing::TestWithParam<const Operation*> {
   static void for_each_variant(const Workload& workload, Visit visit) {
     Flags flags;
     flags.threads = {kThreads};
-    const std::vector<Way> ways = ways_of(workload, flags, Unnamed::all).able;
-    ASSERT_FALSE(ways.empty());
-    for (const Way& way : ways) {
-      SCOPED_TRACE(label(way));
-      run(workload, way);
+    const std::vector<Configuration> configurations =
+        configurations_of(workload, flags, Unnamed::all).able;
+    ASSERT_FALSE(configurations.empty());
+    for (const Configuration& configuration : configurations) {
+      SCOPED_TRACE(label(configuration));
+      run(workload, configuration);
       const std::string expected = bits_of_outputs(workload);
       workload.poison();
       visit(
           [&](const Execution& execution) {
-            workload.operation().run(way.variant, way.plan, workload.args(), execution);
+            workload.operation().run(configuration.variant, configuration.plan, workload.args(),
+                                     execution);
           },
           expected);
     }
@@ -124,8 +125,7 @@ TEST_P(Faults, MemoryRefusedAtAnyRequestLeavesEverythingAsItWas) {
         run(lent);
         refused = false;
       } catch (const std::bad_alloc& error) {
-        EXPECT_NE(std::string(error.what()).find("fewer rows or threads need less"),
-                  std::string::npos);
+        EXPECT_NE(std::string(error.what()).find("use fewer rows or threads"), std::string::npos);
         EXPECT_EQ(bits_of_outputs(workload), untouched);
       }
       EXPECT_EQ(memory.live, 0);

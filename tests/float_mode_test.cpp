@@ -7,10 +7,11 @@
 #include <set>
 #include <string>
 
+#include "isobit/lab/configurations.h"
 #include "isobit/lab/settings.h"
-#include "isobit/lab/ways.h"
 #include "isobit/lab/workload.h"
 #include "isobit/ops/catalog.h"
+#include "workloads.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -58,26 +59,28 @@ class FloatModes : public testing::TestWithParam<const Operation*> {};
 TEST_P(FloatModes, TheCallersChangesNoBitAndIsRestored) {
   std::set<std::string> seen;
   for (Case c : cases_of(*GetParam(), Flags{}, "quick")) {
-    c.rows = 9;
-    c.cols = 130;
+    c = resized(c, 9, 130);
     c.input = "denormal";
     if (!seen.insert(describe(c).dump()).second) continue;
     Workload workload(c);
     workload.draw();
     const auto bits = [&] {
-      Bits all;
+      BitHash all;
       for (const Argument* output : workload.outputs()) all.add(*workload.find(output->name));
       return all.hex();
     };
     Flags flags;
     flags.isa = isas_here();
     flags.threads = {1, 3};
-    for (const Way& way : ways_of(workload, flags, Unnamed::all).able) {
-      run(workload, way);
+    for (const Configuration& configuration :
+         configurations_of(workload, flags, Unnamed::all).able) {
+      run(workload, configuration);
       const std::string expected = bits();
       for (int rounding : kRoundings) {
-        ASSERT_TRUE(keeps_mode(rounding, [&] { run(workload, way); })) << label(way);
-        ASSERT_EQ(bits(), expected) << "rounding " << rounding << ": " << command("verify", c, way);
+        ASSERT_TRUE(keeps_mode(rounding, [&] { run(workload, configuration); }))
+            << label(configuration);
+        ASSERT_EQ(bits(), expected)
+            << "rounding " << rounding << ": " << command("verify", c, configuration);
       }
     }
   }

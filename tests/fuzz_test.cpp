@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "fuzz/promises.h"
+#include "isobit/ops/catalog.h"
 
 namespace isobit::fuzz {
 namespace {
@@ -63,7 +64,7 @@ TEST(Fuzz, RandomCallsKeepThePromises) {
 }
 
 TEST(Fuzz, TableHoldsEveryEntry) {
-  const std::string header = read(ISOBIT_SOURCE_DIR "/include/isobit/isobit.h");
+  const std::string header = read(ISOBIT_SOURCE_DIR "/include/isobit/operators.h");
   const std::regex entry(R"(ISOBIT_API isobit_status (\w+)\(const \w+_args\*)");
   std::set<std::string_view> table;
   for (const Entry& one : entries()) table.insert(one.function);
@@ -71,6 +72,13 @@ TEST(Fuzz, TableHoldsEveryEntry) {
   for (std::sregex_iterator match(header.begin(), header.end(), entry), end; match != end; ++match)
     declared.insert((*match)[1]);
   EXPECT_EQ(declared, std::set<std::string>(table.begin(), table.end()));
+}
+
+TEST(Fuzz, TableHoldsEveryOperation) {
+  for (const Operation* operation : catalog())
+    EXPECT_TRUE(std::ranges::any_of(entries(), [&](const Entry& entry) {
+      return entry.operation == operation->op;
+    })) << operation->op;
 }
 
 using Args = isobit_elementwise_increment_args;

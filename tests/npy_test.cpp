@@ -45,7 +45,8 @@ std::string file_of(const std::string& dictionary, const std::string& data) {
 }
 
 TEST_F(Npy, SurvivesARoundTrip) {
-  for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64, DType::i32})
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64, DType::i32, DType::i64,
+                      DType::boolean, DType::u8})
     for (const std::vector<std::int64_t>& shape :
          {std::vector<std::int64_t>{}, {0}, {3}, {2, 3}, {2, 0, 5}, {1, 2, 3, 4}}) {
       NpyArray array{dtype, shape, {}};

@@ -23,6 +23,18 @@ void same_shape(World& world, std::int64_t rows, std::int64_t cols) {
   for (isobit_tensor* vector : {&world.mean, &world.rstd}) vector->shape[0] = rows;
 }
 
+// What is left of a transposed array that has no elements.
+void permute(World& world, std::int64_t rows, std::int64_t cols) {
+  same_shape(world, rows, cols);
+  for (isobit_tensor* matrix :
+       {&world.x, &world.residual, &world.grad_y, &world.y, &world.grad_x}) {
+    matrix->strides[0] = 1;
+    matrix->strides[1] = -7;
+    matrix->bytes = 0;
+    matrix->data = nullptr;
+  }
+}
+
 constexpr std::int64_t kEndless = std::int64_t{1} << 48;
 
 const std::vector<Call> kOddCalls = {
@@ -49,6 +61,10 @@ const std::vector<Call> kOddCalls = {
        w.x.data = w.y.data = w.mean.data = w.rstd.data = nullptr;
      },
      "null data without rows"},
+    {forward, [](World& w) { permute(w, 0, 8); }, "no rows, and strides that fit nothing"},
+    {backward, [](World& w) { permute(w, 0, 8); }, "no rows, and strides that fit nothing"},
+    {add, [](World& w) { permute(w, 3, 0); }, "no columns, and strides that fit nothing"},
+    {backward, [](World& w) { permute(w, 3, 0); }, "no columns, and strides that fit nothing"},
     {forward,
      [](World& w) {
        w.forward.mean = w.forward.rstd = nullptr;
@@ -174,6 +190,32 @@ TEST(OddCalls, ZeroStrideRepeatsTheRow) {
   ASSERT_EQ(forward(world), ISOBIT_OK);
   for (int row = 1; row < kRows; ++row)
     EXPECT_EQ(std::memcmp(world.slot(5), world.slot(5) + row * kCols, kCols * 4), 0);
+}
+
+// Any number but 0 is a yes, in C as elsewhere.
+TEST(OddCalls, ZeroCenteredIsAnyNumberButZero) {
+  struct Flag {
+    isobit_status (*entry)(const World&);
+    std::int32_t& (*flag)(World&);
+  };
+  const Flag kFlags[] = {
+      {forward, [](World& w) -> std::int32_t& { return w.forward.zero_centered; }},
+      {backward, [](World& w) -> std::int32_t& { return w.backward.zero_centered; }},
+      {rms_forward, [](World& w) -> std::int32_t& { return w.rms_forward.zero_centered; }},
+      {rms_backward, [](World& w) -> std::int32_t& { return w.rms_backward.zero_centered; }},
+  };
+  for (const Flag& each : kFlags) {
+    const auto memory = [&](std::int32_t value) {
+      World world;
+      each.flag(world) = value;
+      EXPECT_EQ(each.entry(world), ISOBIT_OK) << isobit_last_error();
+      return world.memory();
+    };
+    const std::vector<float> no = memory(0), yes = memory(1);
+    EXPECT_NE(no, yes);
+    for (const std::int32_t value : {2, -1, 256, std::numeric_limits<std::int32_t>::min()})
+      EXPECT_EQ(memory(value), yes) << value;
+  }
 }
 
 TEST(OddCalls, NoRowsGiveZeroGradients) {

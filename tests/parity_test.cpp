@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `isobit parity`: one hash in every way, those of C and Python among them. A script takes Python's
-// place here; tests/python/test_ways.py has the real one.
+// place here; tests/python/test_callers.py has the real one.
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -17,7 +17,7 @@
 namespace isobit::lab {
 namespace {
 
-// A script for Python, which is called with -m isobit.ways FOLDER.
+// A script for Python, which is called with -m isobit.lab.callers FOLDER.
 class Parity : public Lab {
  protected:
   void python(const std::string& script) const {
@@ -29,20 +29,21 @@ class Parity : public Lab {
   // Lines by way.
   static std::map<std::string, Json> by_way(const Outcome& outcome) {
     std::map<std::string, Json> ways;
-    for (const Json& line : outcome.lines()) ways[line.at("way").get<std::string>()] = line;
+    for (const Json& line : outcome.lines())
+      ways[line.at("configuration").get<std::string>()] = line;
     return ways;
   }
 
   static Outcome elementwise() { return isobit("parity elementwise --rows 3 --cols 5 --json"); }
 
   static std::string reason(const Outcome& outcome, const std::string& way) {
-    return by_way(outcome).at(way).value("declined", "");
+    return by_way(outcome).at(way).value("unavailable", "");
   }
 
   // Parts of a script: `command` fills the folder of a way, which then has its outputs.
   static std::string way(const std::string& name, const std::string& command) {
-    return "way=\"$folder/" + name + "\"\nmkdir \"$way\"\n" + command + "\necho '{\"way\": \"" +
-           name + "\", \"outputs\": [\"y\"]}'\n";
+    return "way=\"$folder/" + name + "\"\nmkdir \"$way\"\n" + command +
+           "\necho '{\"configuration\": \"" + name + "\", \"outputs\": [\"y\"]}'\n";
   }
   static std::string right(const std::string& name) {
     return way(name, std::string(ISOBIT_BINARY) +
@@ -64,9 +65,9 @@ TEST_F(Parity, GivesOneHashInEveryWay) {
     std::map<std::string, std::set<std::string>> hashes;
     int declined = 0;
     for (const Json& line : outcome.lines()) {
-      EXPECT_TRUE(line.at("way").is_string());
-      EXPECT_NE(line.contains("declined"), line.contains("outputs"));
-      declined += line.contains("declined");
+      EXPECT_TRUE(line.at("configuration").is_string());
+      EXPECT_NE(line.contains("unavailable"), line.contains("outputs"));
+      declined += line.contains("unavailable");
       if (line.contains("outputs"))
         for (const auto& [name, output] : line.at("outputs").items())
           hashes[line.at("pass").get<std::string>() + name].insert(output.at("bits"));
@@ -80,7 +81,8 @@ TEST_F(Parity, GivesOneHashInEveryWay) {
 TEST_F(Parity, NamesAnInstructionSetOnlyWhereItMatters) {
   std::set<std::string> ways;
   for (const Json& line : isobit("parity elementwise --rows 2 --cols 70 --json").lines()) {
-    const std::string key = line.at("kind").get<std::string>() + line.at("way").get<std::string>();
+    const std::string key =
+        line.at("kind").get<std::string>() + line.at("configuration").get<std::string>();
     EXPECT_TRUE(ways.insert(key).second) << key << " is told twice";
   }
   EXPECT_TRUE(ways.contains("addscalar 1 thread"));
@@ -90,7 +92,7 @@ TEST_F(Parity, NamesAnInstructionSetOnlyWhereItMatters) {
 TEST_F(Parity, CGivesEveryOutputOfEveryOperation) {
   for (const char* call : {"elementwise --kind add,increment --dtype f32,f16,bf16,f64,i32",
                            "layernorm,rmsnorm --dtype bf16 --weight-dtype f32 --y-dtype f16",
-                           "layernorm,rmsnorm --pass fwd --with residual+sum --zero-centred yes",
+                           "layernorm,rmsnorm --pass fwd --with residual+sum --zero-centered yes",
                            "layernorm,rmsnorm --pass bwd --with grad_sum --statistics given",
                            "layernorm,rmsnorm --pass fwd --with sum --dropout 0.3",
                            "layernorm,rmsnorm --pass bwd --with grad_sum+grad_residual "
@@ -101,7 +103,7 @@ TEST_F(Parity, CGivesEveryOutputOfEveryOperation) {
     int cases = 0;
     for (const Json& line : outcome.lines()) {
       if (expected.is_null() && line.contains("outputs")) expected = line.at("outputs");
-      if (line.at("way") != "C") continue;
+      if (line.at("configuration") != "C") continue;
       EXPECT_EQ(line.at("outputs"), std::exchange(expected, {})) << line;
       ++cases;
     }
@@ -111,7 +113,7 @@ TEST_F(Parity, CGivesEveryOutputOfEveryOperation) {
 
 TEST_F(Parity, CSaysWhatItRefuses) {
   const Outcome outcome = isobit("parity elementwise --rows 3 --cols 5 --threads 1025 --json");
-  EXPECT_NE(reason(outcome, "C").find("1025 threads; 0 to 1024 are allowed"), std::string::npos);
+  EXPECT_NE(reason(outcome, "C").find("1025 threads; allowed: 0 to 1024"), std::string::npos);
 }
 
 TEST_F(Parity, WaysOfPythonStandBesideTheOthers) {
@@ -127,7 +129,7 @@ TEST_F(Parity, WaysOfPythonStandBesideTheOthers) {
   }
   const std::string text = isobit("parity elementwise --rows 3 --cols 5").text;
   EXPECT_NE(text.find("\nPyTorch compiled  "), std::string::npos) << text;
-  EXPECT_NE(text.find("the same bits in every way"), std::string::npos) << text;
+  EXPECT_NE(text.find("all configurations give the same bits"), std::string::npos) << text;
 }
 
 TEST_F(Parity, OtherBitsOfPythonAreAFailure) {
@@ -151,23 +153,24 @@ TEST_F(Parity, AResultThatCannotBeReadIsAnError) {
 }
 
 TEST_F(Parity, AWayThatDeclinesTellsItsReason) {
-  python(R"(echo '{"way": "PyTorch eager", "declined": "no module named torch"}')");
+  python(R"(echo '{"configuration": "PyTorch eager", "unavailable": "no module named torch"}')");
   const Outcome outcome = elementwise();
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(reason(outcome, "PyTorch eager"), "no module named torch");
-  EXPECT_EQ(reason(outcome, "NumPy"), "Python said nothing of it; `isobit doctor` says more");
+  EXPECT_EQ(reason(outcome, "NumPy"),
+            "Python reported nothing about it; run `isobit doctor` for details");
   EXPECT_NE(isobit("parity elementwise --rows 3 --cols 5")
-                .text.find("\nPyTorch eager: declined, no module named torch\n"),
+                .text.find("\nPyTorch eager: unavailable: no module named torch\n"),
             std::string::npos);
 }
 
 TEST_F(Parity, APythonThatCrashesIsToldAndHidesNoResult) {
-  python(right("NumPy") + "printf '{\"way\": \"PyTorch ea'\nkill -SEGV $$");
+  python(right("NumPy") + "printf '{\"configuration\": \"PyTorch ea'\nkill -SEGV $$");
   const Outcome crashed = elementwise();
   EXPECT_EQ(crashed.status, 0);
   EXPECT_EQ(by_way(crashed).at("NumPy").at("outputs"), by_way(crashed).at("C").at("outputs"));
   for (const char* way : std::span(kPythonWays).subspan(1))
-    EXPECT_EQ(reason(crashed, way).find("Python was ended by signal 11 (Segmentation fault)"), 0u);
+    EXPECT_EQ(reason(crashed, way).find("Python was killed by signal 11 (Segmentation fault)"), 0u);
 
   python(wrong("NumPy") + "kill -SEGV $$");
   EXPECT_EQ(elementwise().status, 1);
@@ -175,24 +178,25 @@ TEST_F(Parity, APythonThatCrashesIsToldAndHidesNoResult) {
 
 TEST_F(Parity, APythonThatFailsIsQuoted) {
   python("echo Traceback >&2\necho \"No module named 'isobit'\" >&2\nexit 3");
-  EXPECT_EQ(reason(elementwise(), "NumPy"),
-            "Python ended with status 3: No module named 'isobit'; `isobit doctor` says more");
+  EXPECT_EQ(
+      reason(elementwise(), "NumPy"),
+      "Python exited with status 3: No module named 'isobit'; run `isobit doctor` for details");
   EXPECT_NE(isobit("doctor").text.find("missing  Python"), std::string::npos);
 }
 
 TEST_F(Parity, AMissingPythonIsNamed) {
   setenv("ISOBIT_PYTHON", "/no/python", 1);
-  EXPECT_EQ(reason(elementwise(), "NumPy").find("no Python at /no/python; `make build`"), 0u);
+  EXPECT_EQ(reason(elementwise(), "NumPy").find("no Python at /no/python; run `make build`"), 0u);
   EXPECT_EQ(isobit("doctor").status, 0);
   EXPECT_EQ(complaint("report " + path(""), 1).find("isobit: no Python at /no/python"), 0u);
 }
 
 TEST_F(Parity, APythonThatHangsIsEnded) {
-  python("echo '{\"way\": \"NumPy\"}'\nexec sleep 60");
+  python("echo '{\"configuration\": \"NumPy\"}'\nexec sleep 60");
   const auto start = std::chrono::steady_clock::now();
-  const PythonRun run = run_python({"-m", "isobit.ways"}, std::chrono::seconds(3));
+  const PythonRun run = run_python({"-m", "isobit.lab.callers"}, std::chrono::seconds(3));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(40));
-  EXPECT_EQ(run.trouble, "Python had not ended after 3 s");
+  EXPECT_EQ(run.trouble, "Python timed out after 3 s");
   EXPECT_EQ(run.said.size(), 1u);
 }
 
@@ -215,8 +219,8 @@ TEST_F(Parity, WhatIsDroppedDependsOnARowsNumberSoNoBatchIsCut) {
       isobit("parity rmsnorm --pass fwd --dropout 0.5 --rows 9 --cols 40 --json");
   EXPECT_EQ(outcome.status, 0);
   const auto ways = by_way(outcome);
-  EXPECT_TRUE(ways.contains("simd misaligned by an element"));
-  EXPECT_FALSE(ways.contains("simd rows one at a time"));
+  EXPECT_TRUE(ways.contains("simd misaligned by one element"));
+  EXPECT_FALSE(ways.contains("simd one row per call"));
 }
 
 TEST_F(Parity, PythonFindsTheProjectsModulesBeforeTheUsers) {

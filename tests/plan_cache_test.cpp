@@ -31,8 +31,8 @@ constexpr uid_t kNobody = 65534;
 PlanKey key(std::int64_t cols) {
   PlanKey key;
   std::string_view("layernorm fwd avx2 000-").copy(key.call.data(), key.call.size());
-  key.rows = 1024;
-  key.cols = cols;
+  key.extents = {1024, cols};
+  key.dims = 2;
   key.threads = 2;
   return key;
 }
@@ -122,7 +122,7 @@ TEST_F(PlanFile, NoTruncationIsBelieved) {
   std::mt19937 random(1);
   for (int i = 0; i < 500; ++i) {
     write(whole.substr(0, random() % whole.size()));
-    expect_miss("damaged");
+    expect_miss("corrupt");
   }
 }
 
@@ -133,22 +133,23 @@ TEST_F(PlanFile, NoFlippedBitIsBelieved) {
     std::string flipped = whole;
     flipped[random() % whole.size()] ^= static_cast<char>(1 << random() % 8);
     write(flipped);
-    expect_miss("damaged");
+    expect_miss("corrupt");
   }
   write(whole + "\n");
-  expect_miss("damaged");
+  expect_miss("corrupt");
 }
 
 // What holds its own checksum may still be no table.
 TEST_F(PlanFile, NonsenseWithARightChecksumIsAMiss) {
-  const std::string right = "layernorm fwd avx2 000- 1 2 3 simd stream=1\n";
+  const std::string right = "layernorm fwd avx2 000- 1x2 3 simd stream=1\n";
   for (const std::string line :
-       {"\n", " \n", "layernorm\n", "layernorm fwd avx2 000-\n", "a b c d 1 2 x simd\n",
-        "a b c d 1 2 3\n", "a b c d 1 2 3 simd stream\n", "a b c d 1 2 3 simd stream=\n",
-        "a b c d 1 2 3 simd =1\n", "a b c d 1 2 3 simd s=99999999999\n",
-        "a b c d 99999999999999999999 2 3 simd\n"}) {
+       {"\n", " \n", "layernorm\n", "layernorm fwd avx2 000-\n", "a b c d 1x2 x simd\n",
+        "a b c d 1x2 3\n", "a b c d 1x2 3 simd stream\n", "a b c d 1x2 3 simd stream=\n",
+        "a b c d 1x2 3 simd =1\n", "a b c d 1x2 3 simd s=99999999999\n",
+        "a b c d 99999999999999999999x2 3 simd\n", "a b c d  3 simd\n", "a b c d 1xx2 3 simd\n",
+        "a b c d 1x2x3x4x5x6x7x8x9 3 simd\n"}) {
     write(PlanTable().text(plan_header() + right + line));
-    expect_miss("damaged");
+    expect_miss("corrupt");
   }
   write(PlanTable().text(plan_header() + right));
   EXPECT_EQ(read_plans(file_).table.size(), 1u);
@@ -159,7 +160,7 @@ TEST_F(PlanFile, OfAnotherVersionOrMachineIsAMiss) {
     std::string header = plan_header();
     header[header.find(part) + std::string_view(part).size()] = '~';
     write(plans(1).text(header));
-    expect_miss("of another version");
+    expect_miss("from another version");
   }
 }
 
@@ -177,12 +178,12 @@ TEST_F(PlanFile, OfAnotherUserIsRefused) {
 TEST_F(PlanFile, ThatOthersMayWriteIsRefused) {
   for (mode_t mode : {0620, 0602, 0666}) {
     ASSERT_EQ(chmod(file_.c_str(), mode), 0);
-    expect_miss("others may write to it");
+    expect_miss("writable by other users");
   }
   ASSERT_EQ(chmod(file_.c_str(), 0600), 0);
   for (mode_t mode : {0720, 0702, 0777}) {
     ASSERT_EQ(chmod(folder_.c_str(), mode), 0);
-    expect_miss("others may write to it");
+    expect_miss("writable by other users");
   }
   store(plans(2));  // nobody else from now on
   EXPECT_EQ(fs::status(folder_).permissions(), fs::perms::owner_all);
@@ -298,7 +299,7 @@ TEST_F(PlanFile, AWriterThatSleepsIsNotWaitedForLong) {
     update_plans(file_, [](PlanTable&) {}, std::chrono::milliseconds(30));
     FAIL() << "written beside another writer";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("another process holds it"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("locked by another process"), std::string::npos);
   }
   EXPECT_TRUE(read_plans(file_).table == plans(1)) << "readers do not wait";
   close(lock);
@@ -341,7 +342,7 @@ TEST_F(PlanFolder, MayBeMissing) {
   set("XDG_CACHE_HOME", "");
   set("HOME", "");
   EXPECT_EQ(plan_file(), fs::path());
-  EXPECT_NE(read_plans(plan_file()).missing.find("no home"), std::string::npos);
+  EXPECT_NE(read_plans(plan_file()).missing.find("no folder"), std::string::npos);
   expect_refused(plan_file(), "neither XDG_CACHE_HOME nor HOME", plans(1));
   set("HOME", "/nonexistent/home");
   EXPECT_NE(read_plans(plan_file()).missing.find("No such file"), std::string::npos);

@@ -14,7 +14,7 @@
 
 #include "isobit/dispatch/definition.h"
 #include "isobit/dispatch/plan_file.h"
-#include "isobit/lab/contest.h"
+#include "isobit/lab/fastest.h"
 #include "isobit/ops/catalog.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/simd/parallel_for.h"
@@ -23,8 +23,8 @@ namespace isobit {
 namespace {
 
 using lab::Case;
+using lab::Configuration;
 using lab::Form;
-using lab::Way;
 using lab::Workload;
 
 // An operator whose result tells who computed it, which no real one may: 1 the default, 10 + its
@@ -48,23 +48,31 @@ void tell(const ToyArgs&, const ToyProblem& problem, const Plan& plan, const Exe
 constexpr ToyVariant kVariants[] = {
     {.name = "usual", .run = tell<1>},
     {.name = "other", .knobs = kKnobs, .run = tell<10>},
+    {.name = "own", .bits = Bits::own, .run = tell<30>},
     {.name = "unable",
      .declines = [](const ToyProblem&, const Machine&) { return std::string("it cannot"); },
      .run = tell<20>},
 };
 
-constexpr Argument kArguments[] = {
-    argument<&ToyArgs::x>("x", Role::input, Extent::matrix, Elements::like_x, Presence::required),
-    argument<&ToyArgs::y>("y", Role::output, Extent::matrix, Elements::like_x, Presence::required),
+constexpr Dim kToyDims[] = {{.name = "rows", .usual = 1, .in_parity = 1, .batch = true},
+                            {.name = "cols", .usual = 1, .in_parity = 1}};
+constexpr Argument kToyArguments[] = {
+    argument<&ToyArgs::x>("x", Role::input, "rows cols", Elements::like_x, Presence::required,
+                          Drawn::family),
+    argument<&ToyArgs::y>("y", Role::output, "rows cols", Elements::like_x, Presence::required),
 };
 
 const Definition<ToyArgs, ToyProblem>& toy() {
   static const Definition<ToyArgs, ToyProblem> kToy = {
       .op = "toy",
       .pass = "fwd",
-      .arguments = kArguments,
+      .summary = "tells who computed it",
+      .version = 1,
+      .dims = kToyDims,
+      .arguments = kToyArguments,
       .options = {},
       .check = [](const ToyArgs& args) { return ToyProblem{static_cast<float*>(args.y.data)}; },
+      .extents = [](const ToyArgs&) { return Extents{1, 1}; },
       .variants = kVariants,
       .cost = nullptr,
       .cases = nullptr,
@@ -77,7 +85,9 @@ struct ToyCall {
   float x = 0, y = 0;
   ToyArgs args = {matrix_view(&x, 4, DType::f32, 1, 1, 1), matrix_view(&y, 4, DType::f32, 1, 1, 1)};
 
-  PlanKey key() const { return plan_key("toy", "fwd", kArguments, {}, &args, Machine::here()); }
+  PlanKey key() const {
+    return plan_key("toy", "fwd", kToyDims, kToyArguments, {}, {1, 1}, &args, Machine::here());
+  }
 };
 
 // The variant that a stored plan makes the toy take, and its level; nothing where it is a miss.
@@ -102,6 +112,7 @@ TEST(StoredPlan, ThatDoesNotFitTheLibraryIsAMiss) {
   EXPECT_FALSE(choice({"other", {{"level", 3}}}));
   EXPECT_FALSE(choice({"other", {{"height", 1}}}));
   EXPECT_FALSE(choice({"other", {{"level", 1}, {"height", 1}}}));
+  EXPECT_FALSE(choice({"own", {}})) << "its bits are not the operator's";
   EXPECT_FALSE(choice({"usual", {{"level", 1}}}));
   EXPECT_TRUE(choice({"usual", {}}));
 }
@@ -150,36 +161,35 @@ TEST(StoredPlanDeathTest, IsReadByManyFirstCallsAndInAChild) {
 }
 
 // The toy's variants differ in bits: exactly what tuning must not accept.
-TEST(Contest, RefusesAWayWithOtherBits) {
+TEST(Fastest, RefusesAWayWithOtherBits) {
   const TypedOperation<ToyArgs, ToyProblem> operation(toy());
   Case c;
   c.operation = &operation;
-  c.rows = c.cols = 1;
+  c.extents = {1, 1};
   Workload workload(c);
   workload.seal();
   const std::vector<VariantInfo> infos = operation.variants();
-  const Way usual{.variant = 0, .info = infos[0]}, other{.variant = 1, .info = infos[1]};
+  const Configuration usual{.variant = 0, .info = infos[0]}, other{.variant = 1, .info = infos[1]};
   EXPECT_EQ(lab::difference(workload, {usual, usual}), "");
-  EXPECT_NE(lab::difference(workload, {usual, other}).find("other bits than usual"),
+  EXPECT_NE(lab::difference(workload, {usual, other}).find("bits differ from those of usual"),
             std::string::npos);
 }
 
-TEST(Contest, IsWonByAClearMarginOnly) {
-  const auto contest = [](double usual, double best, double p80) {
-    return lab::Contest{{{}, {usual, usual, usual}}, {{}, {best, best, p80}}};
+TEST(Fastest, IsWonByAClearMarginOnly) {
+  const auto fastest = [](double usual, double best, double p80) {
+    return lab::Fastest{{{}, {usual, usual, usual}}, {{}, {best, best, p80}}};
   };
-  EXPECT_TRUE(contest(1.00, 0.90, 0.95).won());
-  EXPECT_FALSE(contest(1.00, 0.98, 0.98).won()) << "too little";
-  EXPECT_FALSE(contest(1.00, 0.90, 1.10).won()) << "too uncertain";
-  EXPECT_FALSE(contest(1.00, 1.00, 1.00).won());
+  EXPECT_TRUE(fastest(1.00, 0.90, 0.95).is_faster());
+  EXPECT_FALSE(fastest(1.00, 0.98, 0.98).is_faster()) << "too little";
+  EXPECT_FALSE(fastest(1.00, 0.90, 1.10).is_faster()) << "too uncertain";
+  EXPECT_FALSE(fastest(1.00, 1.00, 1.00).is_faster());
 }
 
 PlanKey key_of(const Operation& operation, std::int64_t rows, std::int64_t cols,
                const std::set<std::string_view>& without = {}, DType dtype = DType::f32,
                int threads = 1, const std::map<std::string_view, double>& options = {}) {
   Case c = lab::cases_of(operation, {}, "quick").front();
-  c.rows = rows;
-  c.cols = cols;
+  c.extents = {rows, cols};
   c.types = {dtype, dtype};
   for (const auto& [name, value] : options) c.options[name] = value;
   const Workload workload(c, [&](const Case& of, const Argument& argument) {
@@ -234,7 +244,7 @@ TEST(PlanKeys, CallsThatDoTheSameWorkShareOne) {
       key_of(backward, 8, 8, {}, DType::bf16),
       key_of(backward, 8, 8, {}, DType::f32, 2),
       key_of(backward, 8, 8, {}, DType::f32, 1, {{"dropout", 0.1}}),
-      key_of(backward, 8, 8, {}, DType::f32, 1, {{"zero_centred", 1}}),
+      key_of(backward, 8, 8, {}, DType::f32, 1, {{"zero_centered", 1}}),
   };
   for (std::size_t i = 0; i < different.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) EXPECT_NE(different[i], different[j]) << i << " " << j;
@@ -247,10 +257,10 @@ TEST(PlanKeys, RowsOfSeveralDimensionsAreAsLongAsTheirWeights) {
   args.weight = {nullptr, 0, DType::f32, 2, {4, 6}, {6, 1}};
   args.hidden_dims = 2;
   const Operation& forward = operation_named("layernorm", "fwd");
-  const PlanKey key =
-      plan_key("layernorm", "fwd", forward.arguments, forward.options, &args, Machine::here());
-  EXPECT_EQ(key.cols, 24);
-  EXPECT_EQ(key.rows, 8);
+  const Arguments named(std::shared_ptr<void>(&args, [](void*) {}));
+  const PlanKey key = plan_key(forward, named, Machine::here());
+  EXPECT_EQ(key.extents[0], 8);
+  EXPECT_EQ(key.extents[1], 24);
 }
 
 // What one GPU likes tells nothing of another; the processor's threads do not matter there.
@@ -267,6 +277,14 @@ TEST(PlanKeys, OfGpusTellTheirModel) {
   EXPECT_EQ(key(90, 132, 1), key(90, 132, 16));
   EXPECT_NE(key(90, 132, 1), key(90, 114, 1));
   EXPECT_NE(key(90, 132, 1), key(100, 132, 1));
+  const auto of_amd = [&](int gfx) {
+    Machine machine;
+    machine.device = Device::hip;
+    machine.gpu = {.multiprocessors = 132, .gfx = gfx};
+    return plan_key(forward, workload.args(), machine);
+  };
+  EXPECT_NE(of_amd(90), of_amd(94));
+  EXPECT_NE(of_amd(90), key(90, 132, 1));
 }
 
 TEST(PlanKeys, EveryOperationAndChoiceHasItsOwnAndItIsWhole) {

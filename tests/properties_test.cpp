@@ -21,7 +21,7 @@ namespace isobit::lab {
 namespace {
 
 // A case, and a bit for each argument that is absent if it may be.
-struct Call {
+struct DrawnCall {
   Case c;
   std::uint32_t absent = 0;
 
@@ -43,17 +43,19 @@ struct Call {
 
 enum class Choices { any, usual };
 
-Call any_call(const Operation& operation, Choices choices = Choices::any) {
+DrawnCall any_call(const Operation& operation, Choices choices = Choices::any) {
   const CaseGrid grid = *rc::gen::elementOf(operation.cases("test"));
-  Call call;
+  DrawnCall call;
   Case& c = call.c;
   c.operation = &operation;
   c.types = *rc::gen::elementOf(grid.types);
   c.with = *rc::gen::elementOf(grid.with);
   // Now and then so many rows that threads share them.
   const auto most_rows = *rc::gen::weightedElement<std::int64_t>({{19, 24}, {1, 300}});
-  c.rows = *rc::gen::inRange<std::int64_t>(1, most_rows + 1);
-  c.cols = *rc::gen::inRange<std::int64_t>(1, 700);
+  const std::int64_t most = operation.dims.size() == 2 ? 700 : operation.dims.size() == 3 ? 60 : 14;
+  for (int i = 0; i < static_cast<int>(operation.dims.size()); ++i)
+    c.extents[i] =
+        *rc::gen::inRange<std::int64_t>(1, i == operation.batch() ? most_rows + 1 : most);
   for (const Option& option : operation.options) {
     double& value = c.options[option.name] = option.fallback;
     const auto listed = grid.options.find(option.name);
@@ -64,10 +66,16 @@ Call any_call(const Operation& operation, Choices choices = Choices::any) {
     else if (choices == Choices::any && !option.choices.empty())
       value = static_cast<double>(*rc::gen::inRange<std::size_t>(0, option.choices.size()));
   }
+  {
+    const Arguments args = operation.make_arguments();
+    set_options(operation, c, args);
+    operation.derive(c.extents, args);
+  }
   c.input = *rc::gen::elementOf(grid.inputs);
   c.seed = *rc::gen::inRange<std::uint64_t>(0, 1000);
   c.offset = *rc::gen::inRange<std::int64_t>(0, 4);
-  c.row_stride = c.cols + *rc::gen::inRange<std::int64_t>(0, 9);
+  c.row_stride = longest_line(c) + *rc::gen::inRange<std::int64_t>(0, 9);
+  if (takes_any_strides(operation)) c.layout = static_cast<Layout>(*rc::gen::inRange(0, 3));
   c.given_statistics = takes_statistics(operation) && *rc::gen::arbitrary<bool>();
   call.absent = *rc::gen::arbitrary<std::uint32_t>();
   try {
@@ -77,26 +85,27 @@ Call any_call(const Operation& operation, Choices choices = Choices::any) {
 }
 
 // Where a row stands matters to what is dropped, and to nothing else.
-Call any_call_by_rows(const Operation& operation) {
-  const Call call = any_call(operation);
+DrawnCall any_call_by_rows(const Operation& operation) {
+  const DrawnCall call = any_call(operation);
   RC_PRE(!drops(call.c));
   return call;
 }
 
-Way any_way(const Workload& workload) {
+Configuration any_configuration(const Workload& workload) {
   Flags flags;
   flags.isa = isas_here();
   flags.threads = {1, 3};
-  const Way way = *rc::gen::elementOf(ways_of(workload, flags, Unnamed::all).able);
-  std::vector<Way> plans = other_plans(way);
-  plans.push_back(way);
+  const Configuration configuration =
+      *rc::gen::elementOf(configurations_of(workload, flags, Unnamed::all).able);
+  std::vector<Configuration> plans = other_plans(configuration);
+  plans.push_back(configuration);
   return *rc::gen::elementOf(plans);
 }
 
 void run_in_any_way(const Workload& workload) {
-  const Way way = any_way(workload);
-  RC_LOG() << command("verify", workload.the_case(), way) << "\n";
-  run(workload, way);
+  const Configuration configuration = any_configuration(workload);
+  RC_LOG() << command("verify", workload.the_case(), configuration) << "\n";
+  run(workload, configuration);
 }
 
 class Properties : public testing::TestWithParam<const Operation*> {
@@ -111,13 +120,13 @@ class Properties : public testing::TestWithParam<const Operation*> {
 
 TEST_P(Properties, AnyCallIsRightAndGivesTheSameBitsInAnyWay) {
   hold([] {
-    const Call call = any_call(operation());
+    const DrawnCall call = any_call(operation());
     // Where mean is given, x - mean leaves the range of float.
     RC_PRE(!(call.c.given_statistics && call.c.input == "fltmax"));
     const Workload workload = call.drawn();
     Judge judge(workload);
     std::map<const Argument*, std::string> first;
-    for (int way = 0; way < 2; ++way) {
+    for (int configuration = 0; configuration < 2; ++configuration) {
       run_in_any_way(workload);
       const Verdict verdict = judge();
       if (!verdict.passed()) RC_FAIL(verdict.complaints());
@@ -134,48 +143,47 @@ struct Source {
 };
 
 // What belongs to one row of an argument that has rows.
-std::span<std::byte> row_of(const Workload& workload, const Argument& argument, std::int64_t row) {
-  const Array& array = *workload.find(argument.name);
-  const auto size = static_cast<std::size_t>(size_of(array.form().dtype));
-  if (argument.extent == Extent::row_statistic)
-    return {array.row(0) + static_cast<std::size_t>(row) * size, size};
-  return {array.row(row), static_cast<std::size_t>(array.form().cols) * size};
+std::vector<std::byte> row_of(const Workload& workload, const Argument& argument,
+                              std::int64_t row) {
+  return part_of(*workload.find(argument.name), row);
 }
 
 // The batch of these rows, run.
-Workload run_batch(Call call, const std::vector<Source>& sources) {
-  call.c.rows = std::ssize(sources);
+Workload run_batch(DrawnCall call, const std::vector<Source>& sources) {
+  call.c.extents[call.c.operation->batch()] = std::ssize(sources);
   Workload batch = call.drawn();  // with the weights that all batches of a seed have
   for (const Argument& argument : batch.operation().arguments)
-    if (argument.role == Role::input && has_rows(argument) && batch.find(argument.name))
-      for (std::int64_t row = 0; row < call.c.rows; ++row) {
-        const auto from = row_of(*sources[row].workload, argument, sources[row].row);
-        std::memcpy(row_of(batch, argument, row).data(), from.data(), from.size());
-      }
+    if (argument.role == Role::input && has_rows(batch.operation(), argument) &&
+        batch.find(argument.name))
+      for (std::int64_t row = 0; row < call.c.batch(); ++row)
+        put_part(*batch.find(argument.name), row,
+                 row_of(*sources[row].workload, argument, sources[row].row));
   batch.seal();
   run_in_any_way(batch);
   return batch;
 }
 
 // A batch of these rows gives their results, bit for bit.
-void expect_rows(const Call& call, const std::vector<Source>& sources) {
+void expect_rows(const DrawnCall& call, const std::vector<Source>& sources) {
   const Workload batch = run_batch(call, sources);
   for (const Argument* output : batch.outputs())
-    for (std::int64_t row = 0; has_rows(*output) && row < std::ssize(sources); ++row)
+    for (std::int64_t row = 0; has_rows(batch.operation(), *output) && row < std::ssize(sources);
+         ++row)
       RC_ASSERT(std::ranges::equal(row_of(batch, *output, row),
                                    row_of(*sources[row].workload, *output, sources[row].row)));
 }
 
 std::vector<Source> rows_of(const Workload& workload) {
   std::vector<Source> sources;
-  for (std::int64_t row = 0; row < workload.the_case().rows; ++row)
+  for (std::int64_t row = 0; row < workload.the_case().batch(); ++row)
     sources.push_back({&workload, row});
   return sources;
 }
 
 TEST_P(Properties, PermutedRowsGivePermutedResults) {
+  if (operation().batch() < 0) GTEST_SKIP() << "it has no batch";
   hold([] {
-    const Call call = any_call_by_rows(operation());
+    const DrawnCall call = any_call_by_rows(operation());
     const Workload workload = call.drawn();
     run_in_any_way(workload);
     std::vector<Source> rows = rows_of(workload);
@@ -186,8 +194,9 @@ TEST_P(Properties, PermutedRowsGivePermutedResults) {
 }
 
 TEST_P(Properties, ASliceOfABatchGivesASliceOfItsResults) {
+  if (operation().batch() < 0) GTEST_SKIP() << "it has no batch";
   hold([] {
-    const Call call = any_call_by_rows(operation());
+    const DrawnCall call = any_call_by_rows(operation());
     const Workload workload = call.drawn();
     run_in_any_way(workload);
     std::vector<Source> rows = rows_of(workload);
@@ -198,16 +207,17 @@ TEST_P(Properties, ASliceOfABatchGivesASliceOfItsResults) {
 }
 
 // The same call on other rows, with the same weights.
-Call on_other_rows(Call call, std::int64_t rows) {
-  call.c.first_row += call.c.rows;
-  call.c.rows = rows;
+DrawnCall on_other_rows(DrawnCall call, std::int64_t rows) {
+  call.c.first += call.c.batch();
+  call.c.extents[call.c.operation->batch()] = rows;
   return call;
 }
 
 TEST_P(Properties, BatchesOneAfterTheOtherGiveTheirResultsOneAfterTheOther) {
+  if (operation().batch() < 0) GTEST_SKIP() << "it has no batch";
   hold([] {
-    const Call call = any_call_by_rows(operation());
-    const Call more = on_other_rows(call, *rc::gen::inRange<std::int64_t>(1, 24));
+    const DrawnCall call = any_call_by_rows(operation());
+    const DrawnCall more = on_other_rows(call, *rc::gen::inRange<std::int64_t>(1, 24));
     const Workload head = call.drawn(), tail = more.drawn();
     run_in_any_way(head);
     run_in_any_way(tail);
@@ -224,8 +234,9 @@ bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)
 bool store(const Workload& workload, const Argument& argument, const std::vector<double>& values) {
   const Array& array = *workload.find(argument.name);
   const Form& form = array.form();
-  for (std::int64_t row = 0; row < form.rows; ++row)
-    array.store(row, 0, std::span(values).subspan(row * form.cols, form.cols));
+  const std::int64_t length = form.line_length();
+  for (std::int64_t line = 0; line < form.lines(); ++line)
+    array.store(line, 0, std::span(values).subspan(line * length, length));
   return std::ranges::equal(values_of(workload, argument.name), values, same);
 }
 
@@ -274,11 +285,15 @@ const std::vector<Law> kLawsOfSums = {
     {"x", false, {{"x", 1}, {"residual", 1}, {"y", 1}}},
     {"x", true, {{"x", 1}, {"residual", 1}, {"y", 1}}},
 };
+// Nor is what is moved.
+const std::vector<Law> kLawsOfMoves = {{"x", false, {{"x", 1}, {"y", 1}}},
+                                       {"x", true, {{"x", 1}, {"y", 1}}}};
 // By operator; one that keeps no such law is left out.
 const std::map<std::string_view, std::vector<Law>> kLaws = {
     {"elementwise", kLawsOfSums},
     {"layernorm", kLawsOfNorms},
     {"rmsnorm", kLawsOfNorms},
+    {"transpose", kLawsOfMoves},
 };
 
 // Every bit of a normal number; below those, scaling loses some.
@@ -294,10 +309,10 @@ class PropertiesOfFactors : public Properties {};
 
 TEST_P(PropertiesOfFactors, ThatAreExactPassThrough) {
   hold([] {
-    Call call = any_call(operation(), Choices::usual);
+    DrawnCall call = any_call(operation(), Choices::usual);
     // Factors leave the range of integers and of f16, and of numbers at the ends of float's.
     const Types& types = call.c.types;
-    RC_PRE(types.x != DType::i32 && types.x != DType::f16 && types.y != DType::f16);
+    RC_PRE(is_floating(types.x) && types.x != DType::f16 && types.y != DType::f16);
     RC_PRE(call.c.input != "fltmax" && call.c.input != "denormal");
     const Law law = *rc::gen::elementOf(kLaws.at(operation().op));
     const Workload once = call.drawn();
@@ -334,9 +349,9 @@ class PropertiesOfCentring : public Properties {};
 // Small integers and a power of two of them: every sum and every mean is exact.
 TEST_P(PropertiesOfCentring, AShiftMovesTheMeanAndNothingElse) {
   hold([] {
-    Call call = any_call_by_rows(operation());
-    call.c.cols = std::int64_t{1} << *rc::gen::inRange(0, 10);
-    call.c.row_stride = call.c.cols;
+    DrawnCall call = any_call_by_rows(operation());
+    call.c.extent("cols") = std::int64_t{1} << *rc::gen::inRange(0, 10);
+    call.c.row_stride = call.c.extent("cols");
     const double shift = *rc::gen::inRange(-128, 129);
     const Argument& x = *operation().find("x");
     const Workload once = call.drawn(), shifted = call.drawn();
@@ -354,7 +369,7 @@ TEST_P(PropertiesOfCentring, AShiftMovesTheMeanAndNothingElse) {
       if (const Argument* residual = operation().find("residual");
           residual && workload->find("residual"))
         store(*workload, *residual, std::vector<double>(values.size()));
-      draw_statistics(*workload);
+      draw_produced(*workload);
       run_in_any_way(*workload);
     }
     for (const Argument* output : once.outputs()) {
@@ -372,10 +387,11 @@ class PropertiesOfColumnSums : public Properties {};
 // what follows it, if not longer, the other.
 TEST_P(PropertiesOfColumnSums, SumsOfTwoBatchesAddUp) {
   hold([] {
-    Call call = any_call_by_rows(operation());
+    DrawnCall call = any_call_by_rows(operation());
     RC_PRE(call.c.types.weight == DType::f32 && call.c.types.x != DType::f64);
-    call.c.rows = std::int64_t{16} << *rc::gen::inRange(0, 4);
-    const Call more = on_other_rows(call, *rc::gen::inRange<std::int64_t>(1, call.c.rows + 1));
+    call.c.extent("rows") = std::int64_t{16} << *rc::gen::inRange(0, 4);
+    const DrawnCall more =
+        on_other_rows(call, *rc::gen::inRange<std::int64_t>(1, call.c.batch() + 1));
     const Workload head = call.drawn(), tail = more.drawn();
     run_in_any_way(head);
     run_in_any_way(tail);
@@ -383,7 +399,7 @@ TEST_P(PropertiesOfColumnSums, SumsOfTwoBatchesAddUp) {
     for (const Source& source : rows_of(tail)) rows.push_back(source);
     const Workload both = run_batch(call, rows);
     for (const Argument* output : both.outputs()) {
-      if (has_rows(*output)) continue;
+      if (has_rows(both.operation(), *output)) continue;
       std::vector<double> expected = values_of(head, output->name);
       const std::vector<double> others = values_of(tail, output->name);
       for (std::size_t i = 0; i < expected.size(); ++i)

@@ -30,9 +30,9 @@ void fill(const Workload& workload, std::string_view name, Value value) {
   if (array == nullptr) return;
   const Form& form = array->form();
   const double limit = limits_of(form.dtype).largest();
-  std::vector<double> values(static_cast<std::size_t>(form.cols));
-  for (std::int64_t row = 0; row < form.rows; ++row) {
-    for (std::int64_t col = 0; col < form.cols; ++col)
+  std::vector<double> values(static_cast<std::size_t>(form.line_length()));
+  for (std::int64_t row = 0; row < form.lines(); ++row) {
+    for (std::int64_t col = 0; col < form.line_length(); ++col)
       values[col] = std::clamp(static_cast<double>(value(row, col)), -limit, limit);
     array->store(row, 0, values);
   }
@@ -65,7 +65,7 @@ class Reliability : public testing::TestWithParam<const Operation*> {
       workload.draw();
       fill(workload, "x", value);
       workload.seal();
-      expect_right(workload, every_way(workload, {1, 3}));
+      expect_right(workload, every_configuration(workload, {1, 3}));
     });
   }
 };
@@ -101,7 +101,7 @@ TEST_P(Reliability, WeightsOfZeroSpoilNoGradient) {
     workload.draw();
     fill(workload, "weight", [](auto, auto col) { return col % 3 ? 0 : noise(0, col); });
     workload.seal();
-    expect_right(workload, every_way(workload, {1}));
+    expect_right(workload, every_configuration(workload, {1}));
   });
 }
 
@@ -109,7 +109,7 @@ TEST_P(Reliability, WideRowsAreNotRefused) {
   for (const std::int64_t cols : {65537, 262145}) {
     Workload workload(cases_of_every_type(operation(), 2, cols).at(0));
     workload.draw();
-    expect_right(workload, every_way(workload, {2}));
+    expect_right(workload, every_configuration(workload, {2}));
   }
 }
 
@@ -118,14 +118,15 @@ TEST_P(Reliability, RowsBeyond16BitsAreRight) {
   for (const std::int64_t rows : {65535, 65536, 65537, 100000}) {
     Workload workload(cases_of_every_type(operation(), rows, 3).at(0));
     workload.draw();
-    const bool thorough = rows == 65537 && !kThinned;
-    expect_right(workload,
-                 thorough ? every_way(workload, {3}) : std::vector{default_way(workload)});
+    const bool thorough = rows == 65537 && !thinned();
+    expect_right(workload, thorough ? every_configuration(workload, {3})
+                                    : std::vector{default_configuration(workload)});
   }
 }
 
 // Batches on both sides of where a call begins to be shared out, and to leave the caches.
 TEST_P(Reliability, ThresholdsOfDispatchDoNotShow) {
+  if (!of_rows(&operation())) GTEST_SKIP() << "its arrays are no rows";
   constexpr std::int64_t kCols = 1024;
   const Machine& machine = Machine::here();
   const std::int64_t shared = 2 * machine.elements_a_thread / kCols;
@@ -134,14 +135,14 @@ TEST_P(Reliability, ThresholdsOfDispatchDoNotShow) {
   for (const Case& c : some_of(cases_of_every_type(operation(), 1, kCols))) {
     Workload alone(c);
     alone.draw();
-    run(alone, default_way(alone));
+    run(alone, default_configuration(alone));
     for (const std::int64_t threshold : {shared, kept})
       for (const std::int64_t rows : {threshold - 1, threshold, threshold + 1}) {
         Case batch_case = c;
-        batch_case.rows = rows;
+        batch_case.extents[c.operation->batch()] = rows;
         Workload batch(batch_case);
         batch.draw();
-        run(batch, default_way(batch));
+        run(batch, default_configuration(batch));
         EXPECT_EQ(row_bits(alone, 0), row_bits(batch, 0))
             << rows << " rows " << types_text(c.types);
       }
@@ -151,11 +152,11 @@ TEST_P(Reliability, ThresholdsOfDispatchDoNotShow) {
 TEST_P(Reliability, AThousandRunsGiveTheSameBits) {
   Workload workload(cases_of_every_type(operation(), 300, 257).at(0));
   workload.draw();
-  const Way way = default_way(workload);
-  run(workload, way);
+  const Configuration configuration = default_configuration(workload);
+  run(workload, configuration);
   const std::string expected = bits_of_outputs(workload);
-  for (int i = 0; i < (kThinned ? 50 : 1000); ++i) {
-    run(workload, way);
+  for (int i = 0; i < (thinned() ? 50 : 1000); ++i) {
+    run(workload, configuration);
     ASSERT_EQ(bits_of_outputs(workload), expected) << "run " << i;
   }
 }
@@ -168,7 +169,7 @@ TEST_P(Reliability, EachArrayMayBeMisalignedByItself) {
     Workload aligned(c), shifted(shifted_case);
     aligned.draw();
     shifted.draw();
-    run(aligned, default_way(aligned));
+    run(aligned, default_configuration(aligned));
     const std::string expected = bits_of_outputs(aligned);
     for (const Argument& moved : operation().arguments) {
       if (aligned.find(moved.name) == nullptr) continue;
@@ -176,7 +177,7 @@ TEST_P(Reliability, EachArrayMayBeMisalignedByItself) {
       aligned.args()[moved] = shifted.args()[moved];
       aligned.poison();
       shifted.poison();
-      run(aligned, default_way(aligned));
+      run(aligned, default_configuration(aligned));
       std::string bits_found;
       for (const Argument* output : aligned.outputs())
         bits_found += bits(*(output == &moved ? shifted : aligned).find(output->name));
@@ -191,56 +192,56 @@ TEST_P(Reliability, EachArrayMayBeMisalignedByItself) {
 TEST_P(Reliability, AnExpandedRowEqualsItsCopies) {
   for (const Case& c : cases_of_every_type(operation(), 37, 130))
     for (const Argument& expanded : operation().arguments) {
-      if (expanded.role == Role::output || expanded.extent != Extent::matrix) continue;
+      if (expanded.role == Role::output || !is_matrix(operation(), expanded)) continue;
       Workload copies(c);
       if (!copies.find(expanded.name)) continue;
       copies.draw();
       const Array& array = *copies.find(expanded.name);
-      for (std::int64_t row = 1; row < c.rows; ++row)
-        std::memcpy(array.row(row), array.row(0),
-                    static_cast<std::size_t>(c.cols * size_of(array.form().dtype)));
-      const Way way = default_way(copies);
-      run(copies, way);
+      for (std::int64_t row = 1; row < c.batch(); ++row) put_part(array, row, part_of(array, 0));
+      const Configuration configuration = default_configuration(copies);
+      run(copies, configuration);
       const std::string expected = bits_of_outputs(copies);
       copies.args()[expanded].strides[0] = 0;
-      run(copies, way);
+      run(copies, configuration);
       EXPECT_EQ(bits_of_outputs(copies), expected) << expanded.name << " " << types_text(c.types);
     }
 }
 
 // Matrices as (a, b, cols) with gaps between their rows.
 TEST_P(Reliability, LeadingDimensionsCollapse) {
+  if (!of_rows(&operation())) GTEST_SKIP() << "its arrays are no rows";
   for (Case c : cases_of_every_type(operation(), 24, 70)) {
     c.row_stride = 77;
     Workload workload(c);
     workload.draw();
-    const Way way = default_way(workload);
-    run(workload, way);
+    const Configuration configuration = default_configuration(workload);
+    run(workload, configuration);
     const std::string expected = bits_of_outputs(workload);
     for (const Argument& argument : operation().arguments) {
       TensorView& view = workload.args()[argument];
-      if (argument.extent != Extent::matrix || !view.given()) continue;
+      if (!is_matrix(operation(), argument) || !view.given()) continue;
       view.rank = 4;
       view.shape = {4, 1, 6, 70};
       view.strides = {6 * 77, 5, 77, 1};
     }
-    run(workload, way);
+    run(workload, configuration);
     EXPECT_EQ(bits_of_outputs(workload), expected) << types_text(c.types);
   }
 }
 
 TEST_P(Reliability, AnEmptyDimensionAmongOthersIsEmpty) {
+  if (!of_rows(&operation())) GTEST_SKIP() << "its arrays are no rows";
   const Workload workload(cases_of_every_type(operation(), 0, 10).at(0));
   for (const Argument& argument : operation().arguments) {
     TensorView& view = workload.args()[argument];
-    if (argument.extent != Extent::matrix || !view.given()) continue;
+    if (!is_matrix(operation(), argument) || !view.given()) continue;
     view.rank = 3;
     view.shape = {1, 0, 10};
     view.strides = {0, 10, 1};
     view.data = nullptr;
   }
-  const Way way = default_way(workload);
-  EXPECT_NO_THROW(run(workload, way));
+  const Configuration configuration = default_configuration(workload);
+  EXPECT_NO_THROW(run(workload, configuration));
 }
 
 // A type that an operation does not take is refused as an argument, with elements or without.
@@ -275,13 +276,14 @@ class Expanse {
 
 // The third row lies more than 2^31 elements and 2^33 bytes after the first.
 TEST_P(Reliability, RowsMayLieFurtherApartThan32BitsTell) {
+  if (!of_rows(&operation())) GTEST_SKIP() << "its arrays are no rows";
   constexpr std::int64_t kRows = 3, kCols = 130, kStride = (std::int64_t{1} << 30) + 64;
   Workload together(cases_of_every_type(operation(), kRows, kCols).at(0));
   together.draw();
-  const Way way = default_way(together);
-  run(together, way);
+  const Configuration configuration = default_configuration(together);
+  run(together, configuration);
   for (const Argument& apart : operation().arguments) {
-    if (apart.extent != Extent::matrix || !together.find(apart.name)) continue;
+    if (!is_matrix(operation(), apart) || !together.find(apart.name)) continue;
     const Array& array = *together.find(apart.name);
     const std::int64_t size = size_of(array.form().dtype);
     const auto bytes = static_cast<std::size_t>(((kRows - 1) * kStride + kCols) * size);
@@ -294,11 +296,11 @@ TEST_P(Reliability, RowsMayLieFurtherApartThan32BitsTell) {
     const auto row_bytes = static_cast<std::size_t>(kCols * size);
     const auto far_row = [&](std::int64_t row) { return expanse.data() + row * kStride * size; };
     for (std::int64_t row = 0; row < kRows; ++row)
-      std::memcpy(far_row(row), array.row(row), row_bytes);
-    run(together, way);
+      std::memcpy(far_row(row), array.line(row), row_bytes);
+    run(together, configuration);
     if (apart.role == Role::output)
       for (std::int64_t row = 0; row < kRows; ++row)
-        std::memcpy(array.row(row), far_row(row), row_bytes);
+        std::memcpy(array.line(row), far_row(row), row_bytes);
     EXPECT_EQ(bits_of_outputs(together), expected) << apart.name;
     together.args()[apart] = home;
   }
@@ -309,29 +311,29 @@ class SumsOverRows : public Reliability {};
 // 2^31 + 4096 elements in 2^23 + 16 equal rows: the tree over their runs doubles the sum of one run
 // 19 times, and adds it once more.
 TEST_P(SumsOverRows, CountMoreElementsThan31BitsTell) {
-  if (kThinned) GTEST_SKIP() << "takes minutes in such a build";
+  if (thinned()) GTEST_SKIP() << "takes minutes in such a build";
   constexpr std::int64_t kRun = 16, kDoublings = 19, kCols = 256;
   const Case c = cases_of_every_type(operation(), kRun, kCols).at(0);
   Workload workload(c, [](const Case& of, const Argument& argument) -> std::optional<Form> {
-    if (argument.role == Role::output && argument.extent == Extent::matrix) return std::nullopt;
+    if (argument.role == Role::output && is_matrix(operation(), argument)) return std::nullopt;
     return case_argument(of, argument);
   });
   workload.draw();
   for (const Argument& argument : operation().arguments)
     if (TensorView& view = workload.args()[argument];
-        view.given() && argument.extent == Extent::matrix)
+        view.given() && is_matrix(operation(), argument))
       view.strides[0] = 0;
-  const Way way = default_way(workload);
-  run(workload, way);
+  const Configuration configuration = default_configuration(workload);
+  run(workload, configuration);
   std::vector<std::vector<double>> of_a_run;
   for (const Argument* output : workload.outputs())
     of_a_run.push_back(values_of(workload, output->name));
 
   for (const Argument& argument : operation().arguments)
     if (TensorView& view = workload.args()[argument];
-        view.given() && argument.extent == Extent::matrix)
+        view.given() && is_matrix(operation(), argument))
       view.shape[0] = (kRun << kDoublings) + kRun;
-  run(workload, default_way(workload));
+  run(workload, default_configuration(workload));
   for (std::size_t i = 0; i < of_a_run.size(); ++i) {
     std::vector<double> expected = of_a_run[i];
     for (double& sum : expected)
@@ -355,11 +357,11 @@ TEST_P(Centring, MakesConstantRowsExactlyTheBias) {
       fill(workload, "bias", [](auto, auto col) { return (col % 64 - 32) / 8.0; });
       workload.seal();
       const std::vector<double> bias = values_of(workload, "bias");
-      for (const Way& way : every_way(workload, {1})) {
-        run(workload, way);
+      for (const Configuration& configuration : every_configuration(workload, {1})) {
+        run(workload, configuration);
         const std::vector<double> y = values_of(workload, "y");
         for (std::size_t i = 0; i < y.size(); ++i)
-          ASSERT_EQ(y[i], bias[i % bias.size()]) << label(way) << " element " << i;
+          ASSERT_EQ(y[i], bias[i % bias.size()]) << label(configuration) << " element " << i;
       }
     });
 }

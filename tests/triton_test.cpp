@@ -19,7 +19,7 @@ class TritonLab : public Lab {
   // Of elementwise it has one variant, which does as `run` says with $folder/NAME, the arrays'
   // memory.
   void triton(const std::string& run, const std::string& executor = "interpreter",
-              const std::string& offer = R"({"plan": {"warps": 2}})") const {
+              const std::string& support = R"({"plan": {"warps": 2}})") const {
     python(R"(while read -r asked; do
   folder=${asked#*\"file\":\"}; folder=${folder%%/x\"*}
   case $asked in
@@ -27,8 +27,8 @@ class TritonLab : public Lab {
            executor + R"(", "version": "9.8", "variants": [
       {"op": "elementwise", "pass": "fwd", "name": "wide", "knobs": [
         {"name": "warps", "values": [1, 2], "meaning": "how wide"}]}]}' | tr -d '\n'; echo;;
-    *'"do":"offer"'*) echo '{"wide": )" +
-           offer + R"(}';;
+    *'"do":"support"'*) echo '{"wide": )" +
+           support + R"(}';;
     *'"do":"run"'*) )" +
            run + R"( && echo {};;
     *'"do":"bench"'*) echo "$asked" >)" +
@@ -52,12 +52,12 @@ done
     Flags flags;
     flags.ops = {"elementwise"};
     flags.options["kind"] = {"increment"};
-    flags.rows = {2};
-    flags.cols = {9};
+    flags.dims["rows"] = {2};
+    flags.dims["cols"] = {9};
     Workload workload(cases_of(*operations_of(flags).front(), flags, "quick").front());
     workload.draw();
     flags.device = {"cpu"};
-    run(workload, ways_of(workload, flags, Unnamed::best).able.at(0));
+    run(workload, configurations_of(workload, flags, Unnamed::best).able.at(0));
     const Array& y = *workload.find("y");
     change(y);
     std::ofstream(path("y"), std::ios::binary)
@@ -77,7 +77,7 @@ done
                                    "--device cpu,triton --isa scalar")
                                 .lines()) {
       if (library.is_null()) library = line.at("outputs");
-      if (line.at("way") == "wide on triton") triton = line.at("outputs");
+      if (line.at("configuration") == "wide on triton") triton = line.at("outputs");
     }
     EXPECT_TRUE(triton.is_object());
     return triton == library;
@@ -106,11 +106,11 @@ TEST_F(TritonLab, VariantsAreVerifiedAndComparedWithTheLibrary) {
 }
 
 TEST_F(TritonLab, OtherBitsAreToldByVerifyAndParity) {
-  triton(copied_y([](const Array& y) { y.row(0)[0] ^= std::byte{1}; }));
+  triton(copied_y([](const Array& y) { y.line(0)[0] ^= std::byte{1}; }));
   const Outcome told = isobit(std::string("verify") + kCase);
   EXPECT_EQ(told.status, 0);
-  expect_part(told.text, "other bits");
-  expect_part(told.text, "1 passed, 0 failed, 1 with other bits than the library's");
+  expect_part(told.text, "different bits");
+  expect_part(told.text, "1 passed, 0 failed, 1 with bits different from the library's");
   EXPECT_FALSE(isobit(std::string("verify") + kCase + "--json").lines()[0].at("canonical"));
   const std::string both = " elementwise --kind increment --rows 2 --cols 9 --device cpu,triton ";
   EXPECT_FALSE(agrees_in_parity());
@@ -123,14 +123,14 @@ TEST_F(TritonLab, WhatIsWrongFailsAndCanBeRepeated) {
   const std::string complaint_of_none = complaint(std::string("verify") + kCase, 1);
   expect_part(complaint_of_none, "failed: isobit verify elementwise ");
   expect_part(complaint_of_none, " --variant wide --device triton --plan warps=2\n");
-  triton(copied_y([](const Array& y) { y.row(0)[-1] = std::byte{0}; }));
-  expect_part(complaint(std::string("verify") + kCase, 1), "memory beside y was written");
+  triton(copied_y([](const Array& y) { y.line(0)[-1] = std::byte{0}; }));
+  expect_part(complaint(std::string("verify") + kCase, 1), "memory outside y was written");
   triton(right_y() + "; printf 1 | dd of=$folder/x conv=notrunc 2>/dev/null");
-  expect_part(complaint(std::string("verify") + kCase, 1), "x is an input and was written");
+  expect_part(complaint(std::string("verify") + kCase, 1), "input x was modified");
 }
 
 TEST_F(TritonLab, ReasonsOfThoseWhoDeclineAreTold) {
-  triton("true", "interpreter", R"({"declines": "it is too wide"})");
+  triton("true", "interpreter", R"({"unavailable": "it is too wide"})");
   expect_part(complaint(std::string("verify") + kCase, 1), "\n  wide on triton: it is too wide");
 }
 
@@ -140,16 +140,16 @@ TEST_F(TritonLab, ErrorsOfPythonAreTold) {
   triton("echo short >$folder/y");
   expect_part(complaint(std::string("verify") + kCase, 1), "/y: cannot be read");
   triton("kill -SEGV $$");
-  expect_part(complaint(std::string("verify") + kCase, 1), "Python was ended by signal 11");
+  expect_part(complaint(std::string("verify") + kCase, 1), "Python was killed by signal 11");
   triton("exit 0");
-  expect_part(complaint(std::string("verify") + kCase, 1), "Python ended without an answer");
+  expect_part(complaint(std::string("verify") + kCase, 1), "Python exited without an answer");
   triton("echo no object; false");
-  expect_part(complaint(std::string("verify") + kCase, 1), "Python's answer is no JSON object");
+  expect_part(complaint(std::string("verify") + kCase, 1), "Python's answer is not a JSON object");
 }
 
 TEST_F(TritonLab, WhereTritonIsMissingThereIsAReason) {
   python("read -r asked; echo '{\"error\": \"No module named triton\"}'");
-  const std::string reason = "there is no Triton to use: No module named triton";
+  const std::string reason = "Triton is unavailable: No module named triton";
   expect_part(complaint(std::string("verify") + kCase, 1), reason);
   expect_part(complaint("list --device triton", 1), reason);
   expect_part(isobit("list").text, "\n  triton: " + reason);
@@ -165,8 +165,8 @@ TEST_F(TritonLab, AreListedWithTheOthersOrAlone) {
   triton("true");
   expect_part(isobit("list elementwise").text,
               "\n  triton  wide\n            --plan warps=1|2    how wide\n");
-  expect_part(isobit("list").text, "\n  triton 9.8, by its interpreter");
-  expect_part(isobit("info").text, "\ntriton     9.8, by its interpreter");
+  expect_part(isobit("list").text, "\n  triton 9.8, in its interpreter");
+  expect_part(isobit("info").text, "\ntriton     9.8, in its interpreter");
   const std::vector<Json> alone = isobit("list --device triton --json").lines();
   ASSERT_EQ(alone.size(), 1u);  // what has no such variant is not told
   EXPECT_EQ(alone[0].at("variants").size(), 1u);
@@ -179,11 +179,11 @@ TEST_F(TritonLab, UnknownNamesAreAnsweredWithTheRightOnes) {
   triton("true");
   expect_part(complaint(std::string("verify") + kCase + "--variant wid"), "did you mean 'wide'?");
   expect_part(complaint(std::string("verify") + kCase + "--plan warp=1"), "did you mean 'warps'?");
-  expect_part(complaint(std::string("verify") + kCase + "--plan warps=3"), "it takes 1, 2");
+  expect_part(complaint(std::string("verify") + kCase + "--plan warps=3"), "allowed: 1, 2");
   expect_part(complaint("verify elementwise --device trition"), "did you mean 'triton'?");
   expect_part(complaint("list --device trition"), "did you mean 'triton'?");
   expect_part(complaint("verify rmsnorm --device triton", 1),
-              "rmsnorm fwd has no variants in Triton; elementwise have");
+              "rmsnorm fwd has no Triton variants; operators that do: elementwise");
 }
 
 TEST_F(TritonLab, AllLeavesOutOperatorsWithoutOne) {
@@ -213,9 +213,9 @@ TEST_F(TritonLab, CallsAreSmallUnlessTheyAreNamed) {
 TEST_F(TritonLab, NeverIsAnInterpreterTimed) {
   triton("true");
   expect_part(complaint(std::string("bench") + kCase, 1),
-              "wide is timed on a GPU that PyTorch can use, and there is none");
+              "wide cannot be timed: PyTorch finds no GPU");
   EXPECT_FALSE(std::filesystem::exists(path("bench")));
-  expect_part(complaint("tune elementwise --device triton"), "none of Triton's variants");
+  expect_part(complaint("tune elementwise --device triton"), "tune does not support triton");
 }
 
 TEST_F(TritonLab, OnAGpuVariantsAreTimedBesideACopy) {
@@ -230,7 +230,8 @@ TEST_F(TritonLab, OnAGpuVariantsAreTimedBesideACopy) {
   EXPECT_NEAR(line.at("gbps").get<double>(), 2 * 9 * 2 * 4 / 3e-6 * 1e-9, 1e-9);
   Json asked;
   std::ifstream(path("bench")) >> asked;
-  EXPECT_EQ(asked.at("ways"), Json::array({{{"variant", "wide"}, {"plan", {{"warps", 1}}}}}));
+  EXPECT_EQ(asked.at("configurations"),
+            Json::array({{{"variant", "wide"}, {"plan", {{"warps", 1}}}}}));
   EXPECT_EQ(asked.at("copied_bytes"), 2 * 9 * 2 * 4);
   expect_part(isobit(std::string("bench") + kCase).text, "wide on triton  warps=2");
 }

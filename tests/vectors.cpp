@@ -42,6 +42,34 @@ Vectors<typename S::Real> vectors_of() {
               [](const Real* a, const Real* b, const Real* c, Real* to) {
                 S::store(to, S::minus_product(S::load(a), S::load(b), S::load(c)));
               },
+          .div = [](const Real* a, const Real* b, const Real*,
+                    Real* to) { S::store(to, S::div(S::load(a), S::load(b))); },
+          .min = [](const Real* a, const Real* b, const Real*,
+                    Real* to) { S::store(to, S::min(S::load(a), S::load(b))); },
+          .max = [](const Real* a, const Real* b, const Real*,
+                    Real* to) { S::store(to, S::max(S::load(a), S::load(b))); },
+          .choose =
+              [](const Real* a, const Real* b, const Real* c, Real* to) {
+                S::store(to, S::choose(S::less(S::load(a), S::load(b)), S::load(b), S::load(c)));
+              },
+          // ((a & b) ^ c) + a, shifted to the left by 3 and to the right by 2
+          .bits =
+              [](const Real* a, const Real* b, const Real* c, Real* to) {
+                const auto word =
+                    S::bits_add(S::bits_xor(S::bits_and(S::bits(S::load(a)), S::bits(S::load(b))),
+                                            S::bits(S::load(c))),
+                                S::bits(S::load(a)));
+                S::store(to, S::real(S::template shift_right<2>(S::template shift_left<3>(word))));
+              },
+          .neighbours =
+              [] {
+                typename Vectors<Real>::Operation exchange = nullptr;
+                if constexpr (S::kWidth > 1)
+                  exchange = [](const Real* a, const Real*, const Real*, Real* to) {
+                    S::store(to, S::neighbours(S::load(a)));
+                  };
+                return exchange;
+              }(),
           .fold = [](const Real* from) { return S::fold(S::load(from)); },
           .only = [](const Real* from, std::int64_t count,
                      Real* to) { S::store(to, S::only(S::load(from), S::first(count))); },

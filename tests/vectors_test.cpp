@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "guarded_pages.h"
 #include "isobit/core/machine.h"
 #include "isobit/core/order.h"
 
@@ -88,6 +89,19 @@ void expect_operations(const Vectors<Real>& vectors) {
     expect(vectors.fma, "fma", [](Real x, Real y, Real z) { return std::fma(x, y, z); });
     expect(vectors.minus_product, "minus_product",
            [](Real x, Real y, Real z) { return std::fma(-x, y, z); });
+    expect(vectors.div, "div", [](Real x, Real y, Real) { return x / y; });
+    expect(vectors.min, "min", [](Real x, Real y, Real) { return x < y ? x : y; });
+    expect(vectors.max, "max", [](Real x, Real y, Real) { return x > y ? x : y; });
+    expect(vectors.choose, "choose", [](Real x, Real y, Real z) { return x < y ? y : z; });
+    expect(vectors.bits, "bits", [](Real x, Real y, Real z) {
+      const auto word = ((bits(x) & bits(y)) ^ bits(z)) + bits(x);
+      return std::bit_cast<Real>(static_cast<decltype(word)>(word << 3 >> 2));
+    });
+    if (vectors.neighbours != nullptr) {
+      vectors.neighbours(a.data(), nullptr, nullptr, to.data());
+      for (int i = 0; i < vectors.width; ++i)
+        ASSERT_EQ(bits(to[i]), bits(narrow<Real>(a[i ^ 1]))) << "neighbours " << i;
+    }
     std::vector<Real> halves = a;
     const Real folded = order::detail::fold(halves.data(), vectors.width);
     ASSERT_EQ(bits(narrow<Real>(vectors.fold(a.data()))), bits(narrow<Real>(folded)));
@@ -180,6 +194,65 @@ TEST_P(VectorsOf, PartsLeaveTheRestAlone) {
   expect_parts(vectors.f64.elements, vectors.f64.width);
   expect_only(vectors.f32);
   expect_only(vectors.f64);
+}
+
+// Arrays of exactly what may be touched, beside a page that may not be.
+class AtForbiddenPages {
+ public:
+  AtForbiddenPages() : pages_(1 << 14) {}
+
+  // call(array, another) with two arrays of `count` elements, of which it may touch only these.
+  template <class T, class Call>
+  void expect_untouched(const char* what, std::int64_t count, Call call) {
+    for (const guarded::Edge edge : {guarded::Edge::front, guarded::Edge::back}) {
+      const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+      T* array = reinterpret_cast<T*>(pages_.at(edge, bytes));
+      T* another = reinterpret_cast<T*>(others_.at(edge, bytes));
+      const auto address = guarded::trapped([&] { call(array, another); });
+      EXPECT_FALSE(address) << what << " of " << count << " elements of " << sizeof(T) << " bytes "
+                            << guarded::name_of(edge) << " touches "
+                            << pages_.place_of(*address) + others_.place_of(*address);
+    }
+  }
+
+ private:
+  guarded::Pages pages_, others_{1 << 14};
+};
+
+template <class Real, class T>
+void expect_pages_untouched(const Elements<Real, T>& elements, int width) {
+  AtForbiddenPages pages;
+  Real reals[kWidest] = {};
+  const auto expect = [&](const char* what, std::int64_t count, auto call) {
+    pages.expect_untouched<T>(what, count, [&](T* array, T*) { call(array); });
+  };
+  expect("load", width, [&](T* from) { elements.load(from, reals); });
+  expect("store", width, [&](T* to) { elements.store(reals, to); });
+  expect("store_numbers", width, [&](T* to) { elements.store_numbers(reals, to); });
+  for (int count = 0; count <= width; ++count) {
+    expect("load_part", count, [&](T* from) { elements.load_part(from, count, reals); });
+    expect("store_part", count, [&](T* to) { elements.store_part(reals, count, to); });
+  }
+}
+
+template <class Real>
+void expect_pages_untouched_by_sums(const Vectors<Real>& vectors) {
+  AtForbiddenPages pages;
+  for (int count = 0; count <= 1100; ++count) {
+    pages.expect_untouched<Real>("sum", count,
+                                 [&](const Real* x, const Real*) { vectors.sum(x, count); });
+    pages.expect_untouched<Real>("dot", count,
+                                 [&](const Real* x, const Real* y) { vectors.dot(x, y, count); });
+  }
+}
+
+TEST_P(VectorsOf, NothingBeforeOrAfterAnArrayIsTouched) {
+  expect_pages_untouched(vectors.f32.elements, vectors.f32.width);
+  expect_pages_untouched(vectors.f32_in_f16, vectors.f32.width);
+  expect_pages_untouched(vectors.f32_in_bf16, vectors.f32.width);
+  expect_pages_untouched(vectors.f64.elements, vectors.f64.width);
+  expect_pages_untouched_by_sums(vectors.f32);
+  expect_pages_untouched_by_sums(vectors.f64);
 }
 
 template <class Real>

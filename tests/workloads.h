@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <set>
@@ -15,73 +17,89 @@
 #include <utility>
 #include <vector>
 
+#include "isobit/lab/configurations.h"
 #include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/settings.h"
 #include "isobit/lab/verdict.h"
-#include "isobit/lab/ways.h"
 #include "isobit/lab/workload.h"
 #include "isobit/ops/catalog.h"
 
 namespace isobit::lab {
 
-// Whether this build sees less of what only repeats: it is slow, or adds little to what others see.
-inline constexpr bool kThinned = ISOBIT_ONE_IN > 1;
+// Of cases that only repeat, tests see one in so many: ISOBIT_ONE_IN in the environment, which the
+// test presets set; without it they see all.
+inline int one_in() {
+  static const int number = [] {
+    const char* text = std::getenv("ISOBIT_ONE_IN");
+    return text == nullptr ? 1 : std::max(1, std::atoi(text));
+  }();
+  return number;
+}
 
-// All of the cases, or in such a build one of so many.
+// Whether this run also takes smaller grids and fewer repetitions: its build is slow, or adds
+// little to what others see.
+inline bool thinned() { return one_in() > 3; }
+
+// One of so many of the cases.
 inline std::vector<Case> some_of(const std::vector<Case>& cases) {
   std::vector<Case> some;
-  for (std::size_t i = 0; i < cases.size(); i += ISOBIT_ONE_IN) some.push_back(cases[i]);
+  for (std::size_t i = 0; i < cases.size(); i += one_in()) some.push_back(cases[i]);
   return some;
 }
 
 // The emulator is a thousand times slower than the processor: it is given small calls, and of those
 // one in so many.
-inline constexpr std::int64_t kMostEmulated = 8'000;
-inline constexpr int kOneEmulatedIn = 4 * ISOBIT_ONE_IN;
+inline constexpr std::int64_t kMostEmulated = 130'000;  // bytes
 
 inline bool emulated_too(const Case& c) {
   static int calls = 0;
   attach_devices();
   const std::vector<VariantInfo> infos = c.operation->variants();
-  return c.rows * c.cols <= kMostEmulated && calls++ % kOneEmulatedIn == 0 &&
+  std::int64_t bytes = 0;
+  for (const Argument& argument : c.operation->arguments)
+    if (const std::optional<Form> form = any_argument(c, argument))
+      bytes += form->elements() * size_of(form->dtype);
+  return bytes <= kMostEmulated && calls++ % (4 * one_in()) == 0 &&
          std::any_of(infos.begin(), infos.end(),
                      [](const VariantInfo& info) { return info.device == Device::emu; });
 }
 
 // Every variant on every instruction set; the other plans for the last of the thread counts. On the
 // emulator each variant's own plan and, in turn, one of the others.
-inline std::vector<Way> every_way(const Workload& workload, std::vector<int> threads) {
+inline std::vector<Configuration> every_configuration(const Workload& workload,
+                                                      std::vector<int> threads) {
   static std::size_t turn = 0;
   Flags flags;
   flags.isa = isas_here();
   flags.threads = std::move(threads);
   flags.device = {"cpu"};
   if (emulated_too(workload.the_case())) flags.device.emplace_back("emu");
-  std::vector<Way> all = ways_of(workload, flags, Unnamed::all).able;
-  for (const Way& way : std::vector<Way>(all)) {
-    const std::vector<Way> others = other_plans(way);
-    if (way.info.device == Device::emu)
+  std::vector<Configuration> all = configurations_of(workload, flags, Unnamed::all).able;
+  for (const Configuration& configuration : std::vector<Configuration>(all)) {
+    const std::vector<Configuration> others = other_plans(configuration);
+    if (configuration.info.device == Device::emu && !others.empty())
       all.push_back(others[turn++ % others.size()]);
-    else if (way.threads == flags.threads.back())
+    else if (configuration.threads == flags.threads.back())
       all.insert(all.end(), others.begin(), others.end());
   }
   EXPECT_FALSE(all.empty());
   return all;
 }
 
-inline Way default_way(const Workload& workload) {
-  return ways_of(workload, Flags{}, Unnamed::best).able.at(0);
+inline Configuration default_configuration(const Workload& workload) {
+  return configurations_of(workload, Flags{}, Unnamed::best).able.at(0);
 }
 
 // Runs every way: right, beside nothing, and the same bits as the first.
-inline void expect_right(const Workload& workload, const std::vector<Way>& ways) {
+inline void expect_right(const Workload& workload,
+                         const std::vector<Configuration>& configurations) {
   Judge judge(workload);
   std::map<const Argument*, std::string> first;
-  for (const Way& way : ways) {
-    run(workload, way);
+  for (const Configuration& configuration : configurations) {
+    run(workload, configuration);
     const Verdict verdict = judge();
-    const auto repeat = [&] { return command("verify", workload.the_case(), way); };
+    const auto repeat = [&] { return command("verify", workload.the_case(), configuration); };
     ASSERT_TRUE(verdict.passed()) << verdict.complaints() << repeat();
     for (const Verdict::Output& output : verdict.outputs)
       ASSERT_EQ(output.bits, first.try_emplace(output.argument, output.bits).first->second)
@@ -90,15 +108,52 @@ inline void expect_right(const Workload& workload, const std::vector<Way>& ways)
   }
 }
 
-// Of one row of every output that has rows.
-inline std::string row_bits(const Workload& workload, std::int64_t row) {
-  Bits bits;
-  for (const Argument* output : workload.outputs()) {
-    const Array& array = *workload.find(output->name);
-    if (output->extent == Extent::matrix) bits.add(array, row, 0, array.form().cols);
-    if (output->extent == Extent::row_statistic) bits.add(array, 0, row, 1);
+// Whether an argument has the batch dim, along which its operation has "rows"; others belong to
+// all.
+inline bool has_rows(const Operation& operation, const Argument& argument) {
+  return operation.has_batch(argument);
+}
+
+// Whether all arrays are rows of adjacent elements, or vectors beside them.
+inline bool of_rows(const Operation* operation) {
+  return operation->dims.size() == 2 && operation->dims[0].name == "rows" &&
+         operation->dims[1].name == "cols";
+}
+
+// An argument with rows of several elements.
+inline bool is_matrix(const Operation& operation, const Argument& argument) {
+  return has_rows(operation, argument) && operation.dims_of(argument).size() > 1;
+}
+
+// The elements of an array at one index of its first dim.
+inline std::vector<std::byte> part_of(const Array& array, std::int64_t index) {
+  const Form& form = array.form();
+  if (form.extents.size() > 1) {
+    const std::int64_t lines = form.lines() / form.extents[0];
+    return array.packed(index * lines, lines);
   }
-  return bits.hex();
+  const std::vector<std::byte> all = array.packed();
+  const std::int64_t size = size_of(form.dtype);
+  return {all.begin() + index * size, all.begin() + (index + 1) * size};
+}
+
+inline void put_part(const Array& array, std::int64_t index, std::span<const std::byte> part) {
+  const Form& form = array.form();
+  if (form.extents.size() > 1) return array.unpack(part, index * (form.lines() / form.extents[0]));
+  std::vector<std::byte> all = array.packed();
+  std::ranges::copy(part, all.begin() + index * std::ssize(part));
+  array.unpack(all);
+}
+
+// The bytes of one index of the batch in every output that has it.
+inline std::string row_bits(const Workload& workload, std::int64_t row) {
+  std::string all;
+  for (const Argument* output : workload.outputs())
+    if (has_rows(workload.operation(), *output)) {
+      const std::vector<std::byte> part = part_of(*workload.find(output->name), row);
+      all.append(reinterpret_cast<const char*>(part.data()), part.size());
+    }
+  return all;
 }
 
 // The bits of all outputs, one after the other.
@@ -108,10 +163,40 @@ inline std::string bits_of_outputs(const Workload& workload) {
   return all;
 }
 
+// The case with another batch, and lines of this length, which are along the last dim that usually
+// has one; other dims grow with it, but little, and none where an array would have more elements
+// than `most`.
+inline Case resized(Case c, std::int64_t batch, std::int64_t length, std::int64_t most = 600'000) {
+  const Operation& operation = *c.operation;
+  const std::span<const int> dims = operation.dims_of(operation.arguments.front());
+  const int last = *std::find_if(dims.rbegin(), dims.rend(),
+                                 [&](int dim) { return operation.dims[dim].usual > 1; });
+  // An array may have several other dims, which share the room.
+  const std::ptrdiff_t others = std::max<std::ptrdiff_t>(1, std::ssize(dims) - 2);
+  const double room = static_cast<double>(most / std::max<std::int64_t>(1, batch * length)) /
+                      static_cast<double>(others * others);
+  const auto each = static_cast<std::int64_t>(std::pow(room, 1 / static_cast<double>(others)));
+  const std::int64_t other =
+      std::clamp<std::int64_t>(1 + length / (16 * others), 1, std::max<std::int64_t>(each, 1));
+  for (int i = 0; i < static_cast<int>(operation.dims.size()); ++i)
+    c.extents[i] = i == operation.batch() ? batch : i == last ? length : other;
+  const Arguments args = operation.make_arguments();
+  set_options(operation, c, args);
+  operation.derive(c.extents, args);
+  return c;
+}
+
+inline std::int64_t longest_line(const Case& c) {
+  std::int64_t most = 0;
+  for (const Argument& argument : c.operation->arguments)
+    most = std::max(most, c.form_of(argument).line_length());
+  return most;
+}
+
 // Every type, every option and every set of extra arguments of the quick grids, in a quarter of
 // their combinations.
 inline std::vector<Case> cases_of_every_type(const Operation& operation, std::int64_t rows,
-                                             std::int64_t cols) {
+                                             std::int64_t cols, std::int64_t most = 600'000) {
   using Combination = std::pair<std::map<std::string_view, double>, std::string>;
   std::vector<std::string> types;
   std::vector<Combination> combinations;
@@ -127,10 +212,8 @@ inline std::vector<Case> cases_of_every_type(const Operation& operation, std::in
     const std::size_t type = index_in(types, types_text(c.types));
     const std::size_t combination = index_in(combinations, Combination(c.options, c.with));
     if ((type + combination) % 4 != 0 || !chosen.emplace(type, combination).second) continue;
-    c.rows = rows;
-    c.cols = cols;
     c.input = "randn";
-    result.push_back(c);
+    result.push_back(resized(c, rows, cols, most));
   }
   return result;
 }
@@ -145,17 +228,16 @@ inline std::vector<double> values_of(const Workload& workload, std::string_view 
   const Array& array = *workload.find(name);
   const Form& form = array.form();
   std::vector<double> values(static_cast<std::size_t>(form.elements()));
-  for (std::int64_t row = 0; row < form.rows; ++row)
-    array.load(row, 0, std::span(values).subspan(row * form.cols, form.cols));
+  const std::int64_t length = form.line_length();
+  for (std::int64_t line = 0; line < form.lines(); ++line)
+    array.load(line, 0, std::span(values).subspan(line * length, length));
   return values;
 }
 
-// Rows of matrices and of statistics; other vectors belong to all rows.
-inline bool has_rows(const Argument& argument) { return argument.extent != Extent::row_vector; }
-
 inline bool sums_over_rows(const Operation* operation) {
-  return std::ranges::any_of(operation->arguments, [](const Argument& argument) {
-    return argument.role == Role::output && !has_rows(argument);
+  return std::ranges::any_of(operation->arguments, [&](const Argument& argument) {
+    return argument.role == Role::output && operation->batch() >= 0 &&
+           !has_rows(*operation, argument);
   });
 }
 

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <limits>
 
+#include "isobit/lab/configurations.h"
 #include "isobit/lab/settings.h"
 #include "isobit/lab/verdict.h"
-#include "isobit/lab/ways.h"
 #include "isobit/ops/catalog.h"
 
 namespace isobit::lab {
@@ -84,30 +84,65 @@ TEST(Yardstick, MeasuresF64InQuad) {
   EXPECT_NEAR(distance(1.0, exact, quad(1)).c, 0x1p-7, 1e-9);
 }
 
+// It was right whatever the result, as a truth beyond the range was never looked at.
+TEST(Distance, AnInfiniteTruthNeedsTheSameInfinity) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto f32_infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(distance(f32_infinity, kInfinity, kInfinity).c, 0);
+  EXPECT_EQ(distance(-f32_infinity, kInfinity, kInfinity).c, kWrong);
+  EXPECT_EQ(distance(1.0f, kInfinity, kInfinity).c, kWrong);
+  EXPECT_EQ(distance(std::numeric_limits<float>::quiet_NaN(), -kInfinity, kInfinity).c, kWrong);
+}
+
+// 70000 is infinite in f16, and nothing on the way to it leaves the range of f32.
+TEST(Distance, ATruthBeyondTheTypesRangeNeedsItsInfinity) {
+  EXPECT_EQ(distance(f16{0x7c00}, 70000.0, 70000.0).c, 0);
+  EXPECT_GT(distance(f16{0xfc00}, 70000.0, 70000.0).c, 1e3);
+  EXPECT_GT(distance(f16{0x7bff}, 70000.0, 70000.0).c, 1e3);
+  EXPECT_EQ(distance(f16{kNanF16}, 70000.0, 70000.0).c, kWrong);
+}
+
+// Sums near the largest number: parts of them may have left the range.
+TEST(Distance, WhatMayOverflowOnItsWayMayHaveAnyBits) {
+  const double scale = 1e39;
+  for (const float y :
+       {1.0f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+    EXPECT_EQ(distance(y, 5e38, scale).c, 0) << y;
+  EXPECT_EQ(distance(std::numeric_limits<float>::infinity(), 1.0, scale).c, 0);
+  EXPECT_GT(distance(std::numeric_limits<float>::infinity(), 1.0, 1e30).c, 1e3);
+}
+
+TEST(Distance, MovedBytesMayBeAnyNan) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(distance(bf16{0xffc1}, nan, nan).c, kWrong);
+  EXPECT_EQ(distance(bf16{0xffc1}, nan, nan, true).c, 0);
+  EXPECT_EQ(distance(bf16{0x3f80}, nan, nan, true).c, kWrong);
+}
+
 TEST(Deviation, RemembersThePlaceOfTheWorst) {
-  Deviation worst{.c = 2, .max_abs = 5, .row = 1}, other{.c = 3, .max_abs = 1, .row = 7};
+  Deviation worst{.c = 2, .max_abs = 5, .line = 1}, other{.c = 3, .max_abs = 1, .line = 7};
   worst.merge(other);
   EXPECT_EQ(worst.c, 3);
   EXPECT_EQ(worst.max_abs, 5);
-  EXPECT_EQ(worst.row, 7);
+  EXPECT_EQ(worst.line, 7);
 }
 
 // Runs the first operation of the catalog, for `spoil` to damage what it wrote.
 template <class Spoil>
 Verdict judged_after(Spoil spoil) {
   Flags flags;
-  flags.rows = {5};
-  flags.cols = {33};
+  flags.dims["rows"] = {5};
+  flags.dims["cols"] = {33};
   flags.row_stride = {40};
   Workload workload(cases_of(*catalog().front(), flags, "quick").front());
   workload.draw();
-  run(workload, ways_of(workload, Flags{}, Unnamed::best).able.at(0));
+  run(workload, configurations_of(workload, Flags{}, Unnamed::best).able.at(0));
   spoil(workload);
   return Judge(workload)();
 }
 
 float* row_of(const Workload& workload, std::string_view name, std::int64_t row) {
-  return reinterpret_cast<float*>(workload.find(name)->row(row));
+  return reinterpret_cast<float*>(workload.find(name)->line(row));
 }
 
 TEST(Judge, PassesARightResult) {
@@ -130,7 +165,7 @@ TEST(Judge, FindsAnElementThatWasNotWritten) {
 TEST(Judge, FindsAWriteBetweenRows) {
   const Verdict verdict =
       judged_after([](const Workload& workload) { row_of(workload, "y", 2)[33] = 0; });
-  EXPECT_EQ(verdict.damage, "memory beside y was written");
+  EXPECT_EQ(verdict.damage, "memory outside y was written");
 }
 
 TEST(Judge, FindsAWriteBeforeAndAfterAnArray) {
@@ -140,7 +175,7 @@ TEST(Judge, FindsAWriteBeforeAndAfterAnArray) {
 
 TEST(Judge, FindsAChangedInput) {
   const Verdict verdict = judged_after([](const Workload& w) { row_of(w, "x", 1)[5] += 1; });
-  EXPECT_EQ(verdict.damage, "x is an input and was written");
+  EXPECT_EQ(verdict.damage, "input x was modified");
 }
 
 }  // namespace

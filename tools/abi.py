@@ -131,7 +131,10 @@ def main():
     parser.add_argument("--library", type=Path, default=LIBRARY)
     args = parser.parse_args()
     if shutil.which("abidw") is None:
-        print("there is no abidw (Debian: abigail-tools): nobody looked at the binary interface")
+        print(
+            "skipped: abidw is not installed (Debian: abigail-tools), "
+            "so the binary interface was not checked"
+        )
         return 1 if os.environ.get("CI") else SKIPPED
     interface = interface_of(args.library)
     if problem := (check if args.verb == "check" else write)(interface):

@@ -10,46 +10,59 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
 
 # A file takes the first row whose pattern it matches; OP is then its own operator, FACE any
-# operator's face (ops/NAME/NAME.h), FORMULA any operator's arithmetic, and SHARED what its own
-# backends and its dispatch share (of any operator: PROBLEMS). NORMS is what all norms share, but
-# for one backend's code. A folder may always include itself, except in ops/ and norms/, where each
-# role has a row. Those through whom users call lend operators simd's threads.
+# operator's face (ops/NAME/NAME.h), FORMULA any operator's arithmetic, REFERENCE its reference,
+# and SHARED what its own backends and its dispatch share (of any operator: PROBLEMS). NORMS is
+# what all norms share, but for one backend's code. A folder may always include itself, except in
+# ops/ and norms/, where each role has a row. Those through whom users call lend operators simd's
+# threads.
 USERS = "core/* dispatch/* simd/parallel_for.h ops/catalog.h ops/device_catalog.h FACE"
 RULES = (
     ("core/*", ""),
     ("simd/*", "core/*"),
     ("simt/*", "core/*"),
+    ("functions/*", "core/*"),
+    ("executor/*", ""),
     ("dispatch/*", "core/*"),
     ("tile/*", "core/* simt/simt.h"),
     ("norms/reference*", "core/* norms/reference*"),
+    ("norms/definition.h", "core/* dispatch/* NORMS norms/reference.h"),
     ("norms/cpu*", "core/* dispatch/* simd/* norms/cpu* NORMS"),
     ("norms/cuda*", "core/* dispatch/* simt/simt.h tile/* norms/cuda* NORMS"),
     ("norms/*", "core/* dispatch/* NORMS"),
     ("ops/catalog.*", "core/* dispatch/* FACE ops/catalog.h"),
     ("ops/device_catalog.h", "dispatch/*"),
-    ("ops/device_catalog.cu", "dispatch/* simt/simt.h PROBLEMS ops/device_catalog.h"),
+    (
+        "ops/device_catalog.cu",
+        "dispatch/* simt/simt.h norms/variants.h PROBLEMS ops/device_catalog.h",
+    ),
     ("ops/OP/test*.cpp", "*"),
-    ("ops/OP/reference*", "core/* norms/reference* FACE ops/OP/reference*.h"),
-    ("ops/OP/cases*", "core/* norms/cases.h FACE ops/OP/cases*.h"),
-    ("ops/OP/formula*", "core/* norms/statistics.h FACE FORMULA"),
+    ("ops/OP/reference*", "core/* norms/reference* FACE REFERENCE ops/OP/norm.h"),
+    ("ops/OP/cases*", "core/* FACE ops/OP/cases*.h"),
+    ("ops/OP/formula*", "core/* functions/* norms/statistics.h FACE FORMULA"),
     ("ops/OP/cpu*", "core/* dispatch/* simd/* norms/cpu* FACE FORMULA SHARED ops/OP/cpu*.h"),
     (
         "ops/OP/cuda*",
         "core/* dispatch/* simt/simt.h tile/* norms/cuda* FACE FORMULA SHARED ops/OP/cuda*.h",
     ),
+    ("ops/OP/norm.h", "core/* FACE"),
     ("SHARED", "core/* dispatch/* NORMS FACE SHARED"),
-    ("ops/OP/OP.cpp", "core/* dispatch/* NORMS FACE SHARED ops/OP/cases.h ops/OP/reference.h"),
+    (
+        "ops/OP/OP.cpp",
+        "core/* dispatch/* NORMS norms/definition.h FACE SHARED ops/OP/cases.h ops/OP/reference.h",
+    ),
     ("ops/OP/OP.h", "core/* FACE"),
     ("lab/c_abi.cpp", f"{USERS} isobit.h"),
     ("lab/*", f"{USERS} bench/peers/peer.h"),
     ("capi/*", f"{USERS} isobit.h"),
     ("torch/*", "isobit.h"),
-    ("isobit.h", ""),
-    ("isobit.hpp", "isobit.h"),
+    ("isobit.h", "operators.h"),
+    ("isobit.hpp", "isobit.h operators.hpp"),
+    ("operators.h", "isobit.h"),
+    ("operators.hpp", "isobit.hpp"),
 )
 SYSTEM = (
     r"[a-z_0-9]+|(sys|linux|asm)/\w+\.h|\w*intrin\.h"
-    r"|(arm_neon|cpuid|dlfcn|fcntl|pthread|sched|ucontext|unistd)\.h"
+    r"|(arm_neon|cpuid|dlfcn|elf|fcntl|pthread|sched|ucontext|unistd)\.h"
 )
 CUDA = r"cuda\w*\.h(pp)?|(cuda|cooperative_groups)/.*|cooperative_groups\.h"
 ANGLED = (  # what <...> may name, beside the standard library and the system
@@ -57,6 +70,8 @@ ANGLED = (  # what <...> may name, beside the standard library and the system
     ("isobit.h", r"std(def|int)\.h"),
     ("torch/*", r"torch/.*|ATen/dlpack\.h|Python\.h"),
     ("simt/cuda/*", CUDA),
+    ("simt/hip/*", r"hip/.*"),
+    ("executor/runtime.cpp", rf"cxxabi\.h|{CUDA}"),
     ("ops/*/test*.cpp", ".*"),
 )
 
@@ -66,9 +81,10 @@ def matches(path, patterns, op):
         return {
             "FACE": r"ops/(\w+)/\1\.h\Z",
             "FORMULA": r"ops/\w+/formula\w*\.h\Z",
-            "PROBLEMS": r"ops/\w+/problem\.h\Z",
-            "NORMS": r"norms/(cases|check|options|philox|problem|statistics)\.h\Z",
-            "SHARED": rf"ops/{op}/(problem|backends)\.h\Z",
+            "PROBLEMS": r"ops/\w+/(norm|problem)\.h\Z",
+            "NORMS": r"norms/(cases|check|options|philox|problem|statistics|variants)\.h\Z",
+            "REFERENCE": r"ops/\w+/reference\w*\.h\Z",
+            "SHARED": rf"ops/{op}/(norm|problem|backends)\.h\Z",
         }.get(pattern) or fnmatch.translate(pattern.replace("OP", op))
 
     return any(re.match(regex(pattern), path) for pattern in patterns.split())
@@ -98,14 +114,14 @@ def complaint(path, bracket, name):
 
 # What only simt may say: all else must mean the same to nvcc and to the emulator.
 BACKEND = re.compile(
-    r"\basm\b|__CUDA\w*|\b(thread|block)Idx\b|\b(block|grid)Dim\b|<<<"
+    r"\basm\b|__CUDA\w*|__HIP\w*|__builtin_amdgcn\w*|\b(thread|block)Idx\b|\b(block|grid)Dim\b|<<<"
     r"|\b__(global|device|host|shared|constant|syncthreads|syncwarp|shfl|ballot|ldg|stcs)\w*"
 )
 
 
 def backend_words(path, text):
     """Where kernels, or what they are made of, name one back end."""
-    if not matches(path, "tile/* ops/*.cu ops/*/cuda* norms/*", ""):
+    if not matches(path, "functions/* tile/* ops/*.cu ops/*/cuda* norms/*", ""):
         return []
     lines = (re.sub(r"//.*", "", line) for line in text.splitlines())
     found = ((number, BACKEND.search(line)) for number, line in enumerate(lines, 1))
@@ -170,6 +186,9 @@ PLANTED = (
     ("norms/cpu_row.h", '"isobit/simd/vec.h"', True),
     ("norms/reference_rows.h", '"isobit/norms/philox.h"', False),
     ("ops/layernorm/formula.h", '"isobit/norms/statistics.h"', True),
+    ("ops/layernorm/formula.h", '"isobit/functions/normal.h"', True),
+    ("ops/layernorm/reference.cpp", '"isobit/functions/normal.h"', False),
+    ("functions/normal.h", '"isobit/simd/vec.h"', False),
     ("ops/layernorm/reference.cpp", '"isobit/norms/statistics.h"', False),
     ("ops/layernorm/reference.cpp", '"isobit/ops/layernorm/layernorm.h"', True),
     ("ops/layernorm/reference.cpp", '"isobit/ops/layernorm/formula.h"', False),
@@ -182,7 +201,15 @@ PLANTED = (
     ("ops/layernorm/cuda.cu", '"isobit/simt/host/emulator.h"', False),
     ("ops/layernorm/cuda.cu", "<cuda_runtime.h>", False),
     ("simt/cuda/launch.h", "<cuda_runtime.h>", True),
-    ("ops/device_catalog.cu", '"isobit/ops/rmsnorm/problem.h"', True),
+    ("simt/hip/launch.h", "<hip/hip_runtime_api.h>", True),
+    ("simt/hip/launch.h", "<cuda_runtime.h>", False),
+    ("ops/layernorm/cuda.cu", "<hip/hip_runtime_api.h>", False),
+    ("ops/layernorm/norm.h", '"isobit/ops/layernorm/layernorm.h"', True),
+    ("ops/layernorm/norm.h", '"isobit/norms/problem.h"', False),
+    ("ops/layernorm/reference.cpp", '"isobit/ops/layernorm/norm.h"', True),
+    ("ops/layernorm/layernorm.cpp", '"isobit/norms/definition.h"', True),
+    ("ops/layernorm/cpu.cpp", '"isobit/norms/definition.h"', False),
+    ("ops/device_catalog.cu", '"isobit/ops/rmsnorm/norm.h"', True),
     ("ops/device_catalog.cu", '"isobit/ops/rmsnorm/formula.h"', False),
     ("ops/layernorm/layernorm.cpp", '"isobit/ops/layernorm/cpu.h"', False),
     ("ops/layernorm/layernorm.cpp", '"isobit/ops/layernorm/backends.h"', True),
@@ -198,6 +225,8 @@ PLANTED = (
     ("capi/isobit.cpp", "<nlohmann/json.hpp>", False),
     ("isobit.hpp", '"isobit/isobit.h"', True),
     ("isobit.hpp", '"isobit/core/error.h"', False),
+    ("operators.h", '"isobit/isobit.h"', True),
+    ("operators.hpp", '"isobit/ops/layernorm/layernorm.h"', False),
 )
 
 

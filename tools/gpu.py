@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the phases that need a GPU: test, sanitize, bench.
 
-A machine with a GPU may have no network and no compiler: --pack puts all that travels into
-build/gpu. There each phase ends in less than eight minutes; each of its steps has a limit of its
+A machine with a GPU may have no network and no compiler: --pack puts all that travels beside the
+tree into build/gpu.tar.gz, which a phase unpacks into build/gpu. There each phase ends in less than eight minutes; each of its steps has a limit of its
 own, and its result is written before the next one begins. --dry packs, and goes through all phases
 with the emulator in the place of a GPU, in a copy of what travels.
 """
@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -22,9 +23,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RELEASE = ROOT / "build" / "release"
 PACK = ROOT / "build" / "gpu"
+ARCHIVE = ROOT / "build" / "gpu.tar.gz"
 SONAME = "libisobit.so." + ".".join((ROOT / "VERSION").read_text().split(".")[:2])
-OPERATORS = "elementwise,layernorm,rmsnorm"
-IN_TRITON = "elementwise,layernorm"
+OPERATORS = "activation,elementwise,layernorm,rmsnorm,rope,rope_tables,scan,transpose"
+IN_TRITON = "activation,elementwise,layernorm,rope,scan,transpose"
 TRITON_CASES = (  # each width and dtype is compiled
     *("--rows", "1,37", "--cols", "1,600,4096", "--dtype", "f32,bf16"),
     *("--input", "randn,mean1e6,huge1e20,const_grad"),
@@ -44,8 +46,8 @@ def pack():
     run(["cmake", "--build", "--preset", "release", "--target", "isobit_gpu_tests"], cwd=ROOT)
     shutil.rmtree(PACK, ignore_errors=True)
     PACK.mkdir(parents=True)
-    programs = ["isobit", "isobit_gpu_tests", "isobit_simt_tests"]
-    libraries = ["libisobit.so", SONAME, "libisobit_cuda.so"]
+    programs = ["isobit", "isobit_gpu_tests"]
+    libraries = [SONAME, "libisobit_cuda.so"]
     found = [RELEASE / name for name in (*programs, *libraries)]
     for pattern in ("isobit_torch_*.so", "_isobit_fast*.so"):  # where they could be built
         found += sorted(RELEASE.glob(pattern))
@@ -53,16 +55,19 @@ def pack():
     found += sorted({Path(file) for file in re.findall(r"=> (\S*lib(?:fmt|stdc\+\+)\S*)", linked)})
     for file in found:
         if not file.exists() and file.name == "libisobit_cuda.so":
-            print("without libisobit_cuda.so, which tools/kernels.py makes")
+            print("omitted: libisobit_cuda.so; run tools/kernels.py to build it")
             continue
         run(["strip", "-o", PACK / file.name, file.resolve()])
+    (PACK / "libisobit.so").symlink_to(SONAME)
     commit = run(["git", "rev-parse", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE).stdout.strip()
     changed = run(["git", "status", "--porcelain"], cwd=ROOT, stdout=subprocess.PIPE).stdout
     (PACK / "commit").write_text(commit + ("+" if changed else ""))
+    with tarfile.open(ARCHIVE, "w:gz", compresslevel=4) as archive:
+        archive.add(PACK, ".")
 
 
 def tree():
-    """What travels beside build/gpu: tracked files, and others that git does not ignore."""
+    """What travels beside the archive: tracked files, and others that git does not ignore."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
     listed = run(command, cwd=ROOT, stdout=subprocess.PIPE).stdout
     return [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
@@ -110,7 +115,7 @@ class Phase:
                         timeout=min(seconds, left),
                     ).returncode
                 except subprocess.TimeoutExpired:
-                    status = "its time ran out"
+                    status = "timed out"
                 except OSError as error:
                     status = str(error)
             said = (self.out / f"{self.name}.log").read_text(errors="replace")[where:]
@@ -159,7 +164,9 @@ def test(phase):
 
 def sanitize(phase):
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    missing = None if Path(tool).exists() and not phase.dry else "there is no compute-sanitizer"
+    missing = (
+        None if Path(tool).exists() and not phase.dry else "compute-sanitizer is not installed"
+    )
     tests = PACK / "isobit_gpu_tests"
     chosen = "*Kernels.AreRight*:*Kernels.SumsOver*:*Kernels.WideRows*:*Kernels.GradX*"
     for name in SANITIZERS:
@@ -183,6 +190,8 @@ PHASES = {"test": test, "sanitize": sanitize, "bench": bench}
 
 
 def run_phase(name, out, dry):
+    if ARCHIVE.exists():
+        shutil.unpack_archive(ARCHIVE, PACK)
     phase = Phase(name, out, dry)
     PHASES[name](phase)
     print(f"{name}: {', '.join(phase.failed()) or 'nothing'} failed")
@@ -198,9 +207,12 @@ def dry_run():
         for name in files:
             (there / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, there / name, follow_symlinks=False)
-        shutil.copytree(PACK, there / PACK.relative_to(ROOT))
+        (there / PACK.relative_to(ROOT)).mkdir(parents=True)
+        shutil.copy2(ARCHIVE, there / ARCHIVE.relative_to(ROOT))
         size = sum(file.stat().st_size for file in there.rglob("*") if file.is_file())
-        print(f"{len(files)} files and build/gpu travel: {size / (1 << 20):.1f} MiB")
+        print(f"{len(files)} files and {ARCHIVE.name} to copy: {size / (1 << 20):.1f} MiB")
+        emulated = there / PACK.relative_to(ROOT) / "isobit_simt_tests"
+        shutil.copy2(RELEASE / emulated.name, emulated)  # what stands in for the GPU's tests
         out, wrong = Path(folder) / "out", []
         for name in PHASES:
             command = [sys.executable, there / "tools" / "gpu.py", name, "--out", out / name]
@@ -221,9 +233,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("phase", nargs="?", choices=PHASES)
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu-results")
-    parser.add_argument("--emulated", action="store_true", help="with the emulator, on few calls")
-    parser.add_argument("--pack", action="store_true", help="fill build/gpu, which travels")
-    parser.add_argument("--dry", action="store_true", help="pack, and all phases here")
+    parser.add_argument("--emulated", action="store_true", help="use the emulator, with few calls")
+    parser.add_argument(
+        "--pack", action="store_true", help="write build/gpu.tar.gz, which is copied to the machine"
+    )
+    parser.add_argument("--dry", action="store_true", help="pack, and run all phases here")
     args = parser.parse_args()
     if args.dry:
         return dry_run()
@@ -231,7 +245,7 @@ def main():
         pack()
     if args.phase is None:
         if not args.pack:
-            parser.error(f"PHASE is needed: {', '.join(PHASES)}")
+            parser.error(f"no PHASE is given; one of {', '.join(PHASES)}")
         return 0
     return run_phase(args.phase, args.out, args.emulated)
 

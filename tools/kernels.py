@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles every kernel with nvcc, and writes down its registers, shared memory and spills.
 
-For the GPUs that plans are made for, it links what it compiled: build/release/libisobit_cuda.so.
+For the GPUs that plans are made for, it links what it compiled: build/release/libisobit_cuda.so;
+and with an executor in the place of CUDA's run-time, which needs no GPU, libisobit_ptx.so, which
+executes the objects' PTX, and libisobit_sass.so, which executes their machine code.
 With --library it makes one for all GPUs that are named, which a wheel carries.
 """
 
@@ -18,9 +20,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import machine_code
+
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "kernels"
 LIBRARY = ROOT / "build" / "release" / "libisobit_cuda.so"
+EXECUTOR = ROOT / "build" / "release" / "libisobit_ptx.so"
+MACHINE_EXECUTOR = EXECUTOR.with_name("libisobit_sass.so")
 VERSION = (ROOT / "VERSION").read_text().strip()
 EVERY_DAY = ["90a"]  # what the plans are made for
 OTHERS = ["75", "80", "86", "89", "100", "120"]
@@ -30,7 +36,6 @@ FLAGS = [
     "-std=c++20",
     "-fmad=false",
     "--expt-relaxed-constexpr",
-    "-Xfatbin=-compress-all",
     "-diag-suppress",
     "20011,20014",
 ]
@@ -38,8 +43,14 @@ FLAGS = [
 NO_SPILL = range(80, 104)
 # What the machine code of a kernel must hold, by its name: how it claims to move memory.
 CLAIMS = (
+    (r"activation::Vec16<", (r"LDG\.E\S*\.128\b", r"STG\.E\S*\.128\b")),
     (r"elementwise::Vec16<", (r"LDG\.E\S*\.128\b", r"STG\.E\S*\.128\b")),
     (r"elementwise::Bulk<", (r"UBLKCP\b", r"LDS\.128\b", r"STG\.E\S*\.128\b")),
+    (
+        r"transpose::Vectors<",
+        (r"LDG\.E\S*\.128\b", r"STS\.128\b", r"LDS\.128\b", r"STG\.E\S*\.128\b"),
+    ),
+    (r"transpose::Bulk<", (r"UBLKCP\b", r"LDS\.128\b", r"STG\.E\S*\.128\b")),
     (r"norms::(Forward|OnePass|Rows|Columns)Kernel<", (r"LDG\.E\S*\.128\b",)),
     (r"norms::(Forward|OnePass)Kernel<", (r"STG\.E\S*\.128\b",)),
     (r"norms::Pipelined\w+<", (r"UBLKCP\b", r"LDS\.128\b", r"STG\.E\S*\.128\b")),
@@ -113,8 +124,12 @@ def compile_one(nvcc, source, archs):
         f"-I{ROOT / 'src'}",
         f"-I{ROOT / 'tests'}",
     ]
+    command += ["-Xfatbin=-compress-all"]
+    if archs == EVERY_DAY:  # the executor reads their PTX
+        command += ["--compress-mode=speed"]
     for arch in archs:
-        command += ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
+        code = f"[sm_{arch},compute_{arch}]" if archs == EVERY_DAY else f"sm_{arch}"
+        command += ["-gencode", f"arch=compute_{arch},code={code}"]
         if arch == LATER and len(archs) > 1:
             command += ["-gencode", f"arch=compute_{arch},code=compute_{arch}"]
     command += ["-Xptxas", "-v"]
@@ -130,15 +145,12 @@ def compile_one(nvcc, source, archs):
 
 def unfounded(arch):
     """The kernels that lack an instruction which they claim; None where nobody can look."""
-    bins = [*ROOT.glob(".venv/lib/python3*/site-packages/nvidia/cu13/bin"), None]
-    tool = shutil.which("cuobjdump") or (bins[0] and bins[0] / "cuobjdump")
-    if not tool or not Path(tool).exists():
+    tool = machine_code.find_tool()
+    if tool is None:
         return None
-    env = {**os.environ, "PATH": f"{Path(tool).parent}:{os.environ['PATH']}"}
 
     def claims_of(source):
-        command = [tool, "-sass", object_of(source, [arch])]
-        text = subprocess.run(command, capture_output=True, text=True, env=env).stdout
+        text = machine_code.disassembly(tool, object_of(source, [arch]))
         functions = re.split(r"^\s*Function : ", text, flags=re.MULTILINE)[1:]
         names = readable([function.split("\n", 1)[0] for function in functions])
         return [
@@ -156,28 +168,85 @@ def unfounded(arch):
         ]
 
 
-def link(nvcc, archs, library):
+def link(nvcc, archs, library, *executor):
     """What is wrong with the library, or nothing."""
-    command = [nvcc, "-shared", "-cudart", "static", "-o", str(library)]
+    command = [nvcc, "-shared", "-cudart", "none" if executor else "static", "-o", str(library)]
     command += [str(object_of(source, archs)) for source in sources()]
-    command += [str(library.parent / "libisobit_all.a")]
+    command += [*map(str, executor), str(library.parent / "libisobit_all.a")]
     command += ["-Xlinker", "--exclude-libs,ALL,--no-undefined,--gc-sections"]
-    command += ["-Xlinker", f"-soname,{LIBRARY.name}"]
-    linked = subprocess.run(command, capture_output=True, text=True)
-    if linked.returncode != 0:
-        return linked.stderr
+    command += ["-Xlinker", f"-soname,{library.name}"]
+    return linked(command, library, "isobit_cuda_library")
+
+
+def linked(command, library, entry):
+    """The same, of a library that a command links and that shows one function."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        return done.stderr
     try:
-        entry = ctypes.CDLL(str(library)).isobit_cuda_library
+        ask = getattr(ctypes.CDLL(str(library)), entry)
     except (OSError, AttributeError) as error:
         return str(error)
-    entry.restype = ctypes.c_void_p
-    return "it does not know its version" if entry(VERSION.encode()) is None else None
+    ask.restype = ctypes.c_void_p
+    return "it does not know its version" if ask(VERSION.encode()) is None else None
 
 
-def chosen():
-    """One of the others: all six take as long as the rest of `make test`."""
+def runtime_of_executor():
+    return OUT / "executor_runtime.o"
+
+
+def link_executor(nvcc):
+    """What is wrong with libisobit_ptx.so, or nothing."""
+    folder = EXECUTOR.parent
+    built = subprocess.run(
+        ["cmake", "--build", str(folder), "--target", "isobit_executor"],
+        capture_output=True,
+        text=True,
+    )
+    if built.returncode != 0:
+        return built.stdout + built.stderr
+    runtime = runtime_of_executor()
+    source = ROOT / "src" / "isobit" / "executor" / "runtime.cpp"
+    command = [nvcc, "-std=c++20", "-O2", f"-I{ROOT / 'src'}", "-Xcompiler"]
+    command += ["-fPIC,-fvisibility=hidden,-Wall,-Wextra", "-c", str(source), "-o", str(runtime)]
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    if compiled.returncode != 0 or "warning" in compiled.stderr:
+        return compiled.stderr
+    return link(nvcc, EVERY_DAY, EXECUTOR, runtime, folder / "libisobit_executor.a")
+
+
+def machine_text(tool, file):
+    """The machine code of an object as text, which is written again when the object is newer."""
+    text = file.with_suffix(".sass")
+    if not text.exists() or text.stat().st_mtime < file.stat().st_mtime:
+        text.write_text(machine_code.text_of(tool, file))
+    return text
+
+
+def machine_object(texts, target):
+    """An object with the texts one behind the other, for the linker."""
+    lines = [".section .rodata", ".globl isobit_machine_code_begin, isobit_machine_code_end"]
+    lines += [".hidden isobit_machine_code_begin, isobit_machine_code_end"]
+    lines += ["isobit_machine_code_begin:", *(f'.incbin "{text}"' for text in texts)]
+    lines += ["isobit_machine_code_end:", '.section .note.GNU-stack,"",@progbits', ""]
+    assembly = target.with_suffix(".s")
+    assembly.write_text("\n".join(lines))
+    subprocess.run(["as", "-o", target, assembly], check=True)
+    return target
+
+
+def link_machine_executor(nvcc, tool):
+    """What is wrong with libisobit_sass.so, or nothing."""
+    texts = [machine_text(tool, object_of(source, EVERY_DAY)) for source in sources()]
+    code = machine_object(texts, OUT / "machine_code.o")
+    archive = EXECUTOR.parent / "libisobit_executor.a"
+    return link(nvcc, EVERY_DAY, MACHINE_EXECUTOR, runtime_of_executor(), code, archive)
+
+
+def chosen(archs):
+    """One of them, by the commit: all take long."""
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True).stdout
-    return [min(OTHERS, key=lambda arch: hashlib.sha256(head + arch.encode()).digest())]
+    return [min(archs, key=lambda arch: hashlib.sha256(head + arch.encode()).digest())]
 
 
 def make_library(nvcc, archs, library):
@@ -192,19 +261,23 @@ def make_library(nvcc, archs, library):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--others", action="store_true", help="one other, as the commit chooses")
-    parser.add_argument("--arch", help=f"these instead, of which there are {','.join(OTHERS)}")
+    parser.add_argument(
+        "--others", action="store_true", help="one other architecture, chosen by the commit"
+    )
+    parser.add_argument(
+        "--arch", help=f"these architectures instead; supported: {','.join(OTHERS)}"
+    )
     parser.add_argument(
         "--library",
         type=Path,
         help="links this one file for --arch, or for all, beside whose libisobit_all.a it lies",
     )
     args = parser.parse_args()
-    archs = args.arch.split(",") if args.arch else chosen() if args.others else EVERY_DAY
+    archs = args.arch.split(",") if args.arch else chosen(OTHERS) if args.others else EVERY_DAY
 
     nvcc = find_nvcc()
     if nvcc is None:
-        print("there is no nvcc: the kernels ran in the emulator only, and were not compiled")
+        print("nvcc is not installed: the kernels were not compiled, and ran in the emulator only")
         return 1 if os.environ.get("CI") or args.library else SKIPPED
     if args.library:
         return make_library(nvcc, archs if args.arch else [*EVERY_DAY, *OTHERS], args.library)
@@ -234,11 +307,24 @@ def main():
             print(f"{LIBRARY.name}: {wrong}")
         else:
             print(f"{LIBRARY.relative_to(ROOT)}: {LIBRARY.stat().st_size >> 10} KiB")
+        if (wrong := link_executor(nvcc)) is not None:
+            failed += 1
+            print(f"{EXECUTOR.name}: {wrong}")
+        else:
+            print(f"{EXECUTOR.relative_to(ROOT)}: {EXECUTOR.stat().st_size >> 10} KiB")
+        if (tool := machine_code.find_tool()) is None:
+            print("cuobjdump is not installed: libisobit_sass.so was not linked")
+        elif (wrong := link_machine_executor(nvcc, tool)) is not None:
+            failed += 1
+            print(f"{MACHINE_EXECUTOR.name}: {wrong}")
+        else:
+            size = MACHINE_EXECUTOR.stat().st_size >> 10
+            print(f"{MACHINE_EXECUTOR.relative_to(ROOT)}: {size} KiB")
         claims = unfounded(*archs)
         failed += len(claims or [])
         print(*(claims or []), sep="\n", end="\n" if claims else "")
         if claims is None:
-            print("there is no cuobjdump: nobody looked at the machine code")
+            print("cuobjdump is not installed: the machine code was not checked")
     print(f"{failed} failed; all kernels: {Path(table.name).relative_to(ROOT)}")
     return 1 if failed else 0
 

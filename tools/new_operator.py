@@ -24,7 +24,7 @@ LAWS = Path("tests/properties_test.cpp")  # which not every operator keeps
 LISTS = {
     OPS / "catalog.cpp": "&OP::",
     OPS / "device_catalog.cu": r'device_variants\("OP",',
-    Path("tests/golden_test.cpp"): ROW,
+    Path("tests/golden_bits.h"): ROW,
     LAWS: ROW,
 }
 
@@ -40,13 +40,13 @@ WORDS = """
 """
 
 STEPS = (
-    ("{op}.h problem.h {op}.cpp", "what a call takes, its options and rules"),
+    ("{op}.h norm.h problem.h {op}.cpp", "what a call takes, its options and rules"),
     ("reference.cpp cases.cpp", "the results in double and quad; shapes, families, bytes"),
     ("formula.h cpu_kernels*.cpp cpu.cpp", "the arithmetic, the vector loops, the variants"),
     ("cuda*.cu triton*.py pytorch.py", "the kernels for GPUs, and what PyTorch makes of it"),
     ("tests/properties_test.cpp", "its laws in kLaws; without any, no row"),
-    ("tests/golden_test.cpp", "its bits in kGolden, once they are right"),
-    ("include/isobit/isobit.h", "its C entry, without which `make test` is red, and Python's"),
+    ("tests/golden_bits.h", "its bits in kGolden, once they are right"),
+    ("tests/calls.h", "a right call of its C function, which tests spoil"),
     ("README.md", "what it computes, guarantees and costs"),
 )
 
@@ -59,7 +59,7 @@ def run(command, **kwargs):
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **kwargs)
     except FileNotFoundError as missing:
-        raise Refused(f"there is no {missing.filename}; `make venv` says what to do") from None
+        raise Refused(f"{missing.filename} not found; run `make venv`") from None
     if done.returncode != 0:
         raise Refused(f"{' '.join(map(str, command))}: {(done.stderr or done.stdout).strip()}")
     return done.stdout
@@ -85,20 +85,23 @@ def use_of(word):
 def check(name, op):
     """The rules for a name, and for the operator that is copied."""
     if op not in operators():
-        raise Refused(f"--from {op}: no such operator; take one of {', '.join(operators())}")
+        raise Refused(f"--from {op}: no such operator; known: {', '.join(operators())}")
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise Refused(
             f"{name!r} is no name of an operator; take lower-case letters, digits and single "
             "underscores, a letter first, as in soft_sign"
         )
     if keyword.iskeyword(name) or name in WORDS.split():
-        raise Refused(f"{name} is a word of C++ or Python; take another, such as {name}_op")
+        raise Refused(f"{name} is a keyword of C++ or Python; use another name, such as {name}_op")
     if (ROOT / OPS / name).exists():
-        raise Refused(f"{OPS / name} is there already; remove it, or take another name")
+        raise Refused(f"{OPS / name} already exists; remove it, or use another name")
     if place := use_of(name):
-        raise Refused(f"{place} uses the name {name}; take one that means nothing yet")
+        raise Refused(f"{place} already uses the name {name}; use another")
     if changed := run(["git", "status", "--porcelain", "--", *LISTS, OPS / op]):
-        raise Refused(f"commit or undo these first, so that this can be undone alone:\n{changed}")
+        raise Refused(
+            f"commit or undo these changes first, so that the new operator can be "
+            f"undone alone:\n{changed}"
+        )
 
 
 def renamed(text, op, name):
@@ -111,7 +114,8 @@ def renamed(text, op, name):
             return word
         return name if word.islower() else name.upper() if word.isupper() else pascal
 
-    return re.sub(rf"\]\(\.\.[^)]*\)|{op}", instead, text, flags=re.IGNORECASE)
+    # "transposed" is a word, and no name.
+    return re.sub(rf"\]\(\.\.[^)]*\)|{op}(?![dr])", instead, text, flags=re.IGNORECASE)
 
 
 def element(text, start):
@@ -135,7 +139,7 @@ def listed(path, op, name):
         rows = "".join(renamed(element(text, start), op, name) + "\n" for start in starts)
         text = text[:end] + rows + text[end:]
     elif path != LAWS:
-        raise Refused(f"{path} lists nothing of {op}; take another operator for --from")
+        raise Refused(f"{path} does not list {op}; use another operator for --from")
     include = rf'^#include "isobit/ops/{op}/.*\n'
     return re.sub(include, lambda line: line[0] + renamed(line[0], op, name), text, flags=re.M)
 
@@ -180,23 +184,32 @@ def write(texts, folder):
 def report(name, op):
     folder = ROOT / OPS / name
     lists = " ".join(map(str, LISTS))
-    print(f"{OPS / name} is {op} under another name. It is listed in\n  {lists}")
-    print(f"As it is it builds and is right: make build && build/release/isobit verify {name}")
-    print("\nMake it yours in this order; CONTRIBUTING.md does it for softsign:")
+    print(f"{OPS / name} is a copy of {op} under the new name. It is listed in\n  {lists}")
+    print(f"It builds and passes as it is: make build && build/release/isobit verify {name}")
+    print(
+        "C and C++ get its functions from tools/faces.py after each build that changes what a call"
+    )
+    print("takes; then build again. NumPy and the lab call it by name.")
+    print("\nChange it in this order; CONTRIBUTING.md shows it for softsign:")
     for number, (patterns, what) in enumerate(STEPS, 1):
         files = []
         for pattern in patterns.format(op=name).split():
             inside = sorted(path.name for path in folder.glob(pattern))
             files += inside if "/" not in pattern else [pattern]
         print(f"  {number}. {', '.join(files)}: {what}")
-    print(f"\nTo take it all back: git checkout -- {lists} && rm -r {OPS / name}")
+    print(f"\nTo undo everything: git checkout -- {lists} && rm -r {OPS / name}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("name", metavar="NAME", help="what the new operator is called")
+    parser.add_argument("name", metavar="NAME", help="name of the new operator")
     parser.add_argument(
-        "--from", dest="op", metavar="OP", default="elementwise", help="what is copied: elementwise"
+        "--from",
+        dest="op",
+        metavar="OP",
+        default="elementwise",
+        help="operator to copy: elementwise, the default; transpose, whose arrays have any shape "
+        "and strides; rmsnorm, with a backward pass",
     )
     args = parser.parse_args()
     try:

@@ -3,6 +3,7 @@
 
 import argparse
 import importlib.util
+import re
 import subprocess
 import sys
 import time
@@ -47,6 +48,27 @@ def adapters_tests(preset):
     ]
 
 
+def on_executor(device, command):
+    """Skipped where nvcc is missing, without which there is nothing to execute."""
+    return ["sh", "-c", f"[ -e build/release/libisobit_{device}.so ] || exit {SKIPPED}; {command}"]
+
+
+def quick_grids_on(device):
+    command = f"build/release/isobit verify --all --variant all --device {device}"
+    return on_executor(device, command)
+
+
+GPU_TESTS = "kernels as nvcc made them"
+GPU_TESTS_ON_PTX = on_executor(
+    "ptx",
+    "ISOBIT_CUDA_LIBRARY=build/release/libisobit_ptx.so ISOBIT_ONE_IN=19"
+    f" build/release/isobit_gpu_tests '--gtest_output=xml:{JUNIT}/{GPU_TESTS}.xml'",
+)
+
+HIP_TESTS = [*PYTEST_ALONE, "tests/python/test_hip.py"]
+HIP_TESTS += ["--junitxml", str(JUNIT / "kernels for AMD's GPUs, looked at.xml")]
+
+
 def python_coverage():
     """Without PyTorch and Triton much of the Python is not executed."""
     if not all(importlib.util.find_spec(name) for name in ("torch", "triton")):
@@ -59,6 +81,7 @@ SUITES = {
         ("release", ctest("release")),
         ("kernels for GPUs", [PYTHON, "tools/kernels.py"]),
         ("phases for a GPU, without one", [PYTHON, "tools/gpu.py", "--dry"]),
+        (GPU_TESTS, GPU_TESTS_ON_PTX),
         ("python", [*PYTEST, "--junitxml", str(JUNIT / "python.xml")]),
         *python_coverage(),
         ("layer rules hold their own test", [PYTHON, "tools/check_layers.py", "--self-test"]),
@@ -78,7 +101,11 @@ SUITES = {
         ("wheel", ["tools/wheel", "90a"]),
         ("installed", [*PYTEST_ALONE, "tests/wheel", "--junitxml", str(JUNIT / "installed.xml")]),
         ("documentation", ["tools/docs"]),
+        ("quick grids on PTX", quick_grids_on("ptx")),
+        ("quick grids on machine code", quick_grids_on("sass")),
         ("kernels for other GPUs", [PYTHON, "tools/kernels.py", "--others"]),
+        ("kernels for AMD's GPUs", [PYTHON, "tools/kernels_hip.py", "--arch", "one"]),
+        ("kernels for AMD's GPUs, looked at", HIP_TESTS),
         ("mutants", [PYTHON, "tools/mutants.py"]),
         ("format and lint", ["make", "--no-print-directory", "check"]),
     ],
@@ -111,6 +138,20 @@ def count(name, status):
     return passed, failed
 
 
+def seconds_by_operator(steps):
+    """Of the tests whose names hold an operator's, so that a new one can be held to its budget."""
+    folders = (ROOT / "src" / "isobit" / "ops").iterdir()
+    seconds = dict.fromkeys(sorted(each.name for each in folders if each.is_dir()), 0.0)
+    for name in steps:
+        junit = JUNIT / f"{name}.xml"
+        for test in ElementTree.parse(junit).iter("testcase") if junit.exists() else ():
+            words = re.sub(r"[^a-z]", "", f"{test.get('classname')} {test.get('name')}".lower())
+            for operator in seconds:
+                if operator in words:
+                    seconds[operator] += float(test.get("time", 0))
+    return ", ".join(f"{operator} {spent:.0f}" for operator, spent in seconds.items())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suite", choices=SUITES)
@@ -131,10 +172,11 @@ def main():
         skipped += [name] * (status == SKIPPED)
 
     print(f"\nseconds: {', '.join(seconds)}")
+    print(f"seconds of tests by operator: {seconds_by_operator(n for n, _ in SUITES[args.suite])}")
     for name, lines in failed:
         print(f"\nfailed: {name}", *lines, sep="\n  ")
     if skipped:
-        print("did not run, for want of a tool:", ", ".join(skipped))
+        print("skipped, because a tool is missing:", ", ".join(skipped))
     print(f"{passed} passed, {len(failed)} failed")
     print(f"make {args.suite} took {time.time() - args.started:.0f} s")
     return 1 if failed else 0

@@ -36,8 +36,8 @@ def options(line):
     """What a case asks for beside the plain norm."""
     if "with" in line:
         yield line["with"].replace("+", " and ")
-    if line.get("zero_centred") == "yes":
-        yield "zero-centred weight"
+    if "yes" in (line.get("zero_centered"), line.get("zero_centred")):  # until 0.2
+        yield "zero-centered weight"
     if line.get("dropout"):
         yield "dropout"
 
@@ -83,7 +83,9 @@ def speed(files):
     for line in lines(files):
         title = speed_title(line)
         threads = line.get("threads", 0)  # a GPU's lines have none
-        rows[title, line["rows"], line["cols"]][threads] = line
+        extents = [line[dim] for dim in ("batch", "rows", "cols") if dim in line]
+        shape = " × ".join(map(str, extents[1:] if extents[:-2] == [1] else extents))
+        rows[title, shape][threads] = line
         counts.add(threads)
         known = peers[title]
         known += [peer["name"] for peer in line["peers"] if peer["name"] not in known]
@@ -97,13 +99,13 @@ def speed(files):
         return [cell(value) for value in measured]
 
     tables = {}
-    for title in dict.fromkeys(title for title, _, _ in rows):
+    for title in dict.fromkeys(title for title, _ in rows):
         heads = ["shape"]
         for count in sorted(counts):
             threads = f"{count} thread" + "s" * (count > 1) + ": " if count else ""
             heads += [f"{threads}GB/s", "of a copy", *(f"{peer} / ours" for peer in peers[title])]
         body = [
-            [f"{key[1]} × {key[2]}"]
+            [key[1]]
             + [text for count in sorted(counts) for text in cells(by_threads[count], title)]
             for key, by_threads in rows.items()
             if key[0] == title

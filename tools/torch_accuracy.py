@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 import bench
 import isobit.torch
-from isobit.report import grouped
+from isobit.lab.report import grouped
 
 ROWS = 8
 QUICK_COLS = (3, 64, 769, 4096)
@@ -133,12 +133,12 @@ def draw(name, rows, cols, dtype):
 
 
 class Norm(NamedTuple):
-    centred: bool
+    centered: bool
     functions: dict  # by who offers them
 
     def outputs(self, who, given, eps):
         """y and the gradients, by name."""
-        names = ("x", "weight", "bias") if self.centred else ("x", "weight")
+        names = ("x", "weight", "bias") if self.centered else ("x", "weight")
         leaves = [given[name].clone().requires_grad_() for name in names]
         x, *weights = leaves
         y = self.functions[who](x, x.shape[1:], *weights, eps=eps)
@@ -164,7 +164,7 @@ def mean(values):
 def normalised(norm, x, eps):
     """x̂ and rstd. Measured from the first element, so that a constant row is exact; what the
     rounded mean misses is taken off separately."""
-    if norm.centred:
+    if norm.centered:
         first = x[:, :1]
         near = first + mean(x - first)
         x = (x - near) - mean(x - near)
@@ -178,10 +178,10 @@ def reference(norm, given, eps):
     """{output: (true values, scale of their rounding errors)}."""
     x, weight, bias, grad_y = (wide(given[key]) for key in ("x", "weight", "bias", "grad_y"))
     x_hat, rstd = normalised(norm, x, np.longdouble(np.float32(eps)))
-    if not norm.centred:
+    if not norm.centered:
         bias = np.zeros_like(bias)
     g = grad_y * weight
-    mean_g, size_g = (mean(g), mean(abs(g))) if norm.centred else (0, 0)
+    mean_g, size_g = (mean(g), mean(abs(g))) if norm.centered else (0, 0)
     grad_x = rstd * (g - mean_g - x_hat * mean(g * x_hat))
     outputs = {
         "y": (x_hat * weight + bias, abs(weight) * (1 + abs(x_hat)) + abs(bias)),
@@ -191,7 +191,7 @@ def reference(norm, given, eps):
             (abs(grad_y) * (1 + abs(x_hat))).sum(axis=0),
         ),
     }
-    if norm.centred:
+    if norm.centered:
         outputs["grad_bias"] = grad_y.sum(axis=0), abs(grad_y).sum(axis=0)
     return outputs
 
@@ -275,9 +275,9 @@ def header():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help=f"no more than {QUICK_COLS[-1]} cols")
-    parser.add_argument("--cols", help="other widths, with commas")
-    parser.add_argument("--out", type=Path, help="also write JSON Lines there")
+    parser.add_argument("--quick", action="store_true", help=f"at most {QUICK_COLS[-1]} cols")
+    parser.add_argument("--cols", help="other widths, separated by commas")
+    parser.add_argument("--out", type=Path, help="also write JSON Lines to this file")
     args = parser.parse_args()
     widths = QUICK_COLS if args.quick else FULL_COLS
     if args.cols:

@@ -24,11 +24,11 @@ NATIVE = ("isobit", "libisobit.so", "isobit_torch_cpu.so", "isobit_torch_cuda.so
 PYTHON = (
     "__init__.py",
     "torch/__init__.py",
-    "report.css",
+    "lab/report.css",
     "ops/layernorm/triton.py",
     "ops/elementwise/pytorch.py",
 )
-IN_SDIST = ("CMakeLists.txt", "VERSION", "LICENSE", "NOTICE", "src/isobit/capi/capi.cpp")
+IN_SDIST = ("CMakeLists.txt", "VERSION", "LICENSE", "NOTICE", "src/isobit/capi/call.cpp")
 
 
 def platform_tag():

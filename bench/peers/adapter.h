@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <functional>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -30,6 +32,29 @@ inline void* find(const IsobitPeerCase& c, std::string_view name) {
 inline void* array(const IsobitPeerCase& c, std::string_view name) {
   if (void* data = find(c, name)) return data;
   throw Declined("the case has no " + std::string(name));
+}
+
+// 0 where the operator has no such dimension.
+inline std::int64_t dim(const IsobitPeerCase& c, std::string_view name) {
+  for (int i = 0; i < c.dim_count; ++i)
+    if (c.dims[i].name == name) return c.dims[i].extent;
+  return 0;
+}
+
+inline const IsobitPeerOption& option(const IsobitPeerCase& c, std::string_view name) {
+  for (int i = 0; i < c.option_count; ++i)
+    if (c.options[i].name == name) return c.options[i];
+  throw Declined("the case has no " + std::string(name));
+}
+
+// Declines an option unless it is one of these or as usual.
+inline void decline_unless_known(const IsobitPeerCase& c,
+                                 std::initializer_list<std::string_view> options) {
+  for (int i = 0; i < c.option_count; ++i) {
+    const IsobitPeerOption& given = c.options[i];
+    if (!given.usual && std::find(options.begin(), options.end(), given.name) == options.end())
+      throw Declined("no " + std::string(given.name) + " here");
+  }
 }
 
 // What only some peers can add to a norm.

@@ -30,11 +30,11 @@ class Setting {
   explicit Setting(const IsobitPeerCase& c)
       : engine(dnnl::engine::kind::cpu, 0),
         stream(engine),
-        matrix({c.rows, c.cols}, data_type_named(c.dtype), memory::format_tag::ab),
-        per_col({c.cols}, memory::data_type::f32, memory::format_tag::a),
-        per_row({c.rows}, memory::data_type::f32, memory::format_tag::a),
+        matrix({dim(c, "rows"), dim(c, "cols")}, data_type_named(c.dtype), memory::format_tag::ab),
+        per_col({dim(c, "cols")}, memory::data_type::f32, memory::format_tag::a),
+        per_row({dim(c, "rows")}, memory::data_type::f32, memory::format_tag::a),
         case_(c) {
-    if (c.weight_dtype != std::string_view("f32")) throw Declined("scale and shift are f32 only");
+    if (c.weight_dtype != std::string_view("f32")) throw Declined("scale and shift must be f32");
   }
 
   memory at(const memory::desc& desc, std::string_view name) const {
@@ -67,8 +67,9 @@ memory variance_of(const Setting& s, const IsobitPeerCase& c) {
   const auto* rstd = static_cast<const float*>(array(c, "rstd"));
   memory variance = s.own(s.per_row);
   auto* out = static_cast<float*>(variance.get_data_handle());
-  std::transform(rstd, rstd + c.rows, out, [&](double value) {
-    return static_cast<float>(std::max(1 / (value * value) - c.eps, 0.0));
+  const double eps = option(c, "eps").number;
+  std::transform(rstd, rstd + dim(c, "rows"), out, [&](double value) {
+    return static_cast<float>(std::max(1 / (value * value) - eps, 0.0));
   });
   return variance;
 }
@@ -91,6 +92,8 @@ Call prepare(const IsobitPeerCase& c) {
   if (op != "layernorm" || (pass != "fwd" && pass != "bwd"))
     throw Declined("no " + std::string(op) + ' ' + std::string(pass) + " here");
   decline_residual(c);
+  decline_unless_known(c, {"eps"});
+  if (std::string_view(c.y_dtype) != c.dtype) throw Declined("y must have the dtype of x");
 
   // A primitive remembers the number of threads it was made for; OpenMP's setting is the whole
   // process's, so that other peers may have changed it between the calls.
@@ -105,11 +108,12 @@ Call prepare(const IsobitPeerCase& c) {
     };
   };
 
-  const auto forward = forward_desc(s, c.eps);
+  const double eps = option(c, "eps").number;
+  const auto forward = forward_desc(s, eps);
   if (pass == "fwd") return call(dnnl::layer_normalization_forward(forward), forward_arguments(s));
   const dnnl::layer_normalization_backward::primitive_desc backward(
       s.engine, dnnl::prop_kind::backward, s.matrix, s.matrix, s.matrix, s.per_row,
-      static_cast<float>(c.eps), kAffine, forward);
+      static_cast<float>(eps), kAffine, forward);
   return call(dnnl::layer_normalization_backward(backward), backward_arguments(s, c));
 }
 

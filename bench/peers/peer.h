@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 // Rises with every change below; the lab refuses a peer with another one.
-#define ISOBIT_PEER_ABI 1
+#define ISOBIT_PEER_ABI 2
 
 // The one symbol that a peer exports: a function of this type.
 #define ISOBIT_PEER_ENTRY "isobit_peer"
@@ -19,18 +19,34 @@ typedef struct IsobitPeerArray {
   void* data;
 } IsobitPeerArray;
 
-// Arrays are contiguous: (rows, cols) for x, y and residual, (cols) for weight and bias, (rows) for
-// mean and rstd, which are f32, or f64 if x is. A gradient is like what it is the gradient of.
+// A dimension of the operator: rows, cols, batch, ...
+typedef struct IsobitPeerDim {
+  const char* name;
+  int64_t extent;
+} IsobitPeerDim;
+
+// An option of the operator. A peer declines a case with an option that it does not know, unless
+// the option has its usual value.
+typedef struct IsobitPeerOption {
+  const char* name;
+  const char* text;  // of a choice; else ""
+  double number;
+  int32_t usual;  // whether this is what a call has that does not give the option
+} IsobitPeerOption;
+
+// Arrays are contiguous, with the dimensions that the operator's description gives them. Statistics
+// are f32, or f64 if x is; a gradient is like what it is the gradient of.
 typedef struct IsobitPeerCase {
   const char* op;            // "layernorm", "elementwise"
   const char* pass;          // "fwd", "bwd"
-  const char* kind;          // elementwise: "add", "increment"; elsewhere ""
-  const char* dtype;         // of x, y and their gradients: "f32", "bf16", ...
+  const char* dtype;         // of x: "f32", "bf16", ...
   const char* weight_dtype;  // of weight, bias and their gradients
-  int64_t rows;
-  int64_t cols;
-  double eps;
+  const char* y_dtype;
   int32_t threads;
+  int32_t dim_count;
+  const IsobitPeerDim* dims;
+  int32_t option_count;
+  const IsobitPeerOption* options;
   int32_t array_count;
   const IsobitPeerArray* arrays;
 } IsobitPeerCase;

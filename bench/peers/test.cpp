@@ -116,23 +116,21 @@ void expect_near(Array& actual, const std::vector<double>& expected, double tole
     ASSERT_NEAR(actual[i], expected[i], tolerance * scale) << "at element " << i;
 }
 
-struct Types {
+struct Tolerated {
   DType x, weight;
   double tolerance;
 };
-constexpr Types kTypes[] = {{DType::f32, DType::f32, 1e-5},
-                            {DType::bf16, DType::f32, 2e-2},
-                            {DType::bf16, DType::bf16, 2e-2}};
+constexpr Tolerated kTypes[] = {{DType::f32, DType::f32, 1e-5},
+                                {DType::bf16, DType::f32, 2e-2},
+                                {DType::bf16, DType::bf16, 2e-2}};
 
-PeerCase layernorm_case(const Types& types, std::string pass, int threads) {
+PeerCase layernorm_case(const Tolerated& types, std::string pass, int threads) {
   PeerCase c;
   c.op = "layernorm";
   c.pass = std::move(pass);
-  c.dtype = types.x;
-  c.weight_dtype = types.weight;
-  c.rows = kRows;
-  c.cols = kCols;
-  c.eps = kEps;
+  c.types = {types.x, types.weight};
+  c.dims = {{"rows", kRows}, {"cols", kCols}};
+  c.options = {{.name = "eps", .number = kEps}};
   c.threads = threads;
   return c;
 }
@@ -141,11 +139,11 @@ PeerCase layernorm_case(const Types& types, std::string pass, int threads) {
 std::optional<PreparedPeer> prepare(const Peer& peer, const PeerCase& c) {
   std::string reason;
   auto prepared = peer.prepare(c, &reason);
-  EXPECT_TRUE(prepared || c.dtype != DType::f32) << reason;
+  EXPECT_TRUE(prepared || c.types.x != DType::f32) << reason;
   return prepared;
 }
 
-void check_forward(const Peer& peer, const Types& types, int threads) {
+void check_forward(const Peer& peer, const Tolerated& types, int threads) {
   const Reference reference(types.x);
   Array x(types.x, reference.x);
   Array weight(types.weight, reference.weight);
@@ -162,7 +160,7 @@ void check_forward(const Peer& peer, const Types& types, int threads) {
   expect_near(y, reference.y, types.tolerance);
 }
 
-void check_backward(const Peer& peer, const Types& types, int threads) {
+void check_backward(const Peer& peer, const Tolerated& types, int threads) {
   const Reference reference(types.x);
   Array x(types.x, reference.x);
   Array grad_y(types.x, reference.grad_y);
@@ -198,7 +196,7 @@ TEST(Peers, ComputeLayerNormAndItsGradients) {
   const Peers peers = load_peers(ISOBIT_PEERS);
   if (peers.available.empty()) GTEST_SKIP() << "no peer was built";
   for (int threads : {1, 2})
-    for (const Types& types : kTypes)
+    for (const Tolerated& types : kTypes)
       for (const Peer& peer : peers.available) {
         SCOPED_TRACE(testing::Message() << peer.name() << ", x " << name_of(types.x) << ", weight "
                                         << name_of(types.weight) << ", threads " << threads);
@@ -217,13 +215,98 @@ TEST(Peers, AddElementwiseUnlessTheyDecline) {
     c.op = "elementwise";
     c.arrays = {{"x", x.data()}, {"residual", residual.data()}, {"y", y.data()}};
     for (const auto& [kind, sum] : {std::pair{"add", 3.0}, {"increment", 2.0}}) {
-      c.kind = kind;
+      c.options = {{.name = "kind", .text = kind, .usual = false}};
       auto prepared = peer.prepare(c);
       if (!prepared) continue;
       prepared->run();
       expect_near(y, std::vector<double>(ones.size(), sum), 0);
     }
   }
+}
+
+TEST(Peers, TransposeUnlessTheyDecline) {
+  std::vector<double> values(kRows * kCols), transposed(values);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
+  for (std::int64_t i = 0; i < kRows; ++i)
+    for (std::int64_t j = 0; j < kCols; ++j) transposed[j * kRows + i] = values[i * kCols + j];
+  for (const Peer& peer : load_peers(ISOBIT_PEERS).available) {
+    SCOPED_TRACE(peer.name());
+    Array x(DType::f32, values), y = Array::poisoned(DType::f32, values.size());
+    PeerCase c;
+    c.op = "transpose";
+    c.pass = "fwd";
+    c.types = {DType::f32, DType::f32, DType::f32};
+    c.dims = {{"batch", 1}, {"rows", kRows}, {"cols", kCols}};
+    c.threads = 2;
+    c.arrays = {{"x", x.data()}, {"y", y.data()}};
+    auto prepared = peer.prepare(c);
+    if (!prepared) continue;
+    prepared->run();
+    expect_near(y, transposed, 0);
+  }
+}
+
+TEST(Peers, ApplyFunctionsUnlessTheyDecline) {
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  std::vector<double> x(kRows * kCols), gates(x), silu(x), gated(x), gradients(x);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<double>(i % 64) / 8 - 4;
+    gates[i] = static_cast<double>(i % 48) / 8 - 3;
+    silu[i] = x[i] * sigmoid(x[i]);
+    gated[i] = x[i] * gates[i] * sigmoid(gates[i]);
+    gradients[i] = gates[i] * sigmoid(x[i]) * (1 + x[i] * sigmoid(-x[i]));
+  }
+  Array from(DType::f32, x), gate(DType::f32, gates);
+  for (const Peer& peer : load_peers(ISOBIT_PEERS).available) {
+    SCOPED_TRACE(peer.name());
+    const auto expect = [&](const char* pass, const char* other, const char* result,
+                            const std::vector<double>& truth) {
+      Array y = Array::poisoned(DType::f32, x.size());
+      PeerCase c;
+      c.op = "activation";
+      c.pass = pass;
+      c.types = {DType::f32, DType::f32, DType::f32};
+      c.dims = {{"rows", kRows}, {"cols", kCols}};
+      c.threads = 2;
+      c.options = {{.name = "function", .text = "silu", .number = 0, .usual = false}};
+      c.arrays = {{"x", from.data()}, {result, y.data()}};
+      if (*other != '\0') c.arrays.emplace_back(other, gate.data());
+      auto prepared = peer.prepare(c);
+      if (!prepared) return;
+      prepared->run();
+      expect_near(y, truth, 1e-6);
+    };
+    expect("fwd", "", "y", silu);
+    expect("fwd", "gate", "y", gated);
+    expect("bwd", "grad_y", "grad_x", gradients);
+  }
+}
+
+TEST(Peers, ScanAsTheReference) {
+  constexpr std::int64_t kLength = 40, kInner = 3;
+  std::vector<double> x(kLength * kInner), sums(x.size()), most(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = std::sin(static_cast<double>(i));
+    sums[i] = x[i] + (i < kInner ? 0 : sums[i - kInner]);
+    most[i] = i < kInner ? x[i] : std::max(x[i], most[i - kInner]);
+  }
+  Array from(DType::f32, x);
+  for (const Peer& peer : load_peers(ISOBIT_PEERS).available)
+    for (const auto& [kind, truth] : {std::pair("sum", &sums), std::pair("max", &most)}) {
+      Array y = Array::poisoned(DType::f32, x.size());
+      PeerCase c;
+      c.op = "scan";
+      c.pass = "fwd";
+      c.types = {DType::f32, DType::f32, DType::f32};
+      c.dims = {{"outer", 1}, {"length", kLength}, {"inner", kInner}};
+      c.threads = 2;
+      c.options = {{.name = "kind", .text = kind, .number = 0, .usual = false}};
+      c.arrays = {{"x", from.data()}, {"y", y.data()}};
+      auto prepared = peer.prepare(c);
+      if (!prepared) continue;
+      prepared->run();
+      expect_near(y, *truth, 1e-5);
+    }
 }
 
 TEST(Peers, NameTheReasonWhenTheyDecline) {
@@ -235,6 +318,21 @@ TEST(Peers, NameTheReasonWhenTheyDecline) {
     c.op = "sorcery";
     EXPECT_FALSE(peer.prepare(c, &reason));
     EXPECT_NE(reason.find("sorcery"), std::string::npos);
+  }
+}
+
+// A time without an option that the case has is the time of something else.
+TEST(Peers, DeclineAnOptionThatTheyDoNotKnow) {
+  for (const Peer& peer : load_peers(ISOBIT_PEERS).available) {
+    for (const char* op :
+         {"activation", "layernorm", "rmsnorm", "elementwise", "rope", "scan", "transpose"}) {
+      std::string reason;
+      PeerCase c = layernorm_case(kTypes[0], "fwd", 1);
+      c.op = op;
+      c.options.push_back({.name = "spin", .number = 0.5, .usual = false});
+      EXPECT_FALSE(peer.prepare(c, &reason));
+      EXPECT_TRUE(reason == "no spin here" || reason.find(op) != std::string::npos) << reason;
+    }
   }
 }
 

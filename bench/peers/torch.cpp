@@ -3,9 +3,26 @@
 #include <ATen/Parallel.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cummax.h>
+#include <ATen/ops/cummin.h>
+#include <ATen/ops/cumprod.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/logcumsumexp.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rms_norm.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <ATen/ops/tanh.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/headeronly/version.h>
 
@@ -23,6 +40,9 @@ at::ScalarType scalar_type_named(std::string_view name) {
   if (name == "bf16") return at::kBFloat16;
   if (name == "f64") return at::kDouble;
   if (name == "i32") return at::kInt;
+  if (name == "i64") return at::kLong;
+  if (name == "bool") return at::kBool;
+  if (name == "u8") return at::kByte;
   throw Declined("no " + std::string(name) + " here");
 }
 
@@ -43,14 +63,16 @@ class Setting {
                      case_.weight_dtype);
   }
 
+  std::int64_t rows() const { return dim(case_, "rows"); }
+  std::int64_t cols() const { return dim(case_, "cols"); }
+  double eps() const { return option(case_, "eps").number; }
+
   at::Tensor matrix(std::string_view name) const {
-    return view(name == "x" ? normalised_ : name, {case_.rows, case_.cols}, dtype_);
+    return view(name == "x" ? normalised_ : name, {rows(), cols()}, dtype_);
   }
-  at::Tensor per_col(std::string_view name) const {
-    return view(name, {case_.cols}, weight_dtype_);
-  }
+  at::Tensor per_col(std::string_view name) const { return view(name, {cols()}, weight_dtype_); }
   at::Tensor per_row(std::string_view name) const {
-    return view(name, {case_.rows}, dtype_ == at::kDouble ? at::kDouble : at::kFloat);
+    return view(name, {rows()}, dtype_ == at::kDouble ? at::kDouble : at::kFloat);
   }
   // PyTorch keeps mean and rstd in the weight's dtype: a copy where that is not the case's.
   at::Tensor statistic(std::string_view name) const { return per_row(name).to(weight_dtype_); }
@@ -67,18 +89,18 @@ class Setting {
 
 // These call the kernels below native_layer_norm and native_layer_norm_backward: the public
 // functions allocate what they return, and their out= forms copy it from there.
-Call layernorm_forward(const Setting& s, const IsobitPeerCase& c) {
-  return [x = s.matrix("x"), weight = s.per_col("weight"), bias = s.per_col("bias"), rows = c.rows,
-          cols = c.cols, eps = c.eps, y = s.matrix("y"), mean = s.statistic("mean"),
-          rstd = s.statistic("rstd")]() mutable {
+Call layernorm_forward(const Setting& s) {
+  return [x = s.matrix("x"), weight = s.per_col("weight"), bias = s.per_col("bias"),
+          rows = s.rows(), cols = s.cols(), eps = s.eps(), y = s.matrix("y"),
+          mean = s.statistic("mean"), rstd = s.statistic("rstd")]() mutable {
     at::native::LayerNormKernel(at::kCPU, x, weight, bias, rows, cols, eps, &y, &mean, &rstd);
   };
 }
 
-Call layernorm_backward(const Setting& s, const IsobitPeerCase& c) {
+Call layernorm_backward(const Setting& s) {
   return [grad_y = s.matrix("grad_y"), x = s.matrix("x"), mean = s.statistic("mean"),
-          rstd = s.statistic("rstd"), weight = s.per_col("weight"), rows = c.rows, cols = c.cols,
-          grad_x = s.matrix("grad_x"), grad_weight = s.per_col("grad_weight"),
+          rstd = s.statistic("rstd"), weight = s.per_col("weight"), rows = s.rows(),
+          cols = s.cols(), grad_x = s.matrix("grad_x"), grad_weight = s.per_col("grad_weight"),
           grad_bias = s.per_col("grad_bias")]() mutable {
     at::native::LayerNormBackwardKernel(at::kCPU, grad_y, x, mean, rstd, weight, rows, cols,
                                         &grad_x, &grad_weight, &grad_bias);
@@ -86,8 +108,8 @@ Call layernorm_backward(const Setting& s, const IsobitPeerCase& c) {
 }
 
 // A composite of operators that allocate, as users have it; there is no form with an output.
-Call rmsnorm_forward(const Setting& s, const IsobitPeerCase& c) {
-  return [x = s.matrix("x"), weight = s.per_col("weight"), cols = c.cols, eps = c.eps,
+Call rmsnorm_forward(const Setting& s) {
+  return [x = s.matrix("x"), weight = s.per_col("weight"), cols = s.cols(), eps = s.eps(),
           y = s.matrix("y")]() mutable { y = at::rms_norm(x, {cols}, weight, eps); };
 }
 
@@ -119,20 +141,149 @@ Call elementwise(const Setting& s, std::string_view kind) {
   throw Declined("no elementwise " + std::string(kind) + " here");
 }
 
+// y = f(x), into memory that is there.
+using OfTensor = void (*)(at::Tensor& y, const at::Tensor& x);
+OfTensor function_named(std::string_view name) {
+  if (name == "exp") return [](at::Tensor& y, const at::Tensor& x) { at::exp_out(y, x); };
+  if (name == "log") return [](at::Tensor& y, const at::Tensor& x) { at::log_out(y, x); };
+  if (name == "sigmoid") return [](at::Tensor& y, const at::Tensor& x) { at::sigmoid_out(y, x); };
+  if (name == "tanh") return [](at::Tensor& y, const at::Tensor& x) { at::tanh_out(y, x); };
+  if (name == "silu") return [](at::Tensor& y, const at::Tensor& x) { at::silu_out(y, x); };
+  if (name == "gelu") return [](at::Tensor& y, const at::Tensor& x) { at::gelu_out(y, x); };
+  if (name == "gelu_tanh")
+    return [](at::Tensor& y, const at::Tensor& x) { at::gelu_out(y, x, "tanh"); };
+  throw Declined("no " + std::string(name) + " here");
+}
+
+// With a gate, two operators and what lies between them.
+Call activation(const IsobitPeerCase& c, const Setting& s) {
+  const OfTensor function = function_named(option(c, "function").text);
+  if (find(c, "gate") == nullptr)
+    return [function, x = s.matrix("x"), y = s.matrix("y")]() mutable { function(y, x); };
+  const at::Tensor gate = s.matrix("gate");
+  return [function, x = s.matrix("x"), gate, activated = at::empty_like(gate),
+          y = s.matrix("y")]() mutable {
+    function(activated, gate);
+    at::mul_out(y, x, activated);
+  };
+}
+
+// Of those whose gradients are one operator of x.
+Call activation_backward(const IsobitPeerCase& c, const Setting& s) {
+  const std::string_view function = option(c, "function").text;
+  if (find(c, "gate") != nullptr) throw Declined("no gradient of a gate here");
+  const at::Tensor x = s.matrix("x"), grad_y = s.matrix("grad_y");
+  at::Tensor grad_x = s.matrix("grad_x");
+  if (function == "silu")
+    return [x, grad_y, grad_x]() mutable { at::silu_backward_out(grad_x, grad_y, x); };
+  if (function == "gelu" || function == "gelu_tanh")
+    return [x, grad_y, grad_x, kind = function == "gelu" ? "none" : "tanh"]() mutable {
+      at::gelu_backward_out(grad_x, grad_y, x, kind);
+    };
+  throw Declined("no gradient of " + std::string(function) + " here");
+}
+
+// One sweep, which casts on its way.
+Call transpose(const IsobitPeerCase& c) {
+  const std::int64_t batch = dim(c, "batch"), rows = dim(c, "rows"), cols = dim(c, "cols");
+  const at::Tensor x =
+      at::from_blob(array(c, "x"), {batch, rows, cols}, at::dtype(scalar_type_named(c.dtype)));
+  const at::Tensor y =
+      at::from_blob(array(c, "y"), {batch, cols, rows}, at::dtype(scalar_type_named(c.y_dtype)));
+  return [from = x.transpose(-1, -2), y] { y.copy_(from); };
+}
+
+// Extremes come with where they stand, whether the case asks for it or not.
+Call scan(const IsobitPeerCase& c) {
+  for (const char* name : {"init", "reset"})
+    if (find(c, name) != nullptr) throw Declined("no " + std::string(name) + " here");
+  const at::IntArrayRef::value_type sizes[] = {dim(c, "outer"), dim(c, "length"), dim(c, "inner")};
+  const at::ScalarType y_dtype = scalar_type_named(c.y_dtype);
+  const at::Tensor x =
+      at::from_blob(array(c, "x"), sizes, at::TensorOptions(scalar_type_named(c.dtype)));
+  at::Tensor y = at::from_blob(array(c, "y"), sizes, at::TensorOptions(y_dtype));
+  const std::string_view kind = option(c, "kind").text;
+  if (kind == "sum") return [x, y, y_dtype]() mutable { at::cumsum_out(y, x, 1, y_dtype); };
+  if (kind == "prod") return [x, y, y_dtype]() mutable { at::cumprod_out(y, x, 1, y_dtype); };
+  if (x.scalar_type() != y_dtype) throw Declined("y must have the dtype of x");
+  if (kind == "logsumexp") return [x, y]() mutable { at::logcumsumexp_out(y, x, 1); };
+  void* const places = find(c, "index");
+  at::Tensor index = places != nullptr ? at::from_blob(places, sizes, at::TensorOptions(at::kLong))
+                                       : at::empty(sizes, at::TensorOptions(at::kLong));
+  if (kind == "max") return [x, y, index]() mutable { at::cummax_out(y, index, x, 1); };
+  if (kind == "min") return [x, y, index]() mutable { at::cummin_out(y, index, x, 1); };
+  throw Declined("no scan " + std::string(kind) + " here");
+}
+
+// As models write it: q cos + rotate_half(q) sin, in the dtype of q.
+Call rope(const IsobitPeerCase& c) {
+  if (find(c, "cos") == nullptr) throw Declined("no rope without tables here");
+  if (find(c, "positions") != nullptr) throw Declined("no positions here");
+  if (std::string_view(option(c, "style").text) != "half") throw Declined("no other style here");
+  const at::ScalarType dtype = scalar_type_named(c.dtype);
+  const std::int64_t batch = dim(c, "batch"), seq = dim(c, "seq"), head_dim = dim(c, "head_dim");
+  if (dim(c, "pairs") * 2 != head_dim) throw Declined("no partial rotation here");
+  const auto table = [&](const char* name) {
+    const at::Tensor given =
+        at::from_blob(array(c, name), {dim(c, "table"), head_dim / 2},
+                      at::TensorOptions(dtype == at::kDouble ? at::kDouble : at::kFloat));
+    return at::cat({given, given}, -1).narrow(0, 0, seq).to(dtype).unsqueeze(1);
+  };
+  const auto turned = [cos = table("cos"), sin = table("sin"), head_dim](const at::Tensor& of) {
+    const at::Tensor first = of.narrow(-1, 0, head_dim / 2);
+    const at::Tensor second = of.narrow(-1, head_dim / 2, head_dim / 2);
+    return of.mul(cos).add(at::cat({second.neg(), first}, -1).mul(sin));
+  };
+  const auto heads = [&](const char* name, const char* count) {
+    return at::from_blob(array(c, name), {batch, seq, dim(c, count), head_dim},
+                         at::TensorOptions(dtype));
+  };
+  const at::Tensor q = heads("q", "heads");
+  at::Tensor y_q = heads("y_q", "heads");
+  if (find(c, "k") == nullptr) return [turned, q, y_q]() mutable { y_q = turned(q); };
+  return [turned, q, y_q, k = heads("k", "kv_heads"), y_k = heads("y_k", "kv_heads")]() mutable {
+    y_q = turned(q);
+    y_k = turned(k);
+  };
+}
+
 Call choose(const IsobitPeerCase& c) {
   const std::string op = c.op, pass = c.pass;
   const Setting s(c);
+  const bool norm_op = op == "layernorm" || op == "rmsnorm";
+  if (norm_op) decline_unless_known(c, {"eps"});
+  if (norm_op && std::string_view(c.y_dtype) != c.dtype)
+    throw Declined("y must have the dtype of x");
   if (op == "layernorm") s.require_layernorm_types();
   const bool sums = find(c, "residual") != nullptr;
   const Setting norm(c, sums ? "sum" : "x");
   if (op == "layernorm" && pass == "fwd")
-    return sums ? of_sum(s, layernorm_forward(norm, c)) : layernorm_forward(norm, c);
+    return sums ? of_sum(s, layernorm_forward(norm)) : layernorm_forward(norm);
   if (op == "rmsnorm" && pass == "fwd")
-    return sums ? of_sum(s, rmsnorm_forward(norm, c)) : rmsnorm_forward(norm, c);
+    return sums ? of_sum(s, rmsnorm_forward(norm)) : rmsnorm_forward(norm);
   if (op == "layernorm" && pass == "bwd")
-    return find(c, "grad_sum") != nullptr ? with_grad_sum(s, layernorm_backward(s, c))
-                                          : layernorm_backward(s, c);
-  if (op == "elementwise" && pass == "fwd") return elementwise(s, c.kind);
+    return find(c, "grad_sum") != nullptr ? with_grad_sum(s, layernorm_backward(s))
+                                          : layernorm_backward(s);
+  if (op == "elementwise" && pass == "fwd") {
+    decline_unless_known(c, {"kind"});
+    return elementwise(s, option(c, "kind").text);
+  }
+  if (op == "activation") {
+    decline_unless_known(c, {"function"});
+    return pass == "fwd" ? activation(c, s) : activation_backward(c, s);
+  }
+  if (op == "scan" && pass == "fwd") {
+    decline_unless_known(c, {"kind"});
+    return scan(c);
+  }
+  if (op == "rope" && pass == "fwd") {
+    decline_unless_known(c, {"style"});
+    return rope(c);
+  }
+  if (op == "transpose" && pass == "fwd") {
+    decline_unless_known(c, {});
+    return transpose(c);
+  }
   throw Declined("no " + op + ' ' + pass + " here");
 }
 

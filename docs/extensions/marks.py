@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tables
 
-from isobit import plots
+from isobit.lab import plots
 
 SECTION = re.compile(r"^## (.*)\n((?:(?!^## ).*\n)+)", re.M)
 PAGE = re.compile(r"^- \[[^]]*\]\(([^):]+)\.md\)", re.M)

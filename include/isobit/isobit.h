@@ -43,7 +43,8 @@ extern "C" {
 /* The library's version, such as "1.2.3". */
 ISOBIT_API const char* isobit_version(void);
 
-/* The version of the order of summation. Two libraries with the same number give the same bits. */
+/* The version of the order of summation, which the norms follow. isobit_operators() has a version
+ * for each operator: libraries with the same number give the same bits. */
 ISOBIT_API int32_t isobit_order_version(void);
 
 typedef enum isobit_status {
@@ -65,7 +66,10 @@ typedef enum isobit_dtype {
   ISOBIT_F16 = 2, /* IEEE binary16 */
   ISOBIT_BF16 = 3,
   ISOBIT_F64 = 4,
-  ISOBIT_I32 = 5
+  ISOBIT_I32 = 5,
+  ISOBIT_I64 = 6,
+  ISOBIT_BOOL = 7, /* a byte that holds 0 or 1 */
+  ISOBIT_U8 = 8
 } isobit_dtype;
 
 #define ISOBIT_MAX_RANK 8
@@ -121,126 +125,48 @@ typedef struct isobit_context {
  * isobit_last_error() says what is missing. */
 ISOBIT_API isobit_status isobit_device_status(int32_t device);
 
-/* y = (x - mean) / sqrt(variance + eps) * weight + bias, each row (the last dimensions) by itself.
- * With residual or dropout, s = dropout(x) + residual takes the place of x, rounded to x's dtype.
- * `hidden` stands for the last hidden_dims dimensions of x, whose elements must then be adjacent.
- * Null: not there. */
-typedef struct isobit_layernorm_forward_args {
-  size_t struct_size;
-  const isobit_tensor* x;        /* (..., hidden) in f32, f16, bf16 or f64; rows evenly spaced */
-  const isobit_tensor* residual; /* like x, optional */
-  const isobit_tensor* weight;   /* (hidden), optional; in x's dtype or f32 */
-  const isobit_tensor* bias;     /* (hidden), optional; in weight's dtype */
-  const isobit_tensor* y;    /* output (..., hidden) in f32, f16 or bf16 (f64 beside f64); may be
-                              * x or residual */
-  const isobit_tensor* sum;  /* output like x, optional: s; may be x or residual */
-  const isobit_tensor* mean; /* output (rows) in f32 (f64 beside f64), optional */
-  const isobit_tensor* rstd; /* the same: 1 / sqrt(variance + eps) */
-  double eps;                /* any number in the range of float; 1e-5 is usual */
-  double dropout;            /* the probability with which an element of x is dropped; below 1 */
-  uint64_t dropout_seed;     /* what is dropped depends on it, the row and the column alone */
-  int64_t hidden_dims;       /* 0 is 1, the last dimension alone */
-  int32_t zero_centred;      /* not 0: weight is stored less 1 */
-} isobit_layernorm_forward_args;
+/* The call by name: it serves every operator, also those that this header's reader does not know.
+ *
+ *     isobit_named_tensor tensors[] = {{"x", &x}, {"y", &y}};
+ *     isobit_option options[] = {{"eps", ISOBIT_NUMBER, {.number = 1e-5}}};
+ *     isobit_call("layernorm", "fwd", tensors, 2, options, 1, NULL);
+ *
+ * What is not named is absent, or has its default. The structs of isobit/operators.h say the same
+ * in types. */
+typedef struct isobit_named_tensor {
+  const char* name;
+  const isobit_tensor* tensor; /* null: absent */
+} isobit_named_tensor;
 
-ISOBIT_API isobit_status isobit_layernorm_forward(const isobit_layernorm_forward_args* args,
-                                                  const isobit_context* context);
+typedef enum isobit_option_type {
+  ISOBIT_NUMBER = 1,
+  ISOBIT_INTEGER = 2, /* every bit counts, as of a seed; for yes or no, not 0 is yes */
+  ISOBIT_TEXT = 3     /* one of the option's choices */
+} isobit_option_type;
 
-/* The gradients of layernorm_forward. Without mean and rstd both are computed from x again, which
- * costs no memory traffic and is more exact than what any float can hold. */
-typedef struct isobit_layernorm_backward_args {
-  size_t struct_size;
-  const isobit_tensor* x;      /* (..., hidden): what was normalised, so sum where there was one */
-  const isobit_tensor* grad_y; /* like forward's y */
-  const isobit_tensor* weight; /* (hidden), optional */
-  const isobit_tensor* mean;   /* (rows), as forward gave them; both statistics or neither */
-  const isobit_tensor* rstd;
-  const isobit_tensor* grad_sum; /* like x, optional: the gradient that flows into sum elsewhere */
-  const isobit_tensor* grad_x;   /* output like x, optional; may be x, grad_y or grad_sum */
-  const isobit_tensor* grad_residual; /* the same; with dropout only: without, it equals grad_x */
-  const isobit_tensor*
-      grad_weight;                /* output (hidden), optional; in weight's dtype; without weight */
-  const isobit_tensor* grad_bias; /* in x's dtype or f32, both the same */
-  double eps;                     /* as in forward; not used with given statistics */
-  double dropout;                 /* as in forward, like all that follow */
-  uint64_t dropout_seed;
-  int64_t hidden_dims;
-  int32_t zero_centred;
-} isobit_layernorm_backward_args;
+typedef struct isobit_option {
+  const char* name;
+  int32_t type; /* an isobit_option_type */
+  union {
+    double number;
+    int64_t integer;
+    const char* text;
+  } value;
+} isobit_option;
 
-ISOBIT_API isobit_status isobit_layernorm_backward(const isobit_layernorm_backward_args* args,
-                                                   const isobit_context* context);
+/* pass: "fwd" or "bwd"; null is "fwd". */
+ISOBIT_API isobit_status isobit_call(const char* op, const char* pass,
+                                     const isobit_named_tensor* tensors, int32_t tensor_count,
+                                     const isobit_option* options, int32_t option_count,
+                                     const isobit_context* context);
 
-/* y = x / sqrt(mean(x^2) + eps) * weight, each row (the last dimensions) by itself.
- * With residual or dropout, s = dropout(x) + residual takes the place of x, rounded to x's dtype.
- * `hidden` stands for the last hidden_dims dimensions of x, whose elements must then be adjacent.
- * Null: not there. */
-typedef struct isobit_rmsnorm_forward_args {
-  size_t struct_size;
-  const isobit_tensor* x;        /* (..., hidden) in f32, f16, bf16 or f64; rows evenly spaced */
-  const isobit_tensor* residual; /* like x, optional */
-  const isobit_tensor* weight;   /* (hidden), optional; in x's dtype or f32 */
-  const isobit_tensor* y;   /* output (..., hidden) in f32, f16 or bf16 (f64 beside f64); may be
-                             * x or residual */
-  const isobit_tensor* sum; /* output like x, optional: s; may be x or residual */
-  const isobit_tensor*
-      rstd;       /* output (rows) in f32 (f64 beside f64), optional: 1 / sqrt(mean(x^2) + eps) */
-  double eps;     /* any number in the range of float; 1e-5 is usual */
-  double dropout; /* the probability with which an element of x is dropped; below 1 */
-  uint64_t dropout_seed; /* what is dropped depends on it, the row and the column alone */
-  int64_t hidden_dims;   /* 0 is 1, the last dimension alone */
-  int32_t zero_centred;  /* not 0: weight is stored less 1 */
-} isobit_rmsnorm_forward_args;
-
-ISOBIT_API isobit_status isobit_rmsnorm_forward(const isobit_rmsnorm_forward_args* args,
-                                                const isobit_context* context);
-
-/* The gradients of rmsnorm_forward. Without rstd it is computed from x again, which costs no
- * memory traffic and is more exact than what any float can hold. */
-typedef struct isobit_rmsnorm_backward_args {
-  size_t struct_size;
-  const isobit_tensor* x;      /* (..., hidden): what was normalised, so sum where there was one */
-  const isobit_tensor* grad_y; /* like forward's y */
-  const isobit_tensor* weight; /* (hidden), optional */
-  const isobit_tensor* rstd;   /* (rows), as forward gave it; optional */
-  const isobit_tensor* grad_sum; /* like x, optional: the gradient that flows into sum elsewhere */
-  const isobit_tensor* grad_x;   /* output like x, optional; may be x, grad_y or grad_sum */
-  const isobit_tensor* grad_residual; /* the same; with dropout only: without, it equals grad_x */
-  const isobit_tensor* grad_weight; /* output (hidden), optional; in weight's dtype; without weight
-                                     * in x's dtype or f32 */
-  double eps;                       /* as in forward; not used with given statistics */
-  double dropout;                   /* as in forward, like all that follow */
-  uint64_t dropout_seed;
-  int64_t hidden_dims;
-  int32_t zero_centred;
-} isobit_rmsnorm_backward_args;
-
-ISOBIT_API isobit_status isobit_rmsnorm_backward(const isobit_rmsnorm_backward_args* args,
-                                                 const isobit_context* context);
-
-/* y = x + residual, in any dtype; integers wrap around. */
-typedef struct isobit_elementwise_add_args {
-  size_t struct_size;
-  const isobit_tensor* x;
-  const isobit_tensor* residual; /* like x */
-  const isobit_tensor* y;        /* output like x; may be x or residual */
-} isobit_elementwise_add_args;
-
-ISOBIT_API isobit_status isobit_elementwise_add(const isobit_elementwise_add_args* args,
-                                                const isobit_context* context);
-
-/* y = x + 1, in any dtype; integers wrap around. */
-typedef struct isobit_elementwise_increment_args {
-  size_t struct_size;
-  const isobit_tensor* x;
-  const isobit_tensor* y; /* output like x; may be x */
-} isobit_elementwise_increment_args;
-
-ISOBIT_API isobit_status isobit_elementwise_increment(const isobit_elementwise_increment_args* args,
-                                                      const isobit_context* context);
+/* All operators with their passes, dimensions, arguments and options, as JSON. */
+ISOBIT_API const char* isobit_operators(void);
 
 #ifdef __cplusplus
 }
 #endif
+
+#include "isobit/operators.h"
 
 #endif

@@ -52,6 +52,12 @@ template <>
 inline constexpr isobit_dtype dtype_of<double> = ISOBIT_F64;
 template <>
 inline constexpr isobit_dtype dtype_of<std::int32_t> = ISOBIT_I32;
+template <>
+inline constexpr isobit_dtype dtype_of<std::int64_t> = ISOBIT_I64;
+template <>
+inline constexpr isobit_dtype dtype_of<bool> = ISOBIT_BOOL;
+template <>
+inline constexpr isobit_dtype dtype_of<std::uint8_t> = ISOBIT_U8;
 
 // Extents, or distances in elements between neighbours, of each dimension.
 using Extents = std::initializer_list<std::int64_t>;
@@ -135,149 +141,15 @@ struct Context : isobit_context {
   }
 };
 
-// The arguments of isobit.h's structs, under the same names; what is not given is not there.
-struct LayerNormForward {
-  Tensor x = {}, residual = {}, weight = {}, bias = {};
-  Output y = {}, sum = {}, mean = {}, rstd = {};
-  double eps = 1e-5;
-  double dropout = 0;
-  std::uint64_t dropout_seed = 0;
-  std::int64_t hidden_dims = 1;
-  bool zero_centred = false;
-};
-
-struct LayerNormBackward {
-  Tensor x = {}, grad_y = {}, weight = {}, mean = {}, rstd = {}, grad_sum = {};
-  Output grad_x = {}, grad_residual = {}, grad_weight = {}, grad_bias = {};
-  double eps = 1e-5;
-  double dropout = 0;
-  std::uint64_t dropout_seed = 0;
-  std::int64_t hidden_dims = 1;
-  bool zero_centred = false;
-};
-
-struct RmsNormForward {
-  Tensor x = {}, residual = {}, weight = {};
-  Output y = {}, sum = {}, rstd = {};
-  double eps = 1e-5;
-  double dropout = 0;
-  std::uint64_t dropout_seed = 0;
-  std::int64_t hidden_dims = 1;
-  bool zero_centred = false;
-};
-
-struct RmsNormBackward {
-  Tensor x = {}, grad_y = {}, weight = {}, rstd = {}, grad_sum = {};
-  Output grad_x = {}, grad_residual = {}, grad_weight = {};
-  double eps = 1e-5;
-  double dropout = 0;
-  std::uint64_t dropout_seed = 0;
-  std::int64_t hidden_dims = 1;
-  bool zero_centred = false;
-};
-
-struct ElementwiseAdd {
-  Tensor x = {}, residual = {};
-  Output y = {};
-};
-
-struct ElementwiseIncrement {
-  Tensor x = {};
-  Output y = {};
-};
-
 namespace detail {
 
 inline void check(isobit_status status) {
   if (status != ISOBIT_OK) throw Error(status, isobit_last_error());
 }
 
-// Every norm's.
-template <class Args, class Given>
-void take_options(Args& args, const Given& given) {
-  args.struct_size = sizeof(Args);
-  args.eps = given.eps;
-  args.dropout = given.dropout;
-  args.dropout_seed = given.dropout_seed;
-  args.hidden_dims = given.hidden_dims;
-  args.zero_centred = given.zero_centred;
-}
-
 }  // namespace detail
-
-inline void layernorm_forward(const LayerNormForward& given, const Context& context = {}) {
-  isobit_layernorm_forward_args args = {};
-  detail::take_options(args, given);
-  args.x = given.x.get();
-  args.residual = given.residual.get();
-  args.weight = given.weight.get();
-  args.bias = given.bias.get();
-  args.y = given.y.get();
-  args.sum = given.sum.get();
-  args.mean = given.mean.get();
-  args.rstd = given.rstd.get();
-  detail::check(isobit_layernorm_forward(&args, &context));
-}
-
-inline void layernorm_backward(const LayerNormBackward& given, const Context& context = {}) {
-  isobit_layernorm_backward_args args = {};
-  detail::take_options(args, given);
-  args.x = given.x.get();
-  args.grad_y = given.grad_y.get();
-  args.weight = given.weight.get();
-  args.mean = given.mean.get();
-  args.rstd = given.rstd.get();
-  args.grad_sum = given.grad_sum.get();
-  args.grad_x = given.grad_x.get();
-  args.grad_residual = given.grad_residual.get();
-  args.grad_weight = given.grad_weight.get();
-  args.grad_bias = given.grad_bias.get();
-  detail::check(isobit_layernorm_backward(&args, &context));
-}
-
-inline void rmsnorm_forward(const RmsNormForward& given, const Context& context = {}) {
-  isobit_rmsnorm_forward_args args = {};
-  detail::take_options(args, given);
-  args.x = given.x.get();
-  args.residual = given.residual.get();
-  args.weight = given.weight.get();
-  args.y = given.y.get();
-  args.sum = given.sum.get();
-  args.rstd = given.rstd.get();
-  detail::check(isobit_rmsnorm_forward(&args, &context));
-}
-
-inline void rmsnorm_backward(const RmsNormBackward& given, const Context& context = {}) {
-  isobit_rmsnorm_backward_args args = {};
-  detail::take_options(args, given);
-  args.x = given.x.get();
-  args.grad_y = given.grad_y.get();
-  args.weight = given.weight.get();
-  args.rstd = given.rstd.get();
-  args.grad_sum = given.grad_sum.get();
-  args.grad_x = given.grad_x.get();
-  args.grad_residual = given.grad_residual.get();
-  args.grad_weight = given.grad_weight.get();
-  detail::check(isobit_rmsnorm_backward(&args, &context));
-}
-
-inline void add(const ElementwiseAdd& given, const Context& context = {}) {
-  isobit_elementwise_add_args args = {};
-  args.struct_size = sizeof args;
-  args.x = given.x.get();
-  args.residual = given.residual.get();
-  args.y = given.y.get();
-  detail::check(isobit_elementwise_add(&args, &context));
-}
-
-inline void increment(const ElementwiseIncrement& given, const Context& context = {}) {
-  isobit_elementwise_increment_args args = {};
-  args.struct_size = sizeof args;
-  args.x = given.x.get();
-  args.y = given.y.get();
-  detail::check(isobit_elementwise_increment(&args, &context));
-}
-
 }  // namespace isobit
+
+#include "isobit/operators.hpp"
 
 #endif

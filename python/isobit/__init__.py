@@ -1,49 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Isobit in Python; importing it loads no library."""
+"""Isobit in Python: isobit.torch and isobit.numpy have its operators, isobit.lab is for its
+developers. Importing isobit loads no library."""
 
-import os
-from contextlib import suppress
-from importlib import metadata
-from pathlib import Path
+from isobit import _library
 
-_PACKAGE = Path(__file__).resolve().parent
-_CHECKOUT = _PACKAGE.parents[1]
+__all__ = ["__version__"]
 
-
-def _version() -> str:
-    source = _CHECKOUT / "VERSION"
-    return source.read_text().strip() if source.exists() else metadata.version("isobit")
-
-
-__version__ = _version()
-
-
-def remedy(package: str) -> str:
-    """What to do about a package that is missing."""
-    if (_CHECKOUT / "Makefile").exists():
-        return "`make build` makes .venv with it"
-    return f"`pip install {package}` brings it"
-
-
-def _folders() -> list[Path]:
-    if chosen := os.environ.get("ISOBIT_LIBRARIES"):
-        return [Path(chosen)]
-    folders = [_PACKAGE / "native", _CHECKOUT / "build" / "release"]
-    # Of an editable installation only the libraries lie among the installed packages.
-    with suppress(metadata.PackageNotFoundError):
-        folders.append(Path(metadata.distribution("isobit").locate_file("isobit/native")))
-    return folders
-
-
-def library_path() -> Path:
-    """Where libisobit.so lies, and beside it all that belongs to it: in ISOBIT_LIBRARIES, in an
-    installed package, or in the build of a checkout."""
-    name = "libisobit.so." + ".".join(__version__.split(".")[:2])  # its SONAME
-    folders = _folders()
-    for folder in folders:
-        if (library := folder / name).exists():
-            return library
-    raise FileNotFoundError(
-        f"{name} is in none of {', '.join(map(str, folders))}; "
-        "`make build` in a checkout makes it, `pip install isobit` brings it"
-    )
+__version__ = _library.version()

@@ -1,15 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""isobit.h in ctypes, for what speaks to libisobit.so from Python; the first call loads it."""
+"""isobit.h in ctypes: the call by name, which serves every operator. The first call loads the
+library."""
 
 import ctypes
+import json
 from functools import cache
 
-from isobit import library_path
+from isobit._library import library_path
 
+MAX_RANK = 8
 MAX_THREADS = 1024
-DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4, "int32": 5}
+DTYPES = {
+    "float32": 1,
+    "float16": 2,
+    "bfloat16": 3,
+    "float64": 4,
+    "int32": 5,
+    "int64": 6,
+    "bool": 7,
+    "uint8": 8,
+}
 
-_MAX_RANK = 8
 _ERRORS = {
     1: ValueError,  # ISOBIT_INVALID_ARGUMENT
     2: NotImplementedError,  # ISOBIT_UNSUPPORTED
@@ -25,8 +36,8 @@ class Tensor(ctypes.Structure):
         ("bytes", ctypes.c_int64),
         ("dtype", ctypes.c_int32),
         ("rank", ctypes.c_int32),
-        ("shape", ctypes.c_int64 * _MAX_RANK),
-        ("strides", ctypes.c_int64 * _MAX_RANK),
+        ("shape", ctypes.c_int64 * MAX_RANK),
+        ("strides", ctypes.c_int64 * MAX_RANK),
     )
 
 
@@ -56,62 +67,64 @@ class Context(ctypes.Structure):
         super().__init__(ctypes.sizeof(Context), **lent)
 
 
-_NORM_OPTIONS = (
-    ("eps", ctypes.c_double),
-    ("dropout", ctypes.c_double),
-    ("dropout_seed", ctypes.c_uint64),
-    ("hidden_dims", ctypes.c_int64),
-    ("zero_centred", ctypes.c_int32),
-)
+class _NamedTensor(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("tensor", ctypes.POINTER(Tensor)))
 
-# What follows struct_size: an entry's tensors, then its options.
-ENTRIES = {
-    "layernorm_forward": ("x residual weight bias y sum mean rstd", _NORM_OPTIONS),
-    "layernorm_backward": (
-        "x grad_y weight mean rstd grad_sum grad_x grad_residual grad_weight grad_bias",
-        _NORM_OPTIONS,
-    ),
-    "rmsnorm_forward": ("x residual weight y sum rstd", _NORM_OPTIONS),
-    "rmsnorm_backward": (
-        "x grad_y weight rstd grad_sum grad_x grad_residual grad_weight",
-        _NORM_OPTIONS,
-    ),
-    "elementwise_add": ("x residual y", ()),
-    "elementwise_increment": ("x y", ()),
-}
+
+class _Value(ctypes.Union):
+    _fields_ = (
+        ("number", ctypes.c_double),
+        ("integer", ctypes.c_int64),
+        ("text", ctypes.c_char_p),
+    )
+
+
+class _Option(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("type", ctypes.c_int32), ("value", _Value))
 
 
 @cache
 def _library():
     library = ctypes.CDLL(str(library_path()))
     library.isobit_last_error.restype = ctypes.c_char_p
+    library.isobit_operators.restype = ctypes.c_char_p
+    library.isobit_call.argtypes = (
+        *(ctypes.c_char_p, ctypes.c_char_p),
+        *(ctypes.POINTER(_NamedTensor), ctypes.c_int32),
+        *(ctypes.POINTER(_Option), ctypes.c_int32),
+        ctypes.POINTER(Context),
+    )
     return library
 
 
-@cache
-def arguments(entry):
-    """The struct of an entry's arguments."""
-    tensors, options = ENTRIES[entry]
-    pointers = ((name, ctypes.POINTER(Tensor)) for name in tensors.split())
-    fields = (("struct_size", ctypes.c_size_t), *pointers, *options)
-    return type(f"isobit_{entry}_args", (ctypes.Structure,), {"_fields_": fields})
+def operators():
+    """What there is: a list of passes with their arguments and options."""
+    return json.loads(_library().isobit_operators())
 
 
-@cache
-def _function(entry):
-    function = _library()[f"isobit_{entry}"]
-    function.argtypes = (ctypes.POINTER(arguments(entry)), ctypes.POINTER(Context))
-    return function
+def _option(name, value):
+    if isinstance(value, str):
+        return _Option(name, 3, _Value(text=value.encode()))
+    if isinstance(value, int):  # a bool too; of a seed the 64 bits
+        return _Option(name, 2, _Value(integer=value - 2**64 if value >= 2**63 else value))
+    return _Option(name, 1, _Value(number=value))
 
 
-def call(entry, context=None, /, **given):
-    """Calls isobit_ENTRY with tensors and options by name; a failure becomes an exception."""
-    struct = arguments(entry)
-    args = struct(ctypes.sizeof(struct))
+def call(op, pass_, context=None, /, **given):
+    """Calls an operator's pass with tensors and options by name; None is absent. A failure becomes
+    an exception."""
+    tensors, options = [], []
     for name, value in given.items():
-        try:
-            setattr(args, name, ctypes.pointer(value) if isinstance(value, Tensor) else value)
-        except TypeError as error:
-            raise TypeError(f"{entry}: {name} {error}") from None
-    if status := _function(entry)(args, context):
-        raise _ERRORS[status](_library().isobit_last_error().decode())
+        if isinstance(value, Tensor):
+            tensors.append(_NamedTensor(name.encode(), ctypes.pointer(value)))
+        elif value is not None:
+            options.append(_option(name.encode(), value))
+    library = _library()
+    status = library.isobit_call(
+        *(op.encode(), pass_.encode()),
+        *((_NamedTensor * len(tensors))(*tensors), len(tensors)),
+        *((_Option * len(options))(*options), len(options)),
+        context,
+    )
+    if status:
+        raise _ERRORS[status](library.isobit_last_error().decode())

@@ -4,7 +4,7 @@
 import os
 import sys
 
-from isobit import library_path
+from isobit._library import library_path
 
 
 def main():

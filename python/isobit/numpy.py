@@ -17,15 +17,50 @@ unless given that of x. A `zero_centered` weight is stored less 1. What a dropou
 """
 
 import math
-import operator
-import secrets
 
 import numpy as np
 
-from isobit import c_abi, dlpack
+from isobit import _arguments, c_abi, dlpack
+from isobit._activations import exp, geglu, gelu, log, sigmoid, silu, swiglu, tanh
+from isobit._library import remedy
+from isobit._rotary import apply_rotary, rotary_tables
+from isobit._scans import cummax, cummin, cumprod, cumsum, logcumsumexp
+
+__all__ = [
+    "add",
+    "add_layer_norm",
+    "add_rms_norm",
+    "apply_rotary",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "dropout_add_layer_norm",
+    "dropout_add_rms_norm",
+    "exp",
+    "geglu",
+    "gelu",
+    "get_num_threads",
+    "increment",
+    "layer_norm",
+    "layer_norm_backward",
+    "log",
+    "logcumsumexp",
+    "rms_norm",
+    "rms_norm_backward",
+    "rotary_tables",
+    "set_num_threads",
+    "sigmoid",
+    "silu",
+    "swiglu",
+    "tanh",
+    "transpose",
+]
 
 _DTYPES = {name: dlpack.BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in c_abi.DTYPES}
 _CODES = {_DTYPES[name]: code for name, code in c_abi.DTYPES.items()}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_NARROW = ("float32", "float16", "bfloat16")  # computed in float32, and so each other's results
 
 _context = c_abi.Context()
 
@@ -33,9 +68,8 @@ _context = c_abi.Context()
 def set_num_threads(count):
     """How many threads a call may use; 0, as at first, is one for each processor."""
     global _context
-    count = operator.index(count)
-    if not 0 <= count <= c_abi.MAX_THREADS:
-        raise ValueError(f"set_num_threads: {count} threads; 0 to {c_abi.MAX_THREADS} are allowed")
+    highest = c_abi.MAX_THREADS
+    count = _arguments.integer("set_num_threads", "count", count, 0, highest, f"0 to {highest}")
     _context = c_abi.Context(threads=count)
 
 
@@ -108,9 +142,7 @@ def dropout_add_layer_norm(
 ):
     """(y, sum) with sum = dropout(x) + residual, which may be None, and y = layer_norm(sum)."""
     call = _LayerNorm("dropout_add_layer_norm", "x", x, normalized_shape, eps, zero_centered)
-    return call.forward_of_dropout(
-        out_dtype, residual, p if training else 0, seed, weight=weight, bias=bias
-    )
+    return call.forward_of_dropout(out_dtype, residual, p, training, seed, weight=weight, bias=bias)
 
 
 def dropout_add_rms_norm(
@@ -128,7 +160,7 @@ def dropout_add_rms_norm(
 ):
     """(y, sum) with sum = dropout(x) + residual, which may be None, and y = rms_norm(sum)."""
     call = _RMSNorm("dropout_add_rms_norm", "x", x, normalized_shape, eps, zero_centered)
-    return call.forward_of_dropout(out_dtype, residual, p if training else 0, seed, weight=weight)
+    return call.forward_of_dropout(out_dtype, residual, p, training, seed, weight=weight)
 
 
 def layer_norm_backward(
@@ -149,30 +181,43 @@ def rms_norm_backward(
 
 def add(x, residual):
     """x + residual; integers wrap around."""
-    call = _Call("add", "x", x)
-    return call.elementwise("elementwise_add", residual=call.like_x("residual", residual))
+    call = _Elementwise("add", "x", x)
+    return call.run("add", residual=call.like_x("residual", residual))
 
 
 def increment(x):
     """x + 1; integers wrap around."""
-    return _Call("increment", "x", x).elementwise("elementwise_increment")
+    return _Elementwise("increment", "x", x).run("increment")
+
+
+def transpose(x, dim0, dim1, *, dtype=None):
+    """x with two of its dimensions exchanged, as a new array in C order. x may have any strides.
+
+    dtype: another floating dtype for a floating x, to which each element is rounded once.
+    """
+    return _Transpose("transpose", "x", x).run(dim0, dim1, dtype)
 
 
 class _Call:
     """One call: its name in messages, and x, which its other arrays must be like."""
 
-    row_dims = 1
+    allowed, row_dims = tuple(_DTYPES), 1
 
-    def __init__(self, function, name, x):
+    def __init__(self, function, name, x, allowed=None):
         self.function, self.name = function, name
-        self.x = _array(function, name, x)
+        self.x = _array(function, name, x, allowed or self.allowed)
+        self.dtype = _NAMES[self.x.dtype]
+        self.like = (name, self.dtype)  # why another array must be of some dtype
         self.result = _to_numpy if isinstance(x, np.ndarray) else dlpack.exporter(x)
 
     def like_x(self, name, given):
-        return self.input(name, given, self.x.shape, f"{self.name} has")
+        return self.of_shape_of_x(name, given, (self.dtype,))
 
-    def input(self, name, given, shape, of):
-        array = _array(self.function, name, given)
+    def of_shape_of_x(self, name, given, dtypes):
+        return self.input(name, given, dtypes, self.like, self.x.shape, f"{self.name} has")
+
+    def input(self, name, given, dtypes, like, shape, of):
+        array = _array(self.function, name, given, dtypes, like)
         if array.shape != shape:
             raise ValueError(f"{self.function}: {name} has shape {array.shape}; {of} {shape}")
         return self.tensor(array)
@@ -180,59 +225,147 @@ class _Call:
     def tensor(self, array):
         return _tensor(array, self.row_dims)
 
-    def elementwise(self, entry, **inputs):
-        y = np.empty(self.x.shape, self.x.dtype)
-        c_abi.call(entry, _context, x=self.tensor(self.x), y=self.tensor(y), **inputs)
+    def empty(self, shape, dtype):
+        """An output, of a kind that can be returned."""
+        if dtype == "bfloat16" and self.result is _to_numpy:
+            try:
+                import ml_dtypes  # noqa: F401
+            except ImportError as error:
+                raise ImportError(
+                    f"{self.function}: results of bfloat16 need ml_dtypes; {remedy('ml_dtypes')}"
+                ) from error
+        try:
+            return np.empty(shape, _DTYPES[dtype])
+        except (MemoryError, ValueError):
+            raise MemoryError(
+                f"{self.function}: cannot allocate a result of shape {shape} and dtype {dtype}"
+            ) from None
+
+    def named(self, function_argument, dtype, allowed):
+        """The name of a dtype, which may be another library's, such as torch.float32."""
+        try:
+            said = name = np.dtype(dtype).name
+        except Exception:  # whatever NumPy makes of what is no dtype
+            name, said = str(dtype).rpartition(".")[2], _arguments.shown(dtype)
+        if name not in allowed:
+            needed = _needed(allowed, self.like)
+            raise TypeError(f"{self.function}: {function_argument} is {said}; {needed}")
+        return name
+
+
+class _Elementwise(_Call):
+    allowed = (*_NARROW, "float64", "int32")
+
+    def run(self, kind, **inputs):
+        y = self.empty(self.x.shape, self.dtype)
+        c_abi.call(
+            *("elementwise", "fwd", _context),
+            **{"x": self.tensor(self.x), "y": self.tensor(y), "kind": kind, **inputs},
+        )
         return self.result(y)
 
 
+class _Transpose(_Call):
+    def run(self, dim0, dim1, dtype):
+        rank = self.x.ndim
+        dims = [
+            _arguments.dim(self.function, name, dim, rank)
+            for name, dim in (("dim0", dim0), ("dim1", dim1))
+        ]
+        floats = (*_NARROW, "float64")
+        allowed = floats if self.dtype in floats else (self.dtype,)
+        dtype = self.dtype if dtype is None else self.named("dtype", dtype, allowed)
+        shape = list(self.x.shape)
+        if dims[0] != dims[1]:
+            shape[dims[0]], shape[dims[1]] = shape[dims[1]], shape[dims[0]]
+        y = self.empty(tuple(shape), dtype)
+        if self.x.ndim < 2:
+            x, to = self.x.reshape(1, -1), y.reshape(-1, 1)
+        elif dims[0] == dims[1]:  # a copy: what the call exchanges was exchanged before
+            x, to = self.x, y.swapaxes(-1, -2)
+        else:
+            x, to = (np.moveaxis(array, dims, (-2, -1)) for array in (self.x, y))
+        c_abi.call("transpose", "fwd", _context, x=self.strided(x), y=self.strided(to))
+        return self.result(y)
+
+    def strided(self, array):
+        if array.ndim > c_abi.MAX_RANK:
+            raise ValueError(
+                f"{self.function}: x has {array.ndim} dimensions; allowed: at most {c_abi.MAX_RANK}"
+            )
+        return _strided(array)
+
+
 class _Norm(_Call):
+    allowed = (*_NARROW, "float64")
+
     def __init__(self, function, name, x, normalized_shape, eps, zero_centered):
         super().__init__(function, name, x)
-        self.row = _row(function, normalized_shape, name, self.x.shape)
+        self.row = _arguments.row(function, normalized_shape, name, self.x.shape)
         self.row_dims = len(self.row)
+        self.of_y = ("float64",) if self.dtype == "float64" else _NARROW
+        self.first_weight = None  # its name and dtype; the others share it
         if eps is None:
-            eps = np.finfo(np.float64 if self.x.dtype == np.float64 else np.float32).eps
-        self.options = {"eps": eps, "zero_centred": bool(zero_centered)}
+            eps = np.finfo(np.float64 if self.dtype == "float64" else np.float32).eps
+        self.options = {
+            "eps": _arguments.eps(function, eps),
+            "zero_centered": _flag(function, "zero_centered", zero_centered),
+        }
 
     def forward(self, out_dtype, **weights):
         return self.result(self.y(out_dtype, weights))
 
     def forward_of_sum(self, out_dtype, residual, p=0, seed=0, **weights):
-        total = np.empty(self.x.shape, self.x.dtype)
+        total = self.empty(self.x.shape, self.dtype)
         dropout = {"dropout": p, "dropout_seed": seed}
         y = self.y(out_dtype, weights, residual=residual, sum=self.tensor(total), **dropout)
         return self.result(y), self.result(total)
 
-    def forward_of_dropout(self, out_dtype, residual, p, seed, **weights):
-        if residual is None and p == 0:  # the library would refuse to write a copy of x
-            return self.forward(out_dtype, **weights), self.result(self.x.copy())
-        residual = None if residual is None else self.like_x("residual", residual)
-        return self.forward_of_sum(out_dtype, residual, p, _seed(self.function, seed), **weights)
+    def forward_of_dropout(self, out_dtype, residual, p, training, seed, **weights):
+        p = _arguments.probability(self.function, p)
+        if not _flag(self.function, "training", training):
+            p = 0
+        seed = _arguments.seed(self.function, seed)
+        if residual is not None:
+            residual = self.like_x("residual", residual)
+        elif p == 0:  # the library would refuse to write a copy of x
+            total = self.empty(self.x.shape, self.dtype)
+            total[...] = self.x
+            return self.forward(out_dtype, **weights), self.result(total)
+        return self.forward_of_sum(out_dtype, residual, p, seed, **weights)
 
     def y(self, out_dtype, weights, **given):
-        dtype = self.x.dtype if out_dtype is None else _dtype(self.function, out_dtype)
-        y = np.empty(self.x.shape, dtype)
+        dtype = self.dtype
+        if out_dtype is not None:
+            dtype = self.named("out_dtype", out_dtype, self.of_y)
+        y = self.empty(self.x.shape, dtype)
         columns = {name: self.per_column(name, weight) for name, weight in weights.items()}
-        self.run("forward", y=self.tensor(y), **columns, **given)
+        self.run("fwd", y=self.tensor(y), **columns, **given)
         return y
 
     def backward(self, grad_y, weight):
-        grad_y = self.like_x("grad_y", grad_y)
+        grad_y = self.of_shape_of_x("grad_y", grad_y, self.of_y)
         weight = self.per_column("weight", weight)
-        dtype = self.x.dtype if weight is None else weight.array.dtype
-        grads = {"grad_x": np.empty(self.x.shape, self.x.dtype)}
-        grads |= {name: np.empty(self.row, dtype) for name in self.weight_grads}
+        dtype = self.dtype if weight is None else self.first_weight[1]
+        grads = {"grad_x": self.empty(self.x.shape, self.dtype)}
+        grads |= {name: self.empty(self.row, dtype) for name in self.weight_grads}
         outputs = {name: self.tensor(grad) for name, grad in grads.items()}
-        self.run("backward", grad_y=grad_y, weight=weight, **outputs)
+        self.run("bwd", grad_y=grad_y, weight=weight, **outputs)
         return tuple(map(self.result, grads.values()))
 
     def per_column(self, name, given):
-        return given if given is None else self.input(name, given, self.row, "normalized_shape is")
+        if given is None:
+            return None
+        dtypes, like = tuple(dict.fromkeys((self.dtype, "float32"))), self.like
+        if self.first_weight:
+            dtypes, like = self.first_weight[1:], self.first_weight
+        tensor = self.input(name, given, dtypes, like, self.row, "normalized_shape is")
+        self.first_weight = self.first_weight or (name, _NAMES[tensor.array.dtype])
+        return tensor
 
-    def run(self, direction, **given):
+    def run(self, pass_, **given):
         x = self.tensor(self.x)
-        c_abi.call(f"{self.op}_{direction}", _context, x=x, **given, **self.options)
+        c_abi.call(self.op, pass_, _context, x=x, **given, **self.options)
 
 
 class _LayerNorm(_Norm):
@@ -243,28 +376,65 @@ class _RMSNorm(_Norm):
     op, weight_grads = "rmsnorm", ("grad_weight",)
 
 
-def _array(function, name, given):
-    """What is given as an ndarray, copied only if its bytes are in another machine's order."""
+def _array(function, name, given, dtypes, like=None):
+    """What is given as an ndarray of one of the dtypes, copied only if its bytes are in another
+    machine's order."""
     if isinstance(given, np.ma.MaskedArray):
-        raise TypeError(f"{function}: {name} is masked; fill it, since a mask would be ignored")
+        raise TypeError(f"{function}: {name} is a masked array; fill it first")
     if isinstance(given, np.ndarray):
         array = np.asarray(given)
-    elif not hasattr(given, "__dlpack__"):
-        kind = type(given).__name__
-        raise TypeError(f"{function}: {name} is of type {kind}; np.asarray makes it an array")
-    elif dlpack.in_host_memory(given):
-        array = dlpack.imported(given)
+    elif hasattr(given, "__dlpack__"):
+        array = _imported(function, name, given, dtypes, like)
     else:
-        raise ValueError(f"{function}: {name} is not in CPU memory, which isobit.numpy is for")
-    if array.dtype in _CODES:
+        raise TypeError(f"{function}: {name} is {_no_array(name, given)}")
+    if _NAMES.get(array.dtype) in dtypes:
         return array
-    if array.dtype.name == "bfloat16":
+    if array.dtype.name == "bfloat16" in dtypes:
         return array.view(dlpack.BFLOAT16)
     native = array.dtype.newbyteorder("=")
-    if native not in _CODES:
-        names = ", ".join(_DTYPES)
-        raise TypeError(f"{function}: {name} has dtype {array.dtype}; allowed are {names}")
-    return array.astype(native, order="C")
+    if _NAMES.get(native) in dtypes:
+        return array.astype(native, order="C")
+    dtype = _NAMES.get(native, array.dtype)
+    raise TypeError(f"{function}: {name} has dtype {dtype}; {_needed(dtypes, like)}")
+
+
+def _imported(function, name, given, dtypes, like):
+    try:
+        if dlpack.in_host_memory(given):
+            return dlpack.imported(given)
+    except (BufferError, RuntimeError, ValueError) as error:
+        if "Unsupported dtype" in str(error):  # NumPy has none such
+            dtype = getattr(given, "dtype", "unknown to NumPy")
+            needed = _needed(dtypes, like)
+            raise TypeError(f"{function}: {name} has dtype {dtype}; {needed}") from None
+        raise BufferError(f"{function}: {name} cannot be read: {error}") from error
+    raise ValueError(f"{function}: {name} is not in CPU memory, as isobit.numpy requires")
+
+
+def _no_array(name, given):
+    """What something is that is neither an ndarray nor has `__dlpack__`, and what to do."""
+    if given is None:
+        return "None; must be an array"
+    kind = type(given).__name__
+    for dense in ("toarray", "todense"):  # of scipy.sparse, of others
+        if hasattr(given, dense):
+            return f"sparse, of type {kind}; convert it with {name}.{dense}()"
+    return f"of type {kind}; convert it with np.asarray"
+
+
+def _needed(dtypes, like):
+    """like: the name and dtype of what asks for them."""
+    *others, last = dtypes
+    needed = f"{', '.join(others)} or {last}" if others else last
+    return f"must be {needed}" + (f", since {like[0]} has dtype {like[1]}" if like else "")
+
+
+def _flag(function, name, given):
+    """As in C any number but 0 is a yes."""
+    if not isinstance(given, (bool, np.bool_, int)):
+        said = _arguments.shown(given)
+        raise TypeError(f"{function}: {name} is {said}; must be True or False")
+    return bool(given)
 
 
 def _tensor(array, row_dims):
@@ -285,41 +455,35 @@ def _tensor(array, row_dims):
     return tensor
 
 
+def _strided(array):
+    """The array with the strides that it has, copied if the library takes none such."""
+    size = array.itemsize
+    if not array.flags.aligned or any(
+        stride < 0 or stride % size
+        for count, stride in zip(array.shape, array.strides, strict=True)
+        if count > 1
+    ):
+        array = array.copy()
+    steps = tuple(
+        stride // size if count > 1 else 1
+        for count, stride in zip(array.shape, array.strides, strict=True)
+    )
+    last = sum((count - 1) * step for count, step in zip(array.shape, steps, strict=True))
+    tensor = c_abi.Tensor(
+        array.ctypes.data,
+        (last + 1) * size if array.size else 0,
+        _CODES[array.dtype],
+        array.ndim,
+        array.shape,
+        steps,
+    )
+    tensor.array = array  # lives as long as the tensor
+    return tensor
+
+
 def _to_numpy(array):
     if array.dtype != dlpack.BFLOAT16:
         return array
     from ml_dtypes import bfloat16
 
     return array.view(bfloat16)
-
-
-def _row(function, normalized_shape, name, shape):
-    several = hasattr(normalized_shape, "__iter__")
-    try:
-        row = tuple(map(operator.index, normalized_shape if several else (normalized_shape,)))
-    except TypeError:
-        raise TypeError(
-            f"{function}: normalized_shape is {normalized_shape!r}; integers are needed"
-        ) from None
-    if not row or row != shape[-len(row) :]:
-        raise ValueError(f"{function}: normalized_shape is {row}; {name} has shape {shape}")
-    return row
-
-
-def _dtype(function, given):
-    try:
-        name = np.dtype(given).name
-    except TypeError:  # another library's, such as torch.float32
-        name = str(given).rpartition(".")[2]
-    if name not in _DTYPES:
-        raise TypeError(f"{function}: out_dtype is {name}; allowed are {', '.join(_DTYPES)}")
-    return _DTYPES[name]
-
-
-def _seed(function, seed):
-    if seed is None:
-        return secrets.randbits(64)
-    seed = operator.index(seed)
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"{function}: seed is {seed}; 0 to 2^64 - 1 are allowed")
-    return seed

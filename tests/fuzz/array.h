@@ -22,8 +22,8 @@ struct Array {
 
   // Bytes; 0 for a dtype that there is not.
   std::int64_t element_size() const {
-    constexpr std::int64_t kSizes[] = {0, 4, 2, 2, 8, 4};
-    return tensor.dtype >= ISOBIT_F32 && tensor.dtype <= ISOBIT_I32 ? kSizes[tensor.dtype] : 0;
+    constexpr std::int64_t kSizes[] = {0, 4, 2, 2, 8, 4, 8, 1, 1};
+    return tensor.dtype >= ISOBIT_F32 && tensor.dtype <= ISOBIT_U8 ? kSizes[tensor.dtype] : 0;
   }
 
   // 2^126 stands for more.

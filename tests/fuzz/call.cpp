@@ -59,6 +59,31 @@ struct Lender {
   }
 };
 
+// The batch is the leading dimensions; of other dims "cols" are the trailing ones, as they are
+// where arrays are rows, and any other has an extent that depends on both.
+std::vector<std::int64_t> shape_of(const Argument& argument,
+                                   const std::vector<std::int64_t>& leading,
+                                   const std::vector<std::int64_t>& trailing) {
+  const std::string_view dims = argument.dims;
+  const bool of_rows = dims == "rows cols" || dims == "rows" || dims == "cols";
+  std::vector<std::int64_t> shape;
+  for (std::size_t begin = 0; begin < dims.size();) {
+    const std::size_t end = std::min(dims.find(' ', begin), dims.size());
+    const std::string_view dim = dims.substr(begin, end - begin);
+    if (dim == "cols" && of_rows)
+      shape.insert(shape.end(), trailing.begin(), trailing.end());
+    else if (dim == "cols")
+      shape.push_back(trailing.back());
+    else if (dim == "batch" || of_rows)
+      shape.insert(shape.end(), leading.begin(), leading.end());
+    else
+      shape.push_back(1 + static_cast<std::int64_t>(2 * leading.size() + trailing.size()));
+    begin = end + 1;
+  }
+  if (shape.empty()) shape = {1};
+  return shape;
+}
+
 }  // namespace
 
 Call::Call(const Entry& entry, Bytes& bytes) : entry_(entry) {
@@ -70,11 +95,22 @@ Call::Call(const Entry& entry, Bytes& bytes) : entry_(entry) {
   write_args(bytes);
 }
 
+bool Call::moves_bytes() const {
+  const Operation& operation = operation_of(entry_);
+  const Arguments args = operation.make_arguments();
+  for (const Array& array : arrays_) {
+    TensorView& view = args[*array.argument];
+    view.rank = 1;
+    view.dtype = kDTypes[std::clamp<std::int32_t>(array.tensor.dtype, 1, std::size(kDTypes)) - 1];
+  }
+  return operation.moves_bytes(args);
+}
+
 void Call::make_right(Bytes& bytes) {
   constexpr std::int64_t kCols[] = {8, 1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 127, 130, 511, 513};
   constexpr std::int64_t kFewRows[] = {3, 1, 2, 4, 5, 8, 17, 0};
   constexpr isobit_dtype kDTypes[] = {ISOBIT_F32, ISOBIT_BF16, ISOBIT_F16, ISOBIT_F64,
-                                      ISOBIT_I32, ISOBIT_F32,  ISOBIT_BF16};
+                                      ISOBIT_I32, ISOBIT_F32,  ISOBIT_I64};
   isobit_dtype dtypes[8];  // of each kind of elements
   dtypes[0] = bytes.one_of(kDTypes);
   for (isobit_dtype& dtype : dtypes) {
@@ -102,28 +138,31 @@ void Call::make_right(Bytes& bytes) {
   for (const Argument* argument : entry_.arrays) {
     Array array{argument};
     isobit_tensor& tensor = array.tensor;
-    const auto kind = static_cast<std::size_t>(argument->elements) % std::size(dtypes);
-    tensor.dtype = argument->elements == Elements::statistic
-                       ? (wide_statistics ? ISOBIT_F64 : ISOBIT_F32)
-                       : dtypes[kind];
-    std::vector<std::int64_t> shape;
-    if (argument->extent != Extent::row_vector) shape = leading;
-    if (argument->extent != Extent::row_statistic)
-      shape.insert(shape.end(), trailing.begin(), trailing.end());
-    if (shape.empty()) shape = {1};
+    switch (argument->elements) {
+      case Elements::statistic: tensor.dtype = wide_statistics ? ISOBIT_F64 : ISOBIT_F32; break;
+      case Elements::index:     tensor.dtype = ISOBIT_I64; break;
+      case Elements::mask:      tensor.dtype = bytes.yes() ? ISOBIT_BOOL : ISOBIT_U8; break;
+      default:                  tensor.dtype = dtypes[static_cast<std::size_t>(argument->elements)];
+    }
+    const std::vector<std::int64_t> shape = shape_of(*argument, leading, trailing);
+    const bool matrix = argument->dims.find(' ') != std::string_view::npos;
     tensor.rank = static_cast<std::int32_t>(shape.size());
     std::ranges::copy(shape, tensor.shape);
 
     std::int64_t gap = bytes.one_of(kGaps);  // behind each row
-    const std::int64_t cols = argument->extent == Extent::matrix ? trailing.back() : 0;
+    const std::int64_t cols = matrix ? shape.back() : 0;
     if (gap == -1) gap = cols;  // another array may lie there
     std::int64_t stride = 1;
     for (int i = tensor.rank - 1; i >= 0; --i) {
       tensor.strides[i] = stride;
       stride *= tensor.shape[i];
-      if (i == tensor.rank - 1 && argument->extent == Extent::matrix && gap > 0) stride += gap;
+      if (i == tensor.rank - 1 && matrix && gap > 0) stride += gap;
     }
-    if (gap == -2 && !array.is_output() && argument->extent == Extent::matrix)
+    if (gap == 3 && argument->strides == Strides::any)  // the first dimension is the nearest
+      for (int i = 0; i < tensor.rank; ++i)
+        tensor.strides[i] =
+            i == 0 ? 1 : tensor.strides[i - 1] * std::max<std::int64_t>(shape[i - 1], 1);
+    if (gap == -2 && !array.is_output() && matrix)
       std::fill_n(tensor.strides, tensor.rank - 1, 0);  // one row for all
     constexpr std::int64_t kLead[] = {0, 1, 4, 7};
     array.begin = bytes.one_of(kLead) * array.element_size();
@@ -147,7 +186,7 @@ void Call::change(Bytes& bytes) {
   isobit_tensor& tensor = array.tensor;
   const auto dimension = [&] { return bytes.below(std::clamp(tensor.rank, 1, ISOBIT_MAX_RANK)); };
   switch (bytes.below(16)) {
-    case 0:  tensor.dtype = static_cast<std::int32_t>(bytes.below(8)); break;
+    case 0:  tensor.dtype = static_cast<std::int32_t>(bytes.below(10)); break;
     case 1:  tensor.dtype = static_cast<std::int32_t>(strange(bytes)); break;
     case 2:  tensor.rank = static_cast<std::int32_t>(bytes.below(11)) - 1; break;
     case 3:  tensor.shape[dimension()] = strange(bytes); break;

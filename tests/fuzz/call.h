@@ -30,6 +30,8 @@ class Call {
 
   const std::vector<Array>& arrays() const { return arrays_; }
   std::vector<Block>& blocks() { return blocks_; }
+  // Whether the results are bytes of the inputs, NaNs of any kind too.
+  bool moves_bytes() const;
   // Why the call must be refused whatever its arrays are; empty: nothing.
   std::string fault_beside_arrays() const;
 

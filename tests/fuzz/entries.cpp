@@ -25,35 +25,17 @@ std::vector<const Argument*> arguments(std::string_view op, std::string_view pas
   return result;
 }
 
-namespace {
-
-// Of LayerNorm and RMSNorm, whose structs end alike.
-template <auto kFunction, class Args>
-Entry norm(std::string_view function, std::string_view op, std::string_view pass,
-           std::string_view arrays) {
-  return entry<kFunction>(function, op, pass, arrays, &Args::eps, &Args::dropout,
-                          &Args::dropout_seed, &Args::hidden_dims, &Args::zero_centred);
-}
-
-}  // namespace
-
 std::span<const Entry> entries() {
   static const Entry kEntries[] = {
-      norm<isobit_layernorm_forward, isobit_layernorm_forward_args>(
-          "isobit_layernorm_forward", "layernorm", "fwd", "x residual weight bias y sum mean rstd"),
-      norm<isobit_layernorm_backward, isobit_layernorm_backward_args>(
-          "isobit_layernorm_backward", "layernorm", "bwd",
-          "x grad_y weight mean rstd grad_sum grad_x grad_residual grad_weight grad_bias"),
-      norm<isobit_rmsnorm_forward, isobit_rmsnorm_forward_args>(
-          "isobit_rmsnorm_forward", "rmsnorm", "fwd", "x residual weight y sum rstd"),
-      norm<isobit_rmsnorm_backward, isobit_rmsnorm_backward_args>(
-          "isobit_rmsnorm_backward", "rmsnorm", "bwd",
-          "x grad_y weight rstd grad_sum grad_x grad_residual grad_weight"),
-      entry<isobit_elementwise_add>("isobit_elementwise_add", "elementwise", "fwd", "x residual y"),
-      entry<isobit_elementwise_increment>("isobit_elementwise_increment", "elementwise", "fwd",
-                                          "x y"),
+#include "entries.inc"
   };
   return kEntries;
+}
+
+const Operation& operation_of(const Entry& entry) {
+  return **std::ranges::find_if(catalog(), [&](const Operation* operation) {
+    return operation->find(entry.arrays.front()->name) == entry.arrays.front();
+  });
 }
 
 }  // namespace isobit::fuzz

@@ -68,4 +68,7 @@ Entry entry(std::string_view function, std::string_view op, std::string_view pas
 
 std::span<const Entry> entries();
 
+// Whose arguments the entry's arrays are.
+const Operation& operation_of(const Entry& entry);
+
 }  // namespace isobit::fuzz

@@ -13,8 +13,7 @@ if shutil.which("abidw") is None:
 
 @pytest.fixture(scope="module")
 def recorded():
-    (record,) = (abi.ROOT / "abi").glob("libisobit.so.*.xml")
-    return record.read_text()
+    return abi.record_of(abi.interface_of(abi.LIBRARY)).read_text()
 
 
 GROWN = (

@@ -29,7 +29,7 @@ OUTPUTS = {"fwd": ("y",), "bwd": ("grad_x", "grad_weight", "grad_bias")}
 
 @pytest.fixture(autouse=True)
 def _pool():
-    """Contestants turn it off and on."""
+    """Implementations turn it off and on."""
     yield
     torch_cases.isobit.torch.set_cache_limit(torch_cases.POOL_LIMIT)
 
@@ -129,11 +129,11 @@ def test_table_of_accuracy_has_every_family(tmp_path, monkeypatch, capsys):
 
 def test_turns_go_there_and_back_after_an_untimed_call():
     seen = []
-    runners = {
-        name: timing.Runner(lambda name=name: (seen.append(name), time.sleep(2e-3)))
+    timed_calls = {
+        name: timing.TimedCall(lambda name=name: (seen.append(name), time.sleep(2e-3)))
         for name in ("a", "b")
     }
-    times = timing.race(runners, seconds=0, rounds=3)
+    times = timing.time_interleaved(timed_calls, seconds=0, rounds=3)
     calibrated, rounds = seen[:4], seen[4:]
     assert calibrated == ["a", "a", "b", "b"]  # a turn is long enough, so it has one timed call
     assert rounds == ["a", "a", "b", "b", "b", "b", "a", "a", "a", "a", "b", "b"]
@@ -149,11 +149,11 @@ def test_short_calls_share_a_turn_and_fresh_pages_are_counted():
                 memory[page * mmap.PAGESIZE] = 1
 
     calls = []
-    runners = {
-        "fresh": timing.Runner(fresh, lambda: before.append("fresh")),
-        "short": timing.Runner(lambda: calls.append(0)),
+    timed_calls = {
+        "fresh": timing.TimedCall(fresh, lambda: before.append("fresh")),
+        "short": timing.TimedCall(lambda: calls.append(0)),
     }
-    times = timing.race(runners, seconds=0, rounds=5, turn=2e-2)
+    times = timing.time_interleaved(timed_calls, seconds=0, rounds=5, turn=2e-2)
     assert times["fresh"].faults >= pages > 1 > times["short"].faults
     assert len(calls) > 1000 and len(before) >= 6
 
@@ -215,9 +215,7 @@ def test_benchmark_writes_lines_and_tables(tmp_path):
         "rmsnorm, cost of a call, fwd+bwd, f32",
     ):
         assert f"\n{heading}\n" in run.stdout
-    assert run.stdout.count("\n| 8 × 64 |") == 2 and run.stderr.count("time over ours") == len(
-        lines
-    )
+    assert run.stdout.count("\n| 8 × 64 |") == 2 and run.stderr.count("speed-up over") == len(lines)
 
 
 def test_norm_among_its_neighbours_is_raced_as_compiled_fused_and_eager(
@@ -236,7 +234,7 @@ def test_norm_among_its_neighbours_is_raced_as_compiled_fused_and_eager(
     monkeypatch.setattr(torch, "compile", compiled)
     inputs = [torch.randn(shape) for shape in ((8, 64), (8, 64), (64,), (64,))]
     right = torch_fused.torchs(*inputs)
-    for function, _ in torch_fused.contestants().values():
+    for function, _ in torch_fused.implementations().values():
         torch.testing.assert_close(function(*inputs), right)
     fused_when_compiled.clear()
 

@@ -43,4 +43,4 @@ def test_file_that_is_no_library_is_named(tmp_path):
 def test_library_of_another_version_is_refused(tmp_path, source):
     line = doctor(library(tmp_path, source))
     assert line.startswith("missing")
-    assert "belongs to another version of Isobit" in line
+    assert "is not from Isobit" in line

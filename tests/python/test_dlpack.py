@@ -124,13 +124,29 @@ def test_integers_and_scalars_pass():
 
 
 def test_what_shares_a_size_with_bfloat16_is_not_taken_for_it():
-    with pytest.raises(TypeError, match="increment: x has dtype uint16; allowed are float32"):
+    with pytest.raises(TypeError, match="increment: x has dtype uint16; must be float32, "):
         increment(torch.zeros(3, dtype=torch.uint16))
 
 
+def test_dtype_that_numpy_lacks_is_named():
+    x = torch.zeros(3).to(torch.float8_e4m3fn)
+    with pytest.raises(
+        TypeError, match=r"^add: x has dtype torch\.float8_e4m3fn; must be float32, "
+    ):
+        add(x, x)
+    since = "must be float32, since x has dtype float32$"
+    with pytest.raises(TypeError, match=f"^add: residual has dtype torch.float8_e4m3fn; {since}"):
+        add(drawn(3), x)
+
+
 def test_tensor_that_requires_grad_says_what_to_do():
-    with pytest.raises(BufferError, match="detach"):
-        increment(drawn(3).requires_grad_())
+    with pytest.raises(BufferError, match=r"^add: residual cannot be read: .*detach"):
+        add(drawn(3), drawn(3).requires_grad_())
+
+
+def test_sparse_tensor_is_refused_by_its_name():
+    with pytest.raises(BufferError, match=r"^increment: x cannot be read: .*layout"):
+        increment(drawn(3).to_sparse())
 
 
 def test_other_devices_are_refused_by_name():

@@ -15,7 +15,10 @@ sys.path.insert(0, str(pages.ROOT / "docs"))
 from extensions import marks
 from pictures import order
 
-OPERATORS = ("elementwise", "layernorm", "rmsnorm")
+OPERATORS = (
+    *("activation", "elementwise", "layernorm", "rmsnorm"),
+    *("rope", "rope_tables", "scan", "transpose"),
+)
 # Of the C++ and C interfaces: the lab's rows have one dimension.
 NOT_IN_THE_LAB = {"hidden_dims"}
 
@@ -56,7 +59,9 @@ def test_tables_are_those_of_their_sources(page):
 def test_arguments_of_a_page_are_those_of_the_operator(operator):
     for operation in listed(operator):
         head = {"fwd": "forward", "bwd": "backward"}[operation["pass"]]
-        head = "argument" if operator == "elementwise" else head
+        head = (
+            "argument" if operator in ("elementwise", "rope_tables", "scan", "transpose") else head
+        )
         (rows,) = tables_of(readme(operator), head)
         known = {argument["name"] for argument in operation["arguments"]}
         if operation["pass"] == "fwd":
@@ -64,7 +69,9 @@ def test_arguments_of_a_page_are_those_of_the_operator(operator):
         assert names(row[0] for row in rows) - NOT_IN_THE_LAB == known
 
 
-@pytest.mark.parametrize("operator", ["elementwise", "layernorm"])
+@pytest.mark.parametrize(
+    "operator", ["elementwise", "layernorm", "rope", "rope_tables", "transpose"]
+)
 def test_variants_of_a_page_are_those_of_the_operator(operator):
     said = {
         ("fwd", name)
@@ -94,19 +101,21 @@ def test_rmsnorm_has_the_variants_of_layernorm():
 
 
 def test_the_page_of_the_c_abi_lists_every_entry():
-    header = (pages.ROOT / "include/isobit/isobit.h").read_text()
-    declared = set(re.findall(r"^ISOBIT_API .*?(isobit_\w+)\(", header, re.M))
+    headers = (pages.ROOT / "include/isobit" / name for name in ("isobit.h", "operators.h"))
+    text = "".join(header.read_text() for header in headers)
+    declared = set(re.findall(r"^ISOBIT_API .*?(isobit_\w+)\(", text, re.M))
     assert len(declared) > 9
     (rows,) = tables_of("docs/c-abi.md", "entry")
     assert names(row[0] for row in rows) == declared
 
 
-def test_every_operator_has_a_page_with_derivation_and_plots():
+def test_every_operator_has_a_page_with_derivation_and_plots_of_what_was_measured():
     found = {path.parent.name for path in (pages.ROOT / "src/isobit/ops").glob("*/reference.cpp")}
     assert found == set(OPERATORS)
     for operator in OPERATORS:
         assert pages.blocks(readme(operator), "math")
-        assert marks.PLOT.search(pages.text(readme(operator)))
+        if list((pages.ROOT / "bench/results").glob(f"*/bench-{operator}.jsonl")):
+            assert marks.PLOT.search(pages.text(readme(operator)))
 
 
 @pytest.mark.parametrize(

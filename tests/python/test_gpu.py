@@ -11,7 +11,8 @@ import gpu
 import pytest
 import tables
 
-from isobit import library_path, report
+from isobit._library import library_path
+from isobit.lab import report
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,7 +91,7 @@ def test_a_peer_that_is_not_there_is_named(bench, monkeypatch):
     for module in ("liger_kernel.ops.layer_norm", "quack.rmsnorm"):
         monkeypatch.setitem(sys.modules, module, None)
     isobit = SimpleNamespace(forward=None, forward_of_sum=None, backward=None)
-    found, absent = bench.contestants(isobit, dry=False)
+    found, absent = bench.implementations(isobit, dry=False)
     assert {"isobit", "torch", "torch.compile"} <= set(found)
     assert "liger" in absent["liger"] and "quack" in absent["quack"]
 
@@ -116,7 +117,7 @@ def test_quack_gets_weights_of_f32_made_once(bench, monkeypatch):
 
 def test_what_a_gpu_measures_is_drawn_and_tabled(bench, tmp_path):
     isobit = bench.Isobit(library_path())
-    peers, absent = bench.contestants(isobit, dry=True)
+    peers, absent = bench.implementations(isobit, dry=True)
     lines = [bench.header(isobit, absent, "cpu")]
     for rows in (3, 5):
         lines += bench.measure(
@@ -133,9 +134,9 @@ def test_what_a_gpu_measures_is_drawn_and_tabled(bench, tmp_path):
 
 def test_a_variant_of_triton_is_called_in_its_pass_alone(bench):
     pytest.importorskip("triton")
-    contestants = bench.in_triton()
-    assert set(contestants) == {
+    implementations = bench.in_triton()
+    assert set(implementations) == {
         *("triton.row_per_program", "triton.streamed", "triton.one_pass", "triton.two_pass")
     }
-    assert list(contestants["triton.streamed"]) == ["fwd"]
-    assert list(contestants["triton.two_pass"]) == ["bwd"]
+    assert list(implementations["triton.streamed"]) == ["fwd"]
+    assert list(implementations["triton.two_pass"]) == ["bwd"]

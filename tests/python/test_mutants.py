@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants apply to the sources as they are, and what the tests say of one is read rightly."""
 
+import json
+from pathlib import Path
+
 import mutants
 import pytest
 
@@ -31,6 +34,29 @@ def test_build_that_lacks_a_program_still_plants_into_the_others(tmp_path):
     build = mutants.Build(tmp_path)
     with pytest.raises(mutants.Broken, match="no isobit_race_tests"):
         build.link_of("isobit_race_tests")
+
+
+def test_source_of_several_instruction_sets_gets_an_object_for_each(tmp_path, monkeypatch):
+    compiler = tmp_path / "compiler"
+    compiler.write_text('#!/bin/sh\nfor last; do :; done\necho "$*" > "$last"\n')
+    compiler.chmod(0o755)
+    source, isas = "src/isobit/simd/row_sums.cpp", ("scalar", "avx2", "avx512")
+    commands = [
+        {
+            "file": str(mutants.ROOT / source),
+            "command": f"{compiler} -DISOBIT_ISA={isa} -c {source} -o {isa}.o",
+        }
+        for isa in isas
+    ]
+    (tmp_path / "compile_commands.json").write_text(json.dumps(commands))
+    monkeypatch.setattr(mutants.shutil, "which", lambda program: None)
+    build = mutants.Build(tmp_path)
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    objects = {isa: build.compile([source, isa], overlay) for isa in isas}
+    for isa, (original, mutated) in objects.items():
+        assert original == f"{isa}.o"
+        assert f"-DISOBIT_ISA={isa} " in Path(mutated).read_text()
 
 
 def program(tmp_path, script):

@@ -1,72 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """isobit.numpy gives the bits of every other way, whatever arrays come and wherever they lie."""
 
-import math
-import re
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy_norms import (
+    BFLOAT16,
+    FLOATS,
+    LAYER,
+    RMS,
+    drawn,
+    of_dtypes,
+    of_norms,
+    same_bits,
+    weights_of,
+)
 
 import isobit.numpy as isobit_numpy
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "build" / "release" / "isobit"
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-FLOATS = tuple(map(np.dtype, ("f4", "f2", BFLOAT16, "f8")))
-
-
-class Norm(NamedTuple):
-    op: str
-    plain: Callable
-    add: Callable
-    dropout_add: Callable
-    backward: Callable
-    weights: tuple
-
-
-LAYER = Norm(
-    "layernorm",
-    isobit_numpy.layer_norm,
-    isobit_numpy.add_layer_norm,
-    isobit_numpy.dropout_add_layer_norm,
-    isobit_numpy.layer_norm_backward,
-    ("weight", "bias"),
-)
-RMS = Norm(
-    "rmsnorm",
-    isobit_numpy.rms_norm,
-    isobit_numpy.add_rms_norm,
-    isobit_numpy.dropout_add_rms_norm,
-    isobit_numpy.rms_norm_backward,
-    ("weight",),
-)
-
-of_dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
-of_norms = pytest.mark.parametrize("norm", (LAYER, RMS), ids=lambda norm: norm.op)
-
-
-def drawn(*shape, dtype=np.float32, seed=1):
-    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
-
-
-def weights_of(norm, *shape, dtype=np.float32):
-    return {
-        name: drawn(*shape, dtype=dtype, seed=seed) for seed, name in enumerate(norm.weights, 7)
-    }
-
-
-def same_bits(one, other):
-    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 def lab(folder, *flags, **arrays):
@@ -90,13 +49,23 @@ def python(script):
 
 
 @of_norms
+def test_zero_centered_is_whatever_python_takes_for_true(norm):
+    x, weights = drawn(5, 70), weights_of(norm, 70)
+    no, yes = (norm.plain(x, 70, **weights, zero_centered=value) for value in (False, True))
+    assert not same_bits(no, yes)
+    assert same_bits(norm.plain(x, 70, **weights, zero_centered=0), no)
+    for value in (1, 2, -1, 256):
+        assert same_bits(norm.plain(x, 70, **weights, zero_centered=value), yes)
+
+
+@of_norms
 @of_dtypes
 @pytest.mark.parametrize("of_weights", ["like x", "float32"])
 def test_bits_are_those_of_the_lab(tmp_path, norm, dtype, of_weights):
     x, residual, grad_y = (drawn(5, 770, dtype=dtype, seed=seed) for seed in range(3))
     weights = weights_of(norm, 770, dtype=dtype if of_weights == "like x" else np.float32)
 
-    flags = ("--zero-centred=yes", "--dropout=0.25", "--dropout-seed=7", "--with=residual+sum")
+    flags = ("--zero-centered=yes", "--dropout=0.25", "--dropout-seed=7", "--with=residual+sum")
     known = lab(tmp_path, norm.op, *flags, x=x, residual=residual, **weights)
     options = {"p": 0.25, "seed": 7, "eps": 1e-5, "zero_centered": True}
     y, total = norm.dropout_add(x, residual, 770, **weights, **options)
@@ -117,8 +86,8 @@ def test_results_lie_within_eight_roundings_of_the_formula(norm, dtype):
     y = norm.plain(x, 300, **weights, eps=1e-5, out_dtype=None if dtype == "f8" else "float32")
 
     wide = x.astype(np.longdouble)
-    centred = wide - wide.mean(-1, keepdims=True) if norm is LAYER else wide
-    scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + np.longdouble(1e-5))
+    centered = wide - wide.mean(-1, keepdims=True) if norm is LAYER else wide
+    scaled = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + np.longdouble(1e-5))
     weight, bias = weights["weight"].astype(np.longdouble), weights.get("bias", np.float32(0))
     roundings = abs(weight) * (1 + abs(scaled)) + abs(bias)
     unit = np.finfo(y.dtype).eps / 2
@@ -167,6 +136,22 @@ def test_dropout_depends_on_seed_and_place_alone(norm):
 
 
 @of_norms
+@pytest.mark.parametrize("seed", [-1, -7, -(2**63), 0, 2**63, 2**64 - 1])
+def test_seeds_are_those_of_pytorch(norm, seed):
+    x = drawn(6, 500)
+    _, total = norm.dropout_add(x, None, 500, seed=seed)
+    _, same = norm.dropout_add(x, None, 500, seed=np.int64(seed) if seed < 0 else np.uint64(seed))
+    _, wrapped = norm.dropout_add(x, None, 500, seed=seed % 2**64)
+    assert same_bits(total, same) and same_bits(total, wrapped)
+    torch = pytest.importorskip("torch")
+    from isobit import torch as isobit_torch
+
+    function = getattr(isobit_torch, norm.dropout_add.__name__)
+    _, expected = function(torch.from_numpy(x), None, 500, seed=seed)
+    assert same_bits(total, expected.numpy())
+
+
+@of_norms
 def test_seeds_that_are_drawn_differ(norm):
     x = drawn(6, 500)
     first, second = (norm.dropout_add(x, None, 500)[1] for _ in range(2))
@@ -188,6 +173,12 @@ def test_eps_of_none_is_that_of_the_type_computed_in(dtype):
     x = drawn(4, 30, dtype=dtype) * dtype.type(2**-8)
     eps = 2.0**-52 if dtype == np.float64 else 2.0**-23
     assert same_bits(RMS.plain(x, 30), RMS.plain(x, 30, eps=eps))
+
+
+@of_norms
+def test_eps_of_none_is_the_machine_epsilon_for_both_norms(norm):
+    x = drawn(2, 3)
+    assert same_bits(norm.plain(x, 3, eps=None), norm.plain(x, 3, eps=np.float32(2.0**-23)))
 
 
 @of_norms
@@ -341,85 +332,23 @@ def test_any_view_gives_the_bits_of_its_copy(x, data):
     assert x.tobytes() == before
 
 
-X = drawn(2, 3)
-ALLOWED = "allowed are float32, float16, bfloat16, float64, int32"
-BAD_CALLS = {
-    ValueError: {
-        "layer_norm: normalized_shape is (4,); input has shape (2, 3)": partial(LAYER.plain, X, 4),
-        "rms_norm: normalized_shape is (2, 2, 3); input has shape (2, 3)": partial(
-            RMS.plain, X, (2, 2, 3)
-        ),
-        "add_rms_norm: normalized_shape is (); x has shape (2, 3)": partial(RMS.add, X, X, ()),
-        "rms_norm: normalized_shape is (1,); input has shape ()": partial(
-            RMS.plain, np.array(1.0), 1
-        ),
-        "layer_norm: weight has shape (2,); normalized_shape is (3,)": partial(
-            LAYER.plain, X, 3, X[:, 0]
-        ),
-        "add_layer_norm: residual has shape (3,); x has (2, 3)": partial(LAYER.add, X, X[0], 3),
-        "rms_norm_backward: grad_y has shape (3,); input has (2, 3)": partial(
-            RMS.backward, X[0], X, 3
-        ),
-        "add: residual has shape (3, 2); x has (2, 3)": partial(isobit_numpy.add, X, X.T),
-        "layernorm: x has dtype i32; allowed are f32, f16, bf16, f64": partial(
-            LAYER.plain, X.astype("i4"), 3
-        ),
-        "rmsnorm: weight has dtype f64; allowed are f32": partial(
-            RMS.plain, X, 3, X[0].astype("f8")
-        ),
-        "layernorm: y has dtype f64; allowed are f32, f16, bf16": partial(
-            LAYER.plain, X, 3, out_dtype=float
-        ),
-        "layernorm: eps is nan; a finite number is needed": partial(
-            LAYER.plain, X, 3, eps=math.nan
-        ),
-        "rmsnorm: dropout is 1; 0 to less than 1 is needed": partial(
-            RMS.dropout_add, X, None, 3, p=1
-        ),
-        "dropout_add_layer_norm: seed is -1; 0 to 2^64 - 1 are allowed": partial(
-            LAYER.dropout_add, X, X, 3, seed=-1
-        ),
-        "set_num_threads: 1025 threads; 0 to 1024 are allowed": partial(
-            isobit_numpy.set_num_threads, 1025
-        ),
-    },
-    TypeError: {
-        "layer_norm: input is of type list; np.asarray makes it an array": partial(
-            LAYER.plain, [1.0], 1
-        ),
-        "rms_norm: weight is of type float; np.asarray makes it an array": partial(
-            RMS.plain, X, 3, 1.0
-        ),
-        "add_layer_norm: residual is of type NoneType; np.asarray makes it an array": partial(
-            LAYER.add, X, None, 3
-        ),
-        "add: x is masked; fill it, since a mask would be ignored": partial(
-            isobit_numpy.add, np.ma.array(X), X
-        ),
-        f"increment: x has dtype int64; {ALLOWED}": partial(
-            isobit_numpy.increment, X.astype(np.int64)
-        ),
-        f"rms_norm: input has dtype |V2; {ALLOWED}": partial(RMS.plain, X.astype("V2"), 3),
-        f"layer_norm: out_dtype is int8; {ALLOWED}": partial(LAYER.plain, X, 3, out_dtype="i1"),
-        "rms_norm: normalized_shape is 3.0; integers are needed": partial(RMS.plain, X, 3.0),
-        "layer_norm: normalized_shape is '3'; integers are needed": partial(LAYER.plain, X, "3"),
-        "layernorm_forward: eps must be real number, not str": partial(LAYER.plain, X, 3, eps="0"),
-    },
-}
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(x=views(), data=st.data())
+def test_any_view_is_transposed(x, data):
+    dim0, dim1 = (data.draw(st.integers(-x.ndim, x.ndim - 1)) for _ in range(2))
+    y = isobit_numpy.transpose(x, dim0, dim1)
+    assert same_bits(y, np.ascontiguousarray(np.swapaxes(x, dim0, dim1)).reshape(y.shape))
+    assert y.flags.c_contiguous and not np.shares_memory(x, y)
 
 
-@pytest.mark.parametrize(
-    ("error", "message", "call"),
-    [(error, *bad) for error, calls in BAD_CALLS.items() for bad in calls.items()],
-)
-def test_bad_call_is_refused_with_its_reason(error, message, call):
-    with pytest.raises(error, match=re.escape(message)):
-        call()
-
-
-def test_result_that_fits_no_memory_is_refused():
-    with pytest.raises(MemoryError):
-        isobit_numpy.increment(np.broadcast_to(np.float32(1), (2**46, 4)))
+def test_a_transpose_moves_every_dtype_and_casts_floats():
+    for dtype in ("int32", "int64", "bool", "uint8"):
+        x = drawn(3, 5).astype(dtype)
+        assert same_bits(isobit_numpy.transpose(x, 0, 1), x.T.copy())
+    x = drawn(3, 5, dtype=np.float64)
+    assert same_bits(isobit_numpy.transpose(x, 0, 1, dtype=np.float32), x.T.astype("f4", order="C"))
+    with pytest.raises(TypeError, match="transpose: dtype is int32; must be float32, float16"):
+        isobit_numpy.transpose(x, 0, 1, dtype="int32")
 
 
 def test_import_loads_neither_the_library_nor_what_is_optional():

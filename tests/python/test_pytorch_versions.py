@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators' PyTorch versions mean what the library computes, and PyTorch's agree with it."""
 
+import itertools
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import isobit.numpy  # noqa: E402
+from isobit.ops.activation import pytorch as activation  # noqa: E402
 from isobit.ops.elementwise import pytorch as elementwise  # noqa: E402
 from isobit.ops.layernorm import pytorch as layernorm  # noqa: E402
+from isobit.ops.rope import pytorch as rope  # noqa: E402
+from isobit.ops.scan import pytorch as scan  # noqa: E402
+from isobit.ops.transpose import pytorch as transpose  # noqa: E402
 
 REALS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 SHAPES = ((3, 1), (5, 64), (2, 4, 513), (33, 100))
@@ -60,6 +66,132 @@ def test_a_fused_sum_may_take_the_place_of_its_operand():
     expected = isobit.numpy.add(x, residual)
     assert elementwise.fused(x, residual, out=x) is x
     assert same_bits(x, expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 4, 7), (1, 6), (0, 3)])
+@pytest.mark.parametrize("dtype", [*REALS, torch.int32])
+def test_each_way_to_transpose_gives_the_same_bits_in_new_memory(shape, dtype):
+    x = (draw(*shape) * 100).to(dtype)
+    expected = torch.stack([x[..., i] for i in range(shape[-1])], dim=-2)
+    for y in (
+        transpose.reference(x),
+        transpose.standard(x),
+        transpose.fused(x, out=torch.empty_like(expected)),
+    ):
+        assert same_bits(y, expected) and y.is_contiguous()
+
+
+@pytest.mark.parametrize("to", REALS)
+@pytest.mark.parametrize("dtype", REALS)
+def test_a_transpose_that_casts_rounds_as_pytorch_does_but_once(dtype, to):
+    x = operands(dtype)[0].reshape(2, -1)
+    y = transpose.fused(x, out=torch.empty(*x.shape[::-1], dtype=to))
+    assert same_bits(transpose.standard(x, to), y)
+    if dtype != torch.float64 or to in (torch.float32, torch.float64):
+        assert same_bits(transpose.reference(x, to), y)
+
+
+@pytest.mark.parametrize(("to", "digits"), [(torch.float16, 11), (torch.bfloat16, 8)])
+def test_the_reference_rounds_a_double_to_16_bits_once(to, digits):
+    step = 2.0 ** (1 - digits)
+    just_more, just_less = 1 + step / 2 + 2.0**-50, 1 + 3 * step / 2 - 2.0**-50
+    x = torch.tensor([[just_more, -just_more, just_less, -just_less]], dtype=torch.float64)
+    once = torch.tensor([1 + step, -1 - step, 1 + step, -1 - step], dtype=torch.float64)
+    assert torch.equal(transpose.reference(x, to).double().flatten(), once)
+
+
+def of_activation(function, x, gate=None):
+    """What isobit.numpy calls it."""
+    tanh = {"approximate": "tanh"} if function == "gelu_tanh" else {}
+    if gate is None:
+        return getattr(isobit.numpy, "gelu" if tanh else function)(x, **tanh)
+    gated = isobit.numpy.swiglu if function == "silu" else isobit.numpy.geglu
+    return gated(gate, x, **tanh)
+
+
+GATES = ("silu", "gelu", "gelu_tanh")
+
+
+@pytest.mark.parametrize(
+    ("function", "gated"),
+    [(name, False) for name in activation.FUNCTIONS] + [(name, True) for name in GATES],
+)
+@pytest.mark.parametrize("dtype", REALS[:3])
+def test_each_way_to_activate_agrees_with_the_library(function, gated, dtype):
+    x = 3 * draw(4, 700, dtype=dtype)
+    x = x.abs().clamp(min=1e-3) if function == "log" else x
+    arrays = (x, 3 * draw(4, 700, dtype=dtype, seed=1)) if gated else (x,)
+    y = of_activation(function, *arrays)
+    tolerance = {"rtol": 2e-2 if y.itemsize == 2 else 1e-5, "atol": 1e-5}
+    for other in (
+        activation.reference(*arrays, function=function),
+        activation.standard(*arrays, function=function),
+        activation.fused(*arrays, function=function, out=torch.empty_like(x)),
+    ):
+        torch.testing.assert_close(other, y, **tolerance)
+
+
+def of_scan(kind, x, dim, **options):
+    """What isobit.numpy calls it."""
+    name = {"sum": "cumsum", "prod": "cumprod", "logsumexp": "logcumsumexp"}.get(kind, f"cum{kind}")
+    y = getattr(isobit.numpy, name)(x, dim, **options)
+    return y[0] if kind in ("max", "min") else y
+
+
+@pytest.mark.parametrize("kind", scan.STANDARD)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_each_way_to_scan_agrees_with_the_library(kind, dtype):
+    if kind == "logsumexp" and dtype == torch.int64:
+        return
+    for (exclusive, reverse), given in itertools.product(
+        itertools.product((False, True), repeat=2), (False, True)
+    ):
+        for length in (1, 2, 7, 64, 100):
+            x = (draw(3, length, 2).mul(0.2) + 1).mul(1 if dtype != torch.int64 else 3).to(dtype)
+            init = x[:, 0] * 2 if given else None
+            options = {"exclusive": exclusive, "reverse": reverse, "init": init}
+            y = of_scan(kind, x, 1, **options)
+            for way in (scan.reference, scan.standard, scan.work_efficient):
+                other = way(x, 1, kind=kind, **options)
+                torch.testing.assert_close(other, y, rtol=1e-4, atol=1e-5)
+            if not (exclusive or reverse or given):
+                out = torch.empty_like(x)
+                assert scan.fused(x, 1, kind=kind, out=out) is out
+                torch.testing.assert_close(out, y, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("style", ["half", "interleaved"])
+@pytest.mark.parametrize("dtype", REALS)
+def test_each_way_to_turn_agrees_with_the_library(dtype, style):
+    q = draw(2, 7, 3, 10, dtype=dtype)
+    cos, sin = rope.tables(9, 10)
+    if dtype == torch.float64:
+        cos, sin = cos.double(), sin.double()
+    y = isobit.numpy.apply_rotary(q, cos=cos[:7], sin=sin[:7], style=style)
+    # What is rounded twice before a subtraction that cancels, and once more in 16 bits.
+    tolerance = 4 * torch.finfo(dtype).eps
+    truth = rope.reference(q.double(), cos[:7], sin[:7], style)
+    for other in (
+        y,
+        rope.reference(q, cos[:7], sin[:7], style),
+        rope.standard(q, cos[:7], sin[:7], style),
+    ):
+        assert other.dtype == dtype
+        torch.testing.assert_close(other.double(), truth, rtol=tolerance, atol=tolerance)
+    assert not torch.equal(truth, rope.reference(q.double(), cos[1:8], sin[1:8], style))
+
+
+@pytest.mark.parametrize("style", ["half", "interleaved"])
+def test_the_textbooks_rotary_module_keeps_the_tables_that_the_library_computes(style):
+    module = rope.Module(64, 50, base=500000.0, style=style)
+    cos, sin = isobit.numpy.rotary_tables(50, 64, base=500000.0)
+    for table, ours in ((module.cos, cos), (module.sin, sin)):
+        assert (table - torch.from_numpy(ours)).abs().max() <= 2.0**-24
+    assert not module.state_dict()
+    q = draw(2, 31, 4, 64)
+    y = isobit.numpy.apply_rotary(q, cos=module.cos[:31], sin=module.sin[:31], style=style)
+    torch.testing.assert_close(module(q), y, rtol=1e-6, atol=1e-6)
+    assert not torch.equal(module(q), module(q.roll(1, 1)).roll(-1, 1))
 
 
 def forward_truth(x, weight, bias):

@@ -2,10 +2,11 @@
 """The report shows what the lab wrote, and needs nothing beside its one file."""
 
 import json
+import sys
 
 import pytest
 
-from isobit import report
+from isobit.lab import report
 
 CASE = {
     "op": "layernorm",
@@ -54,15 +55,102 @@ def test_rows_of_a_sweep_tell_their_plans(tmp_path):
     assert "avx512, stream=0, ahead=4" in page and "avx512, stream=1, ahead=4" in page
 
 
-def test_equal_hashes_share_a_colour_and_a_declined_way_gives_its_reason(tmp_path):
-    ways = [
-        CASE | {"way": way, "outputs": {"y": {"bits": bits}}}
-        for way, bits in (("scalar", "aa01"), ("avx512", "aa01"), ("torch", "bb02"))
-    ]
-    write(tmp_path, "parity.jsonl", *ways, CASE | {"way": "cuda", "declined": "no <GPU> here"})
+def computed(name, bits, **changes):
+    return CASE | {"configuration": name, "outputs": {"y": {"bits": bits}}} | changes
+
+
+def in_order(page, *parts):
+    """Where each begins, after the one before."""
+    places = [page.index(part) for part in parts]
+    return places == sorted(places)
+
+
+def test_what_differs_comes_first_what_agrees_is_one_line_what_is_unavailable_comes_last(tmp_path):
+    lines = [computed(name, "aa01") for name in ("scalar", "avx512", "emu")]
+    lines.insert(1, CASE | {"configuration": "cuda", "unavailable": "no <GPU> here"})
+    lines.insert(2, computed("torch", "bb02"))
+    write(
+        tmp_path,
+        "parity-a.jsonl",
+        CASE | {"configuration": "cuda", "unavailable": "too few", "rows": 7},
+    )
+    write(
+        tmp_path, "parity-b.jsonl", *lines, *(computed(name, "cc03", rows=8) for name in ("a", "b"))
+    )
     page = report.write(tmp_path).read_text()
-    assert len({part.split('"')[0] for part in page.split("background: hsl")[1:]}) == 2
-    assert "no &lt;GPU&gt; here" in page
+    assert "Parity: 2 cases, 1 with differing bits." in page
+    assert len({part.split('"')[0] for part in page.split("background: hsl")[1:]}) == 3
+    assert in_order(
+        page,
+        ">torch<",
+        "3 configurations agree",
+        "rows=8",
+        "2 configurations agree",
+        "no &lt;GPU&gt; here",
+    )
+    assert '<td class="bad"><i class="swatch"' in page and page.count("bb02") == 1
+    assert page.count("aa01") == page.count("cc03") == 1
+
+
+def test_cases_that_differ_in_their_rows_alone_are_two(tmp_path):
+    write(tmp_path, "parity.jsonl", computed("C", "aa01", rows=3), computed("C", "bb02", rows=4))
+    page = report.write(tmp_path).read_text()
+    assert "Parity: 2 cases, 0 with differing bits." in page
+    assert page.count("1 configuration agrees") == 2
+
+
+def test_a_case_computed_from_another_place_is_the_same_case(tmp_path):
+    lines = (computed(f"at {n}", "aa01", offset=n, row_stride=769 + n) for n in (0, 1))
+    write(tmp_path, "parity.jsonl", *lines)
+    assert "Parity: 1 case, 0 with differing bits." in report.write(tmp_path).read_text()
+
+
+def test_a_title_holds_what_tells_its_case_from_the_others(tmp_path):
+    options = {"eps": 1e-5, "seed": 0}
+    lines = (computed("C", "aa01", **options, dropout=dropout) for dropout in (0, 0.5))
+    write(tmp_path, "parity.jsonl", *lines)
+    page = report.write(tmp_path).read_text()
+    for dropout in ("0", "0.5"):
+        assert f">layernorm, fwd, rows=33, cols=769, f32, randn, dropout={dropout}<" in page
+
+
+def test_configurations_that_are_unavailable_for_one_reason_share_a_line(tmp_path):
+    lines = [
+        CASE | {"configuration": name, "unavailable": "no GPU", "rows": rows}
+        for rows in (1, 2)
+        for name in ("eager", "compiled")
+    ]
+    write(tmp_path, "parity.jsonl", *lines)
+    page = report.write(tmp_path).read_text()
+    assert page.count("no GPU") == 1
+    assert "eager, compiled" in page and page.index(">2<") > page.index("no GPU")
+
+
+def test_an_output_that_a_configuration_lacks_is_no_difference(tmp_path):
+    outputs = {"y": {"bits": "aa01"}, "mean": {"bits": "bb02"}}
+    write(tmp_path, "parity.jsonl", computed("C", "", outputs=outputs), computed("NumPy", "aa01"))
+    assert "Parity: 1 case, 0 with differing bits." in report.write(tmp_path).read_text()
+
+
+@pytest.mark.parametrize("failing", ["Accuracy", "Parity"])
+def test_a_section_with_a_failure_comes_first_and_the_machine_last(tmp_path, failing):
+    c, bits = (9.25, "aa01") if failing == "Accuracy" else (2.5, "bb02")
+    write(tmp_path, "info.json", {"cpu": {"name": "some CPU"}})
+    write(tmp_path, "bench.jsonl", timed(16))
+    write(tmp_path, "verify.jsonl", verified(2.5, input="fine"), verified(c))
+    write(tmp_path, "parity.jsonl", computed("C", "aa01"), computed("NumPy", bits))
+    page = report.write(tmp_path).read_text()
+    other = {"Accuracy": "Parity", "Parity": "Accuracy"}[failing]
+    assert in_order(page, *(f"<h2>{name}</h2>" for name in (failing, other, "Speed", "Machine")))
+    assert page.count('<li class="bad">') == 1
+    assert (page.index(">randn<") < page.index(">fine<")) == (failing == "Accuracy")
+
+
+def test_plots_that_are_unavailable_are_the_last_of_their_section(tmp_path, monkeypatch):
+    monkeypatch.delattr("isobit.lab.plots", raising=False)
+    monkeypatch.setitem(sys.modules, "isobit.lab.plots", None)
+    write(tmp_path, "bench.jsonl", timed(16))
+    assert in_order(report.write(tmp_path).read_text(), "<h2>Speed", "<table", "Plots are unavail")
 
 
 def test_plots_are_embedded_and_lie_beside_the_page(tmp_path):

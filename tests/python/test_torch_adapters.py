@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import isobit.torch  # noqa: F401, what is tested must load
-from isobit import library_path
+from isobit._library import library_path
 from isobit.torch import adapters
 
 FOLDER = library_path().parent
@@ -111,17 +111,17 @@ print(isobit.torch.layer_norm(torch.ones(2, 3), 3).sum().item())
 
 def test_import_errors_say_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(adapters, "library_path", lambda: tmp_path / "libisobit.so")
-    with pytest.raises(ImportError, match=r"isobit_torch_cpu.so is not beside.*make build"):
+    with pytest.raises(ImportError, match=r"isobit_torch_cpu.so was not found next to.*make build"):
         adapters.load()
     (tmp_path / "isobit_torch_cpu.so").write_bytes(b"no library")
     with pytest.raises(ImportError, match="make build"):
         adapters.load()
 
     def missing():
-        raise FileNotFoundError("libisobit.so is in none of a, b; `make build` makes it")
+        raise FileNotFoundError("libisobit.so not found in a, b; run `make build`")
 
     monkeypatch.setattr(adapters, "library_path", missing)
-    with pytest.raises(ImportError, match=r"isobit\.torch: libisobit\.so is in none"):
+    with pytest.raises(ImportError, match=r"isobit\.torch: libisobit\.so not found in"):
         adapters.load()
 
 

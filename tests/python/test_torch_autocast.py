@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Autocast chooses the types that it chooses for PyTorch's norms."""
+"""Autocast chooses the types that it chooses for PyTorch's norms and activations."""
 
 import contextlib
 
@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_calls import draw
 
 import isobit.torch
+from isobit.torch.activations import CODES
 
 
 @contextlib.contextmanager
@@ -41,3 +42,18 @@ def test_autocast_chooses_the_dtypes_that_it_chooses_for_torch(dtype, monkeypatc
         assert narrow.dtype == torch.bfloat16
         monkeypatch.setattr(isobit.torch.settings, "autocast_keeps_dtype", True)
         assert isobit.torch.layer_norm(x, (8,), weight).dtype == dtype
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "sigmoid", "tanh", "gelu", "silu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_autocast_widens_exp_and_log_for_cuda_and_no_other_activation(dtype, name):
+    ours = getattr(isobit.torch, name)
+    theirs = getattr(F if name in ("gelu", "silu") else torch, name)
+    with torch.autocast("cpu", torch.bfloat16):
+        x = draw(4, 8, dtype=dtype).abs()
+        assert ours(x).dtype == theirs(x).dtype == dtype
+    with FakeTensorMode(), autocast_for_cuda():
+        x = torch.empty(4, 8, dtype=dtype, device="cuda")
+        assert ours(x).dtype == theirs(x).dtype
+        gated = torch.ops.isobit.gated_activation(x, x, CODES[name])
+        assert gated.dtype == (x * theirs(x)).dtype

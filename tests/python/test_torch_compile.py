@@ -63,6 +63,8 @@ def operator_samples():
         yield OPS.add_rms_norm_backward, (g, x, w, 1e-3, dims), more
         yield OPS.add, (x, r), {}
         yield OPS.increment, (x,), {}
+        yield OPS.transpose, (x, 0, -1), {}
+        yield OPS.transpose, (x, -2, 1), {"dtype": torch.float16}
     for weights in ((None, b), (w, None), (None, None)):
         yield OPS.layer_norm, (x, *weights, 1e-3, 2), {"out_dtype": torch.float32}
         yield OPS.add_layer_norm, (x, *weights, 1e-3, 2), drops
@@ -426,7 +428,10 @@ WRONG = {
     "weight": (lambda x: isobit.torch.layer_norm(x, (8,), torch.ones(7)), "weight has shape"),
     "residual": (lambda x: isobit.torch.add_rms_norm(x, x[:1], (8,)), "residual has shape"),
     "device": (lambda x: isobit.torch.rms_norm(x, 8, x[0].to("meta")), "weight is on meta"),
-    "dtype": (lambda x: isobit.torch.rms_norm(x.long(), (8,), eps=1e-3), "dtype is none of"),
+    "dtype": (
+        lambda x: isobit.torch.rms_norm(x.long(), (8,), eps=1e-3),
+        "rms_norm: input has dtype torch.int64; must be float32, float16, bfloat16 or float64",
+    ),
     "p": (lambda x: isobit.torch.dropout_add_rms_norm(x, x, (8,), p=1.5, seed=1), "dropout"),
 }
 

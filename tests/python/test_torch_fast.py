@@ -20,7 +20,7 @@ def given(norm, dtype=torch.float32, shape=(3, 5)):
     return norms.Given(
         draw(*shape, dtype=dtype),
         draw(5, dtype=dtype, seed=1),
-        draw(5, dtype=dtype, seed=2) if norm.centred else None,
+        draw(5, dtype=dtype, seed=2) if norm.centered else None,
         draw(*shape, dtype=dtype, seed=3) if norm.adds else None,
     )
 
@@ -28,7 +28,7 @@ def given(norm, dtype=torch.float32, shape=(3, 5)):
 def arguments(norm, tensors):
     """(input, weight, [bias,] eps[, residual])"""
     x, weight, bias, residual, _ = tensors
-    return (x, weight, *(bias,) * norm.centred, EPS, *(residual,) * norm.adds)
+    return (x, weight, *(bias,) * norm.centered, EPS, *(residual,) * norm.adds)
 
 
 def short(norm, normalized_shape, *given):
@@ -68,8 +68,8 @@ def test_gradients_are_those_of_the_operators(norm, grad_sum):
     more = (draw(3, 5, seed=3) if grad_sum else None,) * norm.adds
     incoming = norms.Incoming(g, more[0] if more else None, x, w, None)
     wanted = norms.Gradients(True, True, True, False)
-    expected = norm.backward(incoming, norms.Options(EPS), wanted)[: 2 + norm.centred]
-    found = fast.backward_of(norm)(g, x, w, EPS, *more)[: 2 + norm.centred]
+    expected = norm.backward(incoming, norms.Options(EPS), wanted)[: 2 + norm.centered]
+    found = fast.backward_of(norm)(g, x, w, EPS, *more)[: 2 + norm.centered]
     assert bits(*found) == bits(*expected)
 
 

@@ -14,7 +14,7 @@ from torch._C import DispatchKey, DispatchKeySet
 from torch_calls import FUNCTIONS, bits, draw, many
 
 import isobit.torch
-from isobit import library_path
+from isobit._library import library_path
 
 NARROW = (torch.float16, torch.bfloat16)
 DTYPES = (torch.float32, torch.float64, *NARROW)
@@ -79,6 +79,17 @@ def test_zero_centered_weights_are_stored_less_one(name):
     assert bits(*many(ours(*x, 50, less, *bias, zero_centered=True))) == bits(
         *many(ours(*x, 50, less + 1, *bias))
     )
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_zero_centered_is_whatever_python_takes_for_true(name):
+    ours = FUNCTIONS[name][0]
+    x, weights = arguments(name, (6, 50), (50,), torch.float32)
+    no, yes = (bits(*many(ours(*x, 50, *weights, zero_centered=z))) for z in (False, True))
+    assert no != yes
+    assert bits(*many(ours(*x, 50, *weights, zero_centered=0))) == no
+    for value in (1, 2, -1, 256):
+        assert bits(*many(ours(*x, 50, *weights, zero_centered=value))) == yes
 
 
 def test_rms_norm_takes_the_epsilon_of_torch():
@@ -260,15 +271,37 @@ ERRORS = {
         isobit.torch.layer_norm(x, 3, x[:, 0])
     ),
     "bias has shape (3, 1); input": lambda x: isobit.torch.layer_norm(x, 3, None, x[:1].T),
-    "weight has dtype f16; allowed are f32": lambda x: isobit.torch.rms_norm(x, 3, x[0].half()),
-    "bias has dtype": lambda x: isobit.torch.layer_norm(x, 3, x[0], x[0].double()),
+    "rms_norm: weight has dtype torch.float16; must be float32, since input has dtype": (
+        lambda x: isobit.torch.rms_norm(x, 3, x[0].half())
+    ),
+    "weight has dtype torch.bfloat16; must be float16 or float32, since input": (
+        lambda x: isobit.torch.add_layer_norm(x.half(), x.half(), 3, x[0].bfloat16())
+    ),
+    "bias has dtype torch.float64; must be float32, since input": lambda x: isobit.torch.layer_norm(
+        x, 3, x[0], x[0].double()
+    ),
+    "bias has dtype f16; weight has f32": lambda x: isobit.torch.layer_norm(
+        x.half(), 3, x[0], x[0].half()
+    ),
     "residual has shape (3, 2); input has shape (2, 3)": lambda x: isobit.torch.add_rms_norm(
         x, x.reshape(3, 2), 3
     ),
     "eps is nan": lambda x: isobit.torch.layer_norm(x, 3, eps=float("nan")),
     "dropout is 1": lambda x: isobit.torch.dropout_add_rms_norm(x, x, 3, p=1.0),
-    "dtype is none of float32, float16": lambda x: isobit.torch.layer_norm(x.long(), 3),
-    "seed is 18446744073709551616; -2^63 to 2^64 - 1 are allowed": lambda x: (
+    "layer_norm: input has dtype torch.int64; must be float32, float16, bfloat16 or float64": (
+        lambda x: isobit.torch.layer_norm(x.long(), 3)
+    ),
+    "add_rms_norm: residual has dtype torch.int16; must be float32, float16": lambda x: (
+        isobit.torch.add_rms_norm(x, x.short(), 3)
+    ),
+    "increment: x has dtype torch.int64; must be float32, float16, bfloat16, float64 or int32": (
+        lambda x: isobit.torch.increment(x.long())
+    ),
+    "add: residual has dtype torch.bool; must be float32": lambda x: isobit.torch.add(x, x > 0),
+    "layer_norm: out_dtype is torch.int64; must be float32": lambda x: isobit.torch.layer_norm(
+        x, 3, out_dtype=torch.int64
+    ),
+    "seed is 18446744073709551616; allowed: -2^63 to 2^64 - 1": lambda x: (
         isobit.torch.dropout_add_rms_norm(x, x, 3, seed=1 << 64)
     ),
     "seed must be one int64": lambda x: isobit.torch.dropout_add_rms_norm(x, x, 3, seed=x),
@@ -288,9 +321,9 @@ def test_broken_rules_are_value_errors_that_say_so(message):
 def test_weights_left_on_the_meta_device_give_no_results(name, device):
     """Of a module whose weights were never filled: PyTorch asks the meta device, and its results
     would be memory that nobody wrote."""
-    function, _, inputs, centred = FUNCTIONS[name]
+    function, _, inputs, centered = FUNCTIONS[name]
     x, weight = draw(2, 3).to(device), draw(3).to("meta" if device == "cpu" else "cpu")
-    for place in range(1 + centred):
+    for place in range(1 + centered):
         others = [None] * place + [weight]
         with pytest.raises(ValueError, match=r": (weight|bias) is on .*; (x|input) is on "):
             function(*[x] * inputs, 3, *others)
@@ -318,6 +351,93 @@ def test_what_is_no_tensor_is_a_type_error(name):
         ours(*[np.zeros((2, 3))] * inputs, 3)
     with pytest.raises(TypeError, match=f"{name}: (x|input) must be a Tensor; it is NoneType"):
         ours(*[None] * inputs, 3)
+
+
+WRONG_KINDS = {
+    "layer_norm: out_dtype must be a torch.dtype; it is str": lambda x: isobit.torch.layer_norm(
+        x, 3, out_dtype="bogus"
+    ),
+    "add_rms_norm: out_dtype must be a torch.dtype; it is type": lambda x: (
+        isobit.torch.add_rms_norm(x, x, 3, out_dtype=float)
+    ),
+    "layer_norm: eps must be a number; it is NoneType": lambda x: isobit.torch.layer_norm(
+        x, 3, eps=None
+    ),
+    "add_layer_norm: eps must be a number; it is NoneType": lambda x: isobit.torch.add_layer_norm(
+        x, x, 3, eps=None
+    ),
+    "rms_norm: eps must be a number; it is str": lambda x: isobit.torch.rms_norm(x, 3, eps="1"),
+    "dropout_add_rms_norm: p must be a number; it is NoneType": lambda x: (
+        isobit.torch.dropout_add_rms_norm(x, x, 3, p=None)
+    ),
+    "set_cache_limit: limit must be an integer; it is float": lambda _: (
+        isobit.torch.set_cache_limit(1e9)
+    ),
+    "patch: model must be a torch.nn.Module; it is int": lambda _: isobit.torch.patch(3),
+    "LayerNorm: normalized_shape or hidden_size, its other name, must be given; both are": (
+        lambda _: isobit.torch.LayerNorm(3, hidden_size=3)
+    ),
+    "RMSNorm: normalized_shape or hidden_size, its other name, must be given; neither is": (
+        lambda _: isobit.torch.RMSNorm()
+    ),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_KINDS)
+def test_wrong_kinds_of_objects_are_type_errors_of_one_line(message):
+    with pytest.raises(TypeError) as caught:
+        WRONG_KINDS[message](draw(2, 3))
+    assert str(caught.value) == message
+
+
+DTYPES_REFUSED = ("int64", "int32", "bool", "complex64", "float8_e5m2", "float8_e4m3fn")
+
+
+@pytest.mark.parametrize("rows", [2, 20_000])
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("dtype", DTYPES_REFUSED)
+def test_a_dtype_that_norms_do_not_take_is_told_with_operator_and_argument(name, dtype, rows):
+    function, _, inputs, _ = FUNCTIONS[name]
+    x = torch.zeros(rows, 3).to(getattr(torch, dtype))
+    expected = (
+        f"{name}: input has dtype torch.{dtype}; must be float32, float16, bfloat16 or float64"
+    )
+    with pytest.raises(ValueError) as caught:
+        function(*[x] * inputs, 3)
+    assert str(caught.value) == expected
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_layouts_that_are_not_rows_are_told_with_operator_and_argument():
+    x = torch.eye(4)
+    sparse = "has layout torch.sparse_coo; must be strided"
+    with pytest.raises(NotImplementedError, match=f"rms_norm: input {sparse}"):
+        isobit.torch.rms_norm(x.to_sparse(), 4)
+    with pytest.raises(NotImplementedError, match=f"add_rms_norm: residual {sparse}"):
+        isobit.torch.add_rms_norm(x, x.to_sparse(), 4)
+    with pytest.raises(NotImplementedError, match=f"increment: x {sparse}"):
+        isobit.torch.increment(x.to_sparse())
+    with pytest.raises(NotImplementedError, match=r"input has layout torch\.sparse_csr"):
+        isobit.torch.layer_norm(x.to_sparse_csr(), 4)
+    quantized = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
+    with pytest.raises(
+        NotImplementedError, match=r"layer_norm: input is quantized, as torch\.qint8"
+    ):
+        isobit.torch.layer_norm(quantized, 4)
+
+
+def test_seeds_are_64_bits_of_either_sign():
+    x = draw(2, 3)
+
+    def call(seed):
+        return isobit.torch.dropout_add_rms_norm(x, x, 3, seed=seed)
+
+    for signed, unsigned in ((-1, (1 << 64) - 1), (-(1 << 63), 1 << 63)):
+        assert bits(*call(signed)) == bits(*call(unsigned))
+    for seed in (-(1 << 63) - 1, 1 << 64):
+        with pytest.raises(ValueError, match=f"seed is {seed}; allowed: -2\\^63 to 2\\^64 - 1"):
+            call(seed)
 
 
 def test_what_is_no_integer_is_a_type_error():

@@ -37,7 +37,7 @@ class Norm64(Norm):
         """The same in PyTorch's operations, for inputs that have no further batch dimension."""
         rows, weights = others[: self.inputs - 1], others[self.inputs - 1 :]
         total = sum(rows, self.dropped(x))
-        deviation = total - total.mean(-1, keepdim=True) if self.name in self.CENTRED else total
+        deviation = total - total.mean(-1, keepdim=True) if self.name in self.CENTERED else total
         y = deviation * (deviation.square().mean(-1, keepdim=True) + EPS).rsqrt()
         for weight in weights[:1]:
             y = y * weight

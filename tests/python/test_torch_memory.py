@@ -54,6 +54,20 @@ def test_the_next_result_takes_the_memory_of_the_last(x, use):
     assert use() == (0, 0)
 
 
+def test_no_two_living_results_share_memory(x, use):
+    """However many of their size wait, and with what they hold of their own."""
+    for waiting in (1, 2, 4):
+        results = [isobit.torch.layer_norm(x, 1 << 10) for _ in range(waiting)]
+        del results
+        assert use() == (0, waiting * STEP)
+        results = [isobit.torch.add(x, torch.full_like(x, i)) for i in range(waiting + 1)]
+        assert len({each.data_ptr() for each in results}) == len(results)
+        assert use() == (len(results) * STEP, 0)
+        assert all(torch.equal(each, x + i) for i, each in enumerate(results))
+        del results
+        isobit.torch.empty_cache()
+
+
 def test_bits_do_not_depend_on_where_results_come_from(x, use):
     pooled = isobit.torch.layer_norm(x, 1 << 10)
     isobit.torch.set_cache_limit(0)
@@ -70,7 +84,7 @@ def test_no_more_waits_than_the_limit_allows(x, use):
     assert use() == (0, 2 * STEP)
     isobit.torch.set_cache_limit(STEP)
     assert use() == (0, STEP)
-    with pytest.raises(ValueError, match="0 or more bytes"):
+    with pytest.raises(ValueError, match="must be at least 0"):
         isobit.torch.set_cache_limit(-1)
 
 

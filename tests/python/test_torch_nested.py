@@ -100,5 +100,5 @@ def test_what_does_not_fit_is_said():
         isobit.torch.layer_norm(x, (3, 8))
     with pytest.raises(NotImplementedError, match="rows that belong to no part of it"):
         isobit.torch.rms_norm(holes, 8)
-    with pytest.raises(NotImplementedError, match=r"layout=torch\.jagged is needed"):
+    with pytest.raises(NotImplementedError, match=r"must have layout=torch\.jagged"):
         isobit.torch.layer_norm(strided, 8)

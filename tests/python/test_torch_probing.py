@@ -14,8 +14,8 @@ from torch_norms import (
     EPS,
     WIDTH,
     BiasedNorm,
-    CentredLayerNorm,
-    CentredRMSNorm,
+    CenteredLayerNorm,
+    CenteredRMSNorm,
     NamedLayerNorm,
     NarrowingRMSNorm,
     PromotingRMSNorm,
@@ -31,9 +31,11 @@ from isobit.torch import intercept, patch
 COMPUTED = {
     PromotingRMSNorm: lambda m, x: isobit.torch.rms_norm(x, WIDTH, m.weight, EPS),
     NarrowingRMSNorm: lambda m, x: isobit.torch.rms_norm(x, WIDTH, m.weight, EPS),
-    CentredRMSNorm: lambda m, x: isobit.torch.rms_norm(x, WIDTH, m.weight, EPS, zero_centered=True),
+    CenteredRMSNorm: lambda m, x: isobit.torch.rms_norm(
+        x, WIDTH, m.weight, EPS, zero_centered=True
+    ),
     BiasedNorm: lambda m, x: isobit.torch.layer_norm(x, WIDTH, m.weight, m.bias, EPS),
-    CentredLayerNorm: lambda m, x: isobit.torch.layer_norm(
+    CenteredLayerNorm: lambda m, x: isobit.torch.layer_norm(
         x, WIDTH, m.weight, m.bias, m.eps, zero_centered=True
     ),
     NamedLayerNorm: lambda m, x: isobit.torch.layer_norm(x, WIDTH, m.weight, m.bias, m.eps),

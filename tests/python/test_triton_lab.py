@@ -16,7 +16,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from isobit import gpu_timing, triton_lab  # noqa: E402
+from isobit.lab import gpu_timing  # noqa: E402
+from isobit.lab import triton as triton_lab  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "build" / "release" / "isobit"
@@ -52,6 +53,20 @@ def test_every_variant_of_elementwise_has_the_bits_of_the_library():
     assert all(line["canonical"] for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("call", "variants"),
+    [
+        ("rope --batch 2 --seq 2 --heads 2 --kv-heads 1 --head-dim 10 --dtype f32,bf16", 1),
+        ("scan --outer 2 --length 530 --inner 1 --kind sum --with init --exclusive yes", 2),
+    ],
+)
+def test_operators_whose_dims_are_no_rows_have_the_bits_of_the_library(call, variants):
+    with_tables = " --pass fwd,bwd --with cos+sin+positions" * call.startswith("rope")
+    lines = verified(call + with_tables)
+    assert len({line["variant"] for line in lines}) == variants
+    assert all(line["canonical"] for line in lines)
+
+
 def test_every_plan_has_the_bits_of_the_library():
     lines = verified("layernorm --pass bwd --rows 1 --cols 5 --variant two_pass --plan all")
     assert len({json.dumps(line["plan"]) for line in lines}) == 5 * 4
@@ -62,17 +77,17 @@ def test_parity_stands_the_variants_beside_the_others():
     call = "layernorm --pass fwd --rows 2 --cols 20 --device cpu,triton --isa scalar --threads 1"
     lab = subprocess.run([LAB, "parity", *call.split()], capture_output=True, text=True)
     assert lab.returncode == 0
-    for way in (
+    for line in (
         "row_per_program on triton warps=16 ",
-        "streamed on triton rows among others ",
-        "streamed on triton rows far apart: declined, it takes adjacent rows",
+        "streamed on triton within a larger batch ",
+        "streamed on triton with gaps between rows: unavailable: elements must be adjacent; ",
     ):
-        assert way in lab.stdout
+        assert line in lab.stdout
 
 
 def answers(*questions, before=""):
-    """What isobit.triton_lab answers, with something done before it begins."""
-    script = f"from isobit import triton_lab\n{before}\ntriton_lab.main()"
+    """What isobit.lab.triton answers, with something done before it begins."""
+    script = f"from isobit.lab import triton as triton_lab\n{before}\ntriton_lab.main()"
     asked = "".join(json.dumps(question) + "\n" for question in questions)
     ended = subprocess.run(
         [sys.executable, "-c", script], input=asked, capture_output=True, text=True
@@ -81,44 +96,62 @@ def answers(*questions, before=""):
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
-def offer(options=None, arrays=(), **case):
-    usual = {"op": "layernorm", "pass": "fwd", "dtype": "f32", "weight_dtype": "f32", "cols": 70}
-    case = {**usual, "row_stride": case.get("cols", 70), **case}
-    return {"do": "offer", "case": case, "options": options or {}, "arrays": list(arrays)}
+def array(*shape, strides=None, dtype="f32"):
+    dense = torch.empty(shape, device="meta").stride()
+    return {"dtype": dtype, "shape": shape, "strides": strides or dense}
 
 
-def test_what_a_variant_lacks_is_declined():
+def support(op="layernorm", options=None, **arrays):
+    case = {"op": op, "pass": "fwd"}
+    arrays = {"x": array(3, 70), "y": array(3, 70)} | arrays
+    return {"do": "support", "case": case, "options": options or {}, "arrays": arrays}
+
+
+def test_what_a_variant_lacks_is_unavailable():
     found = answers(
-        offer(options={"eps": 1e-5, "zero_centred": "no", "dropout": 0.0, "dropout_seed": 42.0}),
-        offer(options={"zero_centred": "yes"}),
-        offer(options={"dropout": 0.5}),
-        offer(arrays=["x", "residual", "sum", "y"]),
-        offer(row_stride=80),
-        offer(cols=20000),
-        offer(dtype="f64"),
+        support(options={"eps": 1e-5, "zero_centered": "no", "dropout": 0.0, "dropout_seed": 42.0}),
+        support(options={"zero_centered": "yes"}),
+        support(options={"dropout": 0.5}),
+        support(residual=array(3, 70), sum=array(3, 70)),
+        support(x=array(3, 70, strides=(80, 1))),
+        support(x=array(3, 20000)),
+        support(x=array(3, 70, dtype="f64")),
     )
     usual, *others = (answer["row_per_program"] for answer in found)
     assert usual == {"plan": {"warps": 1}}
-    assert [other["declines"] for other in others] == [
-        "it has no zero_centred",
-        "it has no dropout",
-        "it takes no residual, sum",
-        "it takes adjacent rows",
+    assert [other["unavailable"] for other in others] == [
+        "it does not support zero_centered",
+        "it does not support dropout",
+        "it does not support residual, sum",
+        "elements must be adjacent; x of shape [3, 70] has strides [80, 1]",
         "20000 columns; registers hold at most 16384",
         "it computes in float, not in f64",
     ]
     assert found[5]["streamed"]["plan"]["warps"] == 4
 
 
-def test_a_kind_that_a_variant_lacks_is_declined():
+def test_layouts_that_are_not_read_are_unavailable_whatever_the_dimensions_are():
+    forms = {
+        "usual": array(2, 3, 4),
+        "turned": array(2, 3, 4, strides=(1, 2, 6)),
+        "of one line": array(1, 1, 4, strides=(9, 7, 1)),
+        "empty": array(0, 3, 4, strides=(1, 9, 1)),
+    }
+    found = answers(*(support("transpose", x=form) for form in forms.values()))
+    reasons = [answer["tiled"].get("unavailable") for answer in found]
+    turned = "elements must be adjacent; x of shape [2, 3, 4] has strides [1, 2, 6]"
+    assert reasons == [None, turned, None, None]
+
+
+def test_a_kind_that_a_variant_lacks_is_unavailable():
     adds = SimpleNamespace(kinds=("add", "increment"), takes=frozenset())
-    case = {"pass": "fwd", "row_stride": 1, "cols": 1}
-    said = triton_lab._lacks(adds, case, {"kind": "multiply"}, [])
-    assert said == "it computes add and increment"
+    said = triton_lab._lacks(adds, {"pass": "fwd"}, {"kind": "multiply"}, {})
+    assert said == "it computes only add and increment"
 
 
 def test_operators_are_those_with_a_file():
-    assert list(triton_lab.operators()) == ["elementwise", "layernorm"]
+    operators = ["activation", "elementwise", "layernorm", "rope", "scan", "transpose"]
+    assert list(triton_lab.operators()) == operators
 
 
 def test_a_question_that_cannot_be_answered_ends_nothing():
@@ -138,18 +171,23 @@ def test_without_triton_the_first_answer_says_so():
     blocked = "import sys; sys.modules['triton'] = None"
     (answer,) = answers({"do": "list"}, before=blocked)
     assert "triton" in answer["error"]
-    assert answer["error"].endswith("`make build` makes .venv with it")
+    assert answer["error"].endswith("run `make build` to install it in .venv")
 
 
-def test_every_way_is_timed_and_a_copy_last(tmp_path):
+def test_every_configuration_is_timed_and_a_copy_last(tmp_path):
     """On the processor, which shows that all but the graph works."""
     arrays = {}
     for name in ("x", "residual", "y"):
         (tmp_path / name).write_bytes(bytes(96))
         arrays[name] = {"file": str(tmp_path / name), "bytes": 96, "first": 32, "dtype": "f32"}
         arrays[name]["shape"] = [2, 4]
-    ways = [{"variant": name, "plan": {"warps": 1}} for name in ("vec16", "naive")]
-    question = {"do": "bench", "op": "elementwise", "ways": ways, "options": {"kind": "add"}}
+    configurations = [{"variant": name, "plan": {"warps": 1}} for name in ("vec16", "naive")]
+    question = {
+        "do": "bench",
+        "op": "elementwise",
+        "configurations": configurations,
+        "options": {"kind": "add"},
+    }
     question |= {"arrays": arrays, "copied_bytes": 96.0, "rounds": 3}
     (answer,) = answers(question)
     assert len(answer["times"]) == 3
@@ -211,6 +249,6 @@ def test_a_race_goes_there_and_back():
     def timer(name):
         return lambda: turns.append(name) or len(turns)
 
-    seconds = gpu_timing.race({"one": timer("one"), "other": timer("other")}, 3)
+    seconds = gpu_timing.time_interleaved({"one": timer("one"), "other": timer("other")}, 3)
     assert turns == ["one", "other", "other", "one", "one", "other"]
     assert seconds == {"one": [1, 4, 5], "other": [2, 3, 6]}

@@ -50,13 +50,13 @@ class Norm:
     """A function of isobit.torch, as a function of its tensors alone."""
 
     ADDING = ("add_layer_norm", "add_rms_norm", "dropout_add_layer_norm", "dropout_add_rms_norm")
-    CENTRED = ("layer_norm", "add_layer_norm", "dropout_add_layer_norm")
+    CENTERED = ("layer_norm", "add_layer_norm", "dropout_add_layer_norm")
     NAMES = ("layer_norm", "rms_norm", *ADDING)
 
     def __init__(self, name, dims=1, **options):
         self.name, self.dims, self.options = name, dims, {"eps": 1e-3} | options
         self.inputs = 2 if name in self.ADDING else 1
-        self.weights = 2 if name in self.CENTRED else 1
+        self.weights = 2 if name in self.CENTERED else 1
         if name.startswith("dropout"):
             self.options = {"p": 0.3, "seed": 7} | self.options
 

@@ -40,7 +40,7 @@ class NarrowingRMSNorm(Weighted):
         return self.weight * hidden
 
 
-class CentredRMSNorm(Weighted):
+class CenteredRMSNorm(Weighted):
     """Gemma's: stored less 1, and of the input's type."""
 
     def __init__(self):
@@ -62,7 +62,7 @@ class BiasedNorm(Weighted):
         return (y * self.weight + self.bias).to(x.dtype)
 
 
-class CentredLayerNorm(nn.LayerNorm):
+class CenteredLayerNorm(nn.LayerNorm):
     """Nemotron's."""
 
     def forward(self, input):

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "isobit/dispatch/device_library.h"
-#include "isobit/lab/ways.h"
+#include "isobit/lab/configurations.h"
 #if !defined(ISOBIT_ON_GPU)
 #include "isobit/simt/host/emulator.h"
 #endif

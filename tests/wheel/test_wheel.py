@@ -136,7 +136,7 @@ def test_built_without_torch_isobit_torch_says_what_makes_it(tmp_path, wheel):
     for adapter in environment.site.glob("isobit/native/*torch*.so"):
         adapter.unlink()
     done = environment.python("import isobit.torch")
-    assert "ImportError: isobit.torch: isobit_torch_cpu.so is not beside" in done.stderr
+    assert "ImportError: isobit.torch: isobit_torch_cpu.so was not found next to" in done.stderr
     assert "`pip install --no-build-isolation .`" in done.stderr
     assert environment.python(NORM).stdout.strip() == NORM_BITS
 
@@ -158,7 +158,7 @@ def test_one_wheel_for_every_python(tmp_path, wheel, python):
     call = (
         "from isobit import c_abi; import ctypes; a = (ctypes.c_float * 2)(1, 2);"
         "t = c_abi.Tensor(ctypes.addressof(a), 8, 1, 1, (2,), (1,));"
-        "c_abi.call('elementwise_increment', x=t, y=t); print(a[0], a[1])"
+        "c_abi.call('elementwise', 'fwd', x=t, y=t, kind='increment'); print(a[0], a[1])"
     )
     done = environment.python(call)
     assert done.stdout.strip() == "2.0 3.0", done.stderr

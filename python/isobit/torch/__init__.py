@@ -5,6 +5,17 @@ from isobit.torch import (
     adapters,  # noqa: F401, first of all: it says what to do where there is no PyTorch
     sharding,
 )
+from isobit.torch.activation_functions import (
+    exp,
+    geglu,
+    gelu,
+    log,
+    sigmoid,
+    silu,
+    swiglu,
+    tanh,
+)
+from isobit.torch.activation_modules import GELU, GeGLU, Sigmoid, SiLU, SwiGLU, Tanh
 from isobit.torch.functional import (
     add,
     add_layer_norm,
@@ -14,34 +25,62 @@ from isobit.torch.functional import (
     increment,
     layer_norm,
     rms_norm,
+    transpose,
 )
 from isobit.torch.interception import Override, intercept, override
 from isobit.torch.memory import cache_limit, cache_use, empty_cache, set_cache_limit
-from isobit.torch.modules import LayerNorm, RMSNorm
+from isobit.torch.modules import LayerNorm, RMSNorm, Transpose
 from isobit.torch.patching import Report, patch
+from isobit.torch.rotary import RotaryEmbedding, apply_rotary, rotary_tables
+from isobit.torch.scans import Scan, cummax, cummin, cumprod, cumsum, logcumsumexp
 from isobit.torch.settings import settings
 
 sharding.register_when_imported()
 
 __all__ = [
+    "GELU",
+    "GeGLU",
     "LayerNorm",
     "Override",
     "RMSNorm",
     "Report",
+    "RotaryEmbedding",
+    "Scan",
+    "SiLU",
+    "Sigmoid",
+    "SwiGLU",
+    "Tanh",
+    "Transpose",
     "add",
     "add_layer_norm",
     "add_rms_norm",
+    "apply_rotary",
     "cache_limit",
     "cache_use",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "dropout_add_layer_norm",
     "dropout_add_rms_norm",
     "empty_cache",
+    "exp",
+    "geglu",
+    "gelu",
     "increment",
     "intercept",
     "layer_norm",
+    "log",
+    "logcumsumexp",
     "override",
     "patch",
     "rms_norm",
+    "rotary_tables",
     "set_cache_limit",
     "settings",
+    "sigmoid",
+    "silu",
+    "swiglu",
+    "tanh",
+    "transpose",
 ]

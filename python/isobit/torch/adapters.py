@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from isobit import library_path, remedy
+from isobit._library import library_path, remedy
 
 try:
     import torch
@@ -12,24 +12,25 @@ except ImportError as error:
 
 _OLDEST = (2, 11)
 
-NAMES = (
-    "layer_norm",
-    "layer_norm_backward",
-    "add_layer_norm",
-    "add_layer_norm_backward",
-    "rms_norm",
-    "rms_norm_backward",
-    "add_rms_norm",
-    "add_rms_norm_backward",
-    "add",
-    "increment",
-)
+
+def names() -> tuple[str, ...]:
+    """The operators that the adapter for CPU tensors has defined, without underscore in front.
+    Those with one behind change their tensors, and are no operators of their own."""
+    qualified = torch._C._dispatch_get_all_op_names()
+    every = {each[8:] for each in qualified if each.startswith("isobit::")}
+    return tuple(sorted(name for name in every if f"_{name}" in every and name[-1] != "_"))
+
+
+def __getattr__(name):
+    if name == "NAMES":
+        return names()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _load(path: Path) -> str:
     """Why it cannot be loaded, or nothing."""
     if not path.exists():
-        return f"{path.name} is not beside {library_path().name}"
+        return f"{path.name} was not found next to {library_path().name}"
     try:
         torch.ops.load_library(path)
     except OSError as error:
@@ -43,7 +44,7 @@ def load() -> None:
     if tuple(map(int, version.split(".")[:2])) < _OLDEST:
         raise ImportError(
             f"isobit.torch needs PyTorch 2.11 or later; this is {version}. "
-            "`pip install --upgrade torch` brings one"
+            "Run `pip install --upgrade torch`."
         )
     try:
         folder = library_path().parent
@@ -51,12 +52,12 @@ def load() -> None:
         raise ImportError(f"isobit.torch: {error}") from None
     if missing := _load(folder / "isobit_torch_cpu.so"):
         raise ImportError(
-            f"isobit.torch: {missing}. It was built without PyTorch's headers, or for another "
-            "machine: `make build` in a checkout, or `pip install --no-build-isolation .`, makes it"
+            f"isobit.torch: {missing}. Isobit was built without PyTorch's headers, or for another "
+            "machine; run `make build` in a checkout, or `pip install --no-build-isolation .`"
         )
     if not hasattr(torch.ops.isobit, "_increment"):
         raise ImportError(
-            "isobit.torch: PyTorch refused the operators; another copy of Isobit is loaded"
+            "isobit.torch: PyTorch rejected the operators; another copy of Isobit is loaded"
         )
     if torch.version.cuda and (missing := _load(folder / "isobit_torch_cuda.so")):
         _decline_cuda(missing)
@@ -68,6 +69,6 @@ def _decline_cuda(reason: str) -> None:
 
     global _declined  # the registration lasts as long as this object
     _declined = torch.library.Library("isobit", "IMPL")
-    for name in NAMES:
+    for name in names():
         for each in (name, "_" + name):
             _declined.impl(each, decline, "CUDA")

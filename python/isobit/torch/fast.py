@@ -10,7 +10,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import torch
 
-from isobit import library_path
+from isobit._library import library_path
 
 # What must know of every call. Each returns 0 or False where it does not want to.
 _WATCHERS = (

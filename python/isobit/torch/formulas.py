@@ -14,10 +14,10 @@ class Rows:
     """Statistics of the rows of x, and P."""
 
     def __init__(self, norm, options, x, weight):
-        self.centred = norm.centred
+        self.centered = norm.centered
         self.dims = tuple(range(-options.hidden_dims, 0))
         self.x = x.double()
-        deviation = self.x - self.mean(self.x) if self.centred else self.x
+        deviation = self.x - self.mean(self.x) if self.centered else self.x
         self.r = (self.mean(deviation * deviation) + options.eps).rsqrt()
         self.normalised = deviation * self.r
         if weight is None:
@@ -30,7 +30,7 @@ class Rows:
 
     def project(self, v):
         projected = v - self.normalised * self.mean(v * self.normalised)
-        return projected - self.mean(v) if self.centred else projected
+        return projected - self.mean(v) if self.centered else projected
 
     def columns(self, v):
         """Sums over the rows."""
@@ -80,7 +80,7 @@ def gradient_tangents(norm, options, incoming, along):
     z_along = rows.mean(z * rows.normalised)
     z_along_t = rows.mean(z_t * rows.normalised + z * normalised_t)
     projected_t = z_t - normalised_t * z_along - rows.normalised * z_along_t
-    if norm.centred:
+    if norm.centered:
         projected_t = projected_t - rows.mean(z_t)
     dx_t = r_t * rows.project(z) + rows.r * projected_t
     dw_t = rows.columns(g_t * rows.normalised + g * normalised_t)

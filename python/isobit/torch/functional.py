@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import handle_torch_function, has_torch_function
 
-from isobit.torch import fast, nested, operators  # noqa: F401, operators completes torch.ops.isobit
+from isobit.torch import catalog, fast, nested
 from isobit.torch.autograd import call
+from isobit.torch.elementwise import ADD, INCREMENT
 from isobit.torch.norms import (
     ADD_LAYER_NORM,
     ADD_RMS_NORM,
@@ -18,19 +19,56 @@ from isobit.torch.norms import (
     RMS_NORM,
     Given,
     Options,
-    require_one_device,
 )
+from isobit.torch.records import require_one_device
 from isobit.torch.settings import settings
+from isobit.torch.transposition import TRANSPOSE
+
+_RECORDS = {each.name: each for each in catalog.RECORDS}
 
 
 def _check_tensors(op, **tensors):
-    """All but the first may be None."""
+    """Whether one is nested. All but the first may be None."""
+    any_nested = False
     for place, (name, value) in enumerate(tensors.items()):
         if not (isinstance(value, torch.Tensor) or (place > 0 and value is None)):
             raise TypeError(f"{op}: {name} must be a Tensor; it is {type(value).__name__}")
-        if value is not None and value.is_nested and value.layout != torch.jagged:
-            raise NotImplementedError(f"{op}: {name} is nested; layout=torch.jagged is needed")
+        if value is not None and value.is_nested:
+            any_nested = True
+            if value.layout != torch.jagged:
+                raise NotImplementedError(f"{op}: {name} is nested; must have layout=torch.jagged")
     require_one_device(op, tensors)
+    return any_nested
+
+
+_NUMBER = "a number", lambda value: value is not None and not isinstance(value, str)
+_FLAG = "True or False", lambda value: isinstance(value, bool)
+_INTEGER = "an integer", lambda value: isinstance(value, Integral)
+_DTYPE = "a torch.dtype", lambda value: value is None or isinstance(value, torch.dtype)
+# What options must be, and whether a value is that.
+_KINDS = {
+    **dict.fromkeys(("eps", "p"), _NUMBER),
+    **dict.fromkeys(("dim", "dim0", "dim1", "function", "kind"), _INTEGER),
+    **dict.fromkeys(("exclusive", "reverse"), _FLAG),
+    **dict.fromkeys(("out_dtype", "dtype"), _DTYPE),
+}
+
+
+def _tell(op, tensors, **options):
+    """What PyTorch's dispatcher refused: of that it tells in many lines, with its conversions and
+    backends. Nothing is looked at before a call has failed."""
+    for name, value in options.items():
+        needed, is_so = _KINDS[name]
+        if not is_so(value):
+            kind = type(value).__name__
+            raise TypeError(f"{op}: {name} must be {needed}; it is {kind}") from None
+    for name, value in tensors.items():
+        if value is not None and value.layout not in (torch.strided, torch.jagged):
+            words = f"{op}: {name} has layout {value.layout}; must be strided"
+            raise NotImplementedError(words) from None
+        if value is not None and value.is_quantized:
+            words = f"{op}: {name} is quantized, as {value.dtype}; dequantize it"
+            raise NotImplementedError(words) from None
 
 
 def _goes_elsewhere(tensors):
@@ -61,24 +99,32 @@ def _hidden_dims(op, input, normalized_shape):
     return count
 
 
-def _call(norm, options, given):
-    if given.input.is_nested or (given.residual is not None and given.residual.is_nested):
+def _call(norm, options, given, any_nested=False):
+    if any_nested:
 
         def of_rows(values, residual=None):
             return _call(norm, options, given._replace(input=values, residual=residual))
 
-        return nested.of_values(norm.name, of_rows, given.input, given.residual)
+        record = _RECORDS[norm.name]
+        rows = [getattr(given, name) for name in record.rows]
+        return nested.of_values(record, norm.name, of_rows, rows)
     if torch.compiler.is_compiling():
         if settings.compiled_fuses and not (options.dropout or options.zero_centered):
             return _formula(norm, options, given)
         return norm.forward(given, options, prefix="")
-    return call(norm, options, given)
+    try:
+        return call(norm, options, given)
+    except RuntimeError:
+        op = f"dropout_{norm.name}" if options.dropout != 0 else norm.name
+        tensors, out_dtype = given._asdict(), options.out_dtype
+        _tell(op, tensors, eps=options.eps, p=options.dropout, out_dtype=out_dtype)
+        raise
 
 
 def _formula(norm, options, given):
     total = given.input if given.residual is None else given.input + given.residual
     shape = total.shape[total.dim() - options.hidden_dims :]
-    if norm.centred:
+    if norm.centered:
         y = F.layer_norm(total, shape, given.weight, given.bias, options.eps)
     else:
         y = F.rms_norm(total, shape, given.weight, options.eps)
@@ -121,10 +167,10 @@ def layer_norm(
             zero_centered=zero_centered,
             out_dtype=out_dtype,
         )
-    _check_tensors("layer_norm", input=input, weight=weight, bias=bias)
+    any_nested = _check_tensors("layer_norm", input=input, weight=weight, bias=bias)
     hidden_dims = _hidden_dims("layer_norm", input, normalized_shape)
     options = Options(eps, hidden_dims, zero_centered, out_dtype)
-    return _call(LAYER_NORM, options, Given(input, weight, bias))
+    return _call(LAYER_NORM, options, Given(input, weight, bias), any_nested)
 
 
 def rms_norm(
@@ -148,10 +194,10 @@ def rms_norm(
             zero_centered=zero_centered,
             out_dtype=out_dtype,
         )
-    _check_tensors("rms_norm", input=input, weight=weight)
+    any_nested = _check_tensors("rms_norm", input=input, weight=weight)
     hidden_dims = _hidden_dims("rms_norm", input, normalized_shape)
     options = Options(known, hidden_dims, zero_centered, out_dtype)
-    return _call(RMS_NORM, options, Given(input, weight))
+    return _call(RMS_NORM, options, Given(input, weight), any_nested)
 
 
 def _seed(op, p, seed):
@@ -166,12 +212,12 @@ def _seed(op, p, seed):
     if not torch.compiler.is_compiling():  # there each seed would be compiled anew
         seed = int(seed)
         if not -(1 << 63) <= seed < 1 << 64:
-            raise ValueError(f"{op}: seed is {seed}; -2^63 to 2^64 - 1 are allowed")
+            raise ValueError(f"{op}: seed is {seed}; allowed: -2^63 to 2^64 - 1")
     seed -= (1 << 64) if seed >= 1 << 63 else 0
     return torch.tensor(seed, dtype=torch.int64, device="cpu")
 
 
-def _overridable(function):
+def overridable(function):
     """Tensors with a __torch_function__ of their own, and modes, see the call first."""
 
     @wraps(function)
@@ -185,14 +231,14 @@ def _overridable(function):
 
 
 def _added(norm, x, residual, normalized_shape, weight, bias, options, seed):
-    op = f"dropout_{norm.name}" if options.dropout else norm.name
-    _check_tensors(op, x=x, residual=residual, weight=weight, bias=bias)
+    op = f"dropout_{norm.name}" if options.dropout != 0 else norm.name
+    any_nested = _check_tensors(op, x=x, residual=residual, weight=weight, bias=bias)
     options = options._replace(hidden_dims=_hidden_dims(op, x, normalized_shape))
     given = Given(x, weight, bias, residual, _seed(op, options.dropout, seed))
-    return _call(norm, options, given)
+    return _call(norm, options, given, any_nested)
 
 
-@_overridable
+@overridable
 def add_layer_norm(
     x,
     residual,
@@ -213,7 +259,7 @@ def add_layer_norm(
     return _added(ADD_LAYER_NORM, x, residual, normalized_shape, weight, bias, options, None)
 
 
-@_overridable
+@overridable
 def add_rms_norm(
     x, residual, normalized_shape, weight=None, eps=None, *, zero_centered=False, out_dtype=None
 ):
@@ -227,7 +273,7 @@ def add_rms_norm(
     return _added(ADD_RMS_NORM, x, residual, normalized_shape, weight, None, options, None)
 
 
-@_overridable
+@overridable
 def dropout_add_layer_norm(
     x,
     residual,
@@ -252,7 +298,7 @@ def dropout_add_layer_norm(
     return _added(ADD_LAYER_NORM, x, residual, normalized_shape, weight, bias, options, seed)
 
 
-@_overridable
+@overridable
 def dropout_add_rms_norm(
     x,
     residual,
@@ -271,19 +317,41 @@ def dropout_add_rms_norm(
     return _added(ADD_RMS_NORM, x, residual, normalized_shape, weight, None, options, seed)
 
 
-@_overridable
+def run(record, tensors, **options):
+    """An operator of which its record says everything. tensors: by their names in the schema, in
+    front of which nothing stands; the options follow them there."""
+    if _check_tensors(record.name, **tensors):
+
+        def of_rows(*values):
+            given = tensors | dict(zip(record.rows, values, strict=True))
+            return run(record, given, **options)
+
+        rows = [tensors[name] for name in record.rows]
+        return nested.of_values(record, record.name, of_rows, rows)
+    try:
+        return record.operator(*tensors.values(), *options.values())
+    except RuntimeError:
+        _tell(record.name, tensors, **options)
+        raise
+
+
+@overridable
 def add(x, residual):
     """x + residual, rounded once."""
-    _check_tensors("add", x=x, residual=residual)
-    if x.is_nested or residual.is_nested:
-        return nested.of_values("add", torch.ops.isobit.add, x, residual)
-    return torch.ops.isobit.add(x, residual)
+    return run(ADD, {"x": x, "residual": residual})
 
 
-@_overridable
+@overridable
 def increment(x):
     """x + 1, rounded once."""
-    _check_tensors("increment", x=x)
-    if x.is_nested:
-        return nested.of_values("increment", torch.ops.isobit.increment, x)
-    return torch.ops.isobit.increment(x)
+    return run(INCREMENT, {"x": x})
+
+
+@overridable
+def transpose(x, dim0, dim1, *, dtype=None):
+    """x with two of its dimensions exchanged, as a new contiguous tensor. x may have any strides,
+    and is read where it lies.
+
+    dtype: another floating dtype for a floating x, to which each element is rounded once.
+    """
+    return run(TRANSPOSE, {"x": x}, dim0=dim0, dim1=dim1, dtype=dtype)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pool that large results of CPU tensors come from."""
 
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -19,9 +20,12 @@ def empty_cache() -> None:
 def set_cache_limit(limit: int) -> None:
     """At most so many bytes wait for the next large results. 0 turns the pool off: results then
     come from PyTorch's allocator, as small ones always do. By default an eighth of the memory."""
+    if not isinstance(limit, Integral):
+        kind = type(limit).__name__
+        raise TypeError(f"set_cache_limit: limit must be an integer; it is {kind}")
     if limit < 0:
-        raise ValueError(f"set_cache_limit: limit is {limit}; 0 or more bytes are needed")
-    torch.ops.isobit._set_pool_limit(limit)
+        raise ValueError(f"set_cache_limit: limit is {limit}; must be at least 0")
+    torch.ops.isobit._set_pool_limit(min(int(limit), (1 << 63) - 1))
 
 
 def cache_limit() -> int:

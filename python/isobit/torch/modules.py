@@ -8,7 +8,10 @@ from isobit.torch import functional
 
 def _shape(normalized_shape, hidden_size, name):
     if (normalized_shape is None) == (hidden_size is None):
-        raise TypeError(f"{name}: normalized_shape or hidden_size, its other name, must be given")
+        given = "neither is" if hidden_size is None else "both are"
+        raise TypeError(
+            f"{name}: normalized_shape or hidden_size, its other name, must be given; {given}"
+        )
     return hidden_size if normalized_shape is None else normalized_shape
 
 
@@ -108,3 +111,18 @@ class RMSNorm(_Norm, torch.nn.RMSNorm):
             zero_centered=self.zero_centered,
             out_dtype=self.out_dtype,
         )
+
+
+class Transpose(torch.nn.Module):
+    """Exchanges two dimensions, as isobit.torch.transpose does."""
+
+    def __init__(self, dim0, dim1, dtype=None):
+        super().__init__()
+        self.dim0, self.dim1, self.dtype = dim0, dim1, dtype
+
+    def forward(self, x):
+        return functional.transpose(x, self.dim0, self.dim1, dtype=self.dtype)
+
+    def extra_repr(self):
+        dtype = "" if self.dtype is None else f", dtype={self.dtype}"
+        return f"{self.dim0}, {self.dim1}{dtype}"

@@ -4,11 +4,16 @@
 import torch
 
 
-def of_values(op, call, x, residual=None):
-    """What call(values of x[, values of residual]) returns, as nested tensors of the rows of x."""
-    if residual is not None and residual.shape != x.shape:
-        its, own = tuple(residual.shape), tuple(x.shape)
-        raise ValueError(f"{op}: residual has shape {its}; input has shape {own}")
+def of_values(record, op, call, rows):
+    """What call(values of the tensors of the record's rows, or None) returns, as nested tensors of
+    the rows of the first."""
+    if not record.rows or record.dims:
+        raise NotImplementedError(f"{op}: nested tensors are not supported")
+    x = rows[0]
+    for name, tensor in zip(record.rows, rows, strict=True):
+        if tensor is not None and tensor.shape != x.shape:
+            its, own = tuple(tensor.shape), tuple(x.shape)
+            raise ValueError(f"{op}: {name} has shape {its}; input has shape {own}")
     if x.lengths() is not None:
         raise NotImplementedError(f"{op}: a nested tensor has rows that belong to no part of it")
 
@@ -21,8 +26,7 @@ def of_values(op, call, x, residual=None):
             max_seqlen=x._maybe_max_seqlen,
         )
 
-    values = (x.values(),) if residual is None else (x.values(), residual.values())
-    results = call(*values)
+    results = call(*(None if tensor is None else tensor.values() for tensor in rows))
     if isinstance(results, tuple):
         return tuple(map(with_rows_of_x, results))
     return with_rows_of_x(results)

@@ -1,63 +1,123 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.compile, torch.export and callers of torch.ops.isobit need to know of the operators:
-shapes, derivatives, batching, autocast."""
+"""Makes of the records what torch.compile, torch.export, transforms and callers of
+torch.ops.isobit need to know of the operators: shapes, derivatives, batching, autocast."""
+
+from types import SimpleNamespace
 
 import torch
 from torch._C import DispatchKey, DispatchKeySet, _ExcludeDispatchKeyGuard
 from torch._functorch.autograd_function import enable_single_level_autograd_function
-from torch.autograd import forward_ad
+from torch.autograd import Function, forward_ad
 from torch.library import register_fake, register_vmap
 
-from isobit.torch import autograd
-from isobit.torch.norms import NORMS, Given, Gradients, Incoming, complete, require_one_device
-from isobit.torch.settings import settings
+from isobit.torch.catalog import RECORDS
+from isobit.torch.records import Like, changed, require_one_device
+
+PREFIXES = ("", "_")
+
 
 _library = torch.library.Library("isobit", "IMPL")  # what it registers lasts as long as it does
 
 
-def _register_shapes(norm):
-    def forward(*arguments, **more):
-        given, options = norm.forward_given(complete(norm.operator(), arguments, more))
-        require_one_device(norm.name, given._asdict())
-        x = given.input
-        y = x.new_empty(x.shape, dtype=options.out_dtype or x.dtype)
-        return (y, x.new_empty(x.shape)) if norm.adds else y
-
-    def backward(*arguments, **more):
-        arguments = complete(norm.operator("_backward"), arguments, more)
-        incoming, options, wanted = norm.backward_given(arguments)
-        require_one_device(norm.name, {"input": incoming.input} | incoming._asdict())
-        x, weight = incoming.input, incoming.weight
-        wide = torch.float32 if x.dtype.itemsize == 2 else x.dtype
-        columns = (
-            x.shape[x.dim() - options.hidden_dims :],
-            weight.dtype if weight is not None else wide,
-        )
-        rows = (x.shape, x.dtype)
-        shapes = Gradients(rows, columns, columns, rows)
-        return norm.results_of(
-            Gradients(
-                *(
-                    x.new_empty(shape if want else (0,), dtype=dtype)
-                    for want, (shape, dtype) in zip(wanted, shapes, strict=True)
-                )
-            )
-        )
-
-    for prefix in ("", "_"):
-        register_fake(f"isobit::{prefix}{norm.name}", forward)
-        register_fake(f"isobit::{prefix}{norm.name}_backward", backward)
+def _many(results):
+    return results if isinstance(results, tuple) else (results,)
 
 
-def _register_function(operator, called):
-    """called: (the operator without derivatives, its arguments) -> (a Function, what it is given).
+def register(record):
+    """Tells PyTorch of an operator that its adapter has defined. DTensor is told by sharding.py."""
+    _register_shapes(record)
+    _register_derivatives(record)
+    _register_batching(record)
+    if record.autocast is not None:
+        _register_autocast(record)
 
-    torch.library.register_autograd does not serve: torch.func refuses it, and forward mode loses
+
+def _register_shapes(record):
+    like = record.like or record.tensors[0]
+
+    def shapes(*arguments, **more):
+        call = record.call(arguments, more)
+        given = {like: getattr(call, like)} | record.given(call)
+        for name in record.host:
+            given.pop(name, None)
+        require_one_device(record.name, given)
+        return record.results(call)
+
+    for prefix in PREFIXES:
+        register_fake(f"isobit::{prefix}{record.name}", shapes)
+
+
+class Derived(Function):
+    """An operator with the derivatives of its record. others: the arguments, None in the place of
+    the tensors, which follow one by one."""
+
+    @staticmethod
+    def forward(below, record, others, *tensors):
+        return below()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        record, every = inputs[1], (*inputs[3:], *_many(output))
+        kept = [every[place] for _, place in record.kept]
+        ctx.save_for_backward(*kept)
+        ctx.save_for_forward(*kept)
+        ctx.set_materialize_grads(False)
+        ctx.record, ctx.others = record, inputs[2]
+        ctx.likes = tuple(Like(every[at].shape, every[at].dtype) for _, at in record.known)
+
+    @staticmethod
+    def _call(ctx):
+        record = ctx.record
+        call = dict(zip(record.names, ctx.others, strict=True))
+        for (name, _), like in zip(record.known, ctx.likes, strict=True):
+            call[name] = like
+        for (name, _), tensor in zip(record.kept, ctx.saved_tensors, strict=True):
+            call[name] = tensor
+        return SimpleNamespace(**call)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        record = ctx.record
+        if record.gradients is None:
+            raise NotImplementedError(f"{record.name} has no derivative")
+        needs = ctx.needs_input_grad
+        if grads[0] is None and all(each is None for each in grads):
+            return (None,) * len(needs)
+        wanted = SimpleNamespace(**dict(zip(record.tensors, needs[3:], strict=True)))
+        found = record.gradients(Derived._call(ctx), wanted, *grads)
+        return (None, None, None, *map(found.get, record.tensors))
+
+    @staticmethod
+    def jvp(ctx, _below, _record, _others, *tangents):
+        record = ctx.record
+        if record.tangents is None:
+            raise NotImplementedError(f"{record.name} has no derivative in forward mode")
+        along = dict(zip(record.tensors, tangents, strict=True))
+        return record.tangents(Derived._call(ctx), SimpleNamespace(**along))
+
+
+def transforms_active():
+    """Whether a transform of torch.func or forward mode is under way."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def _derivatives_wanted(arguments):
+    """Whether an operator called with these has derivatives to think of."""
+    return (
+        transforms_active()
+        or type(arguments[0]) is not torch.Tensor  # in a trace, forward mode leaves no other sign
+        or (torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments))
+    )
+
+
+def _register_derivatives(record):
+    """torch.library.register_autograd does not serve: torch.func refuses it, and forward mode loses
     its tangents without a word."""
+    operator, places, apply = record.operator, record.places, super(Function, Derived).apply
 
     def kernel(keys, *arguments, **more):
         keys = keys & torch._C._after_autograd_keyset
-        if not autograd.derivatives_wanted(arguments):
+        if not _derivatives_wanted(arguments):
             with torch._C._AutoDispatchBelowAutograd():
                 return operator.redispatch(keys, *arguments, **more)
         recording = torch.is_grad_enabled()
@@ -71,105 +131,79 @@ def _register_function(operator, called):
             ):
                 return operator.redispatch(keys, *arguments, **more)
 
-        function, given = called(below, complete(operator, arguments, more))
+        others = list(record.complete(arguments, more))
+        tensors = [others[place] for place in places]
+        for place in places:
+            others[place] = None
         with enable_single_level_autograd_function():
-            return super(torch.autograd.Function, function).apply(*given)
+            return apply(below, record, others, *tensors)
 
-    _library.impl(operator._schema.name, kernel, "Autograd", with_keyset=True)
-
-
-def _register_derivatives(norm):
-    def forward(below, arguments):
-        given, options = norm.forward_given(arguments)
-        return autograd.Forward, (below, norm, options, *given)
-
-    def backward(below, arguments):
-        incoming, options, wanted = norm.backward_given(arguments)
-        return autograd.Gradient, (below, norm, options, wanted, *incoming)
-
-    _register_function(norm.operator("", ""), forward)
-    _register_function(norm.operator("_backward", ""), backward)
+    _library.impl(record.name, kernel, "Autograd", with_keyset=True)
 
 
-def _register_batching(norm):
-    def forward(info, in_dims, *arguments):
-        in_dims, arguments = _all(norm.operator("", ""), in_dims, arguments)
-        given, options = norm.forward_given(arguments)
-        dims, _ = norm.forward_given(in_dims)
+def _each_sample(size, dims, call, record):
+    """A call for every sample by itself, and the results as one batch."""
 
-        def call(*sample):
-            return norm.forward(Given(*sample), options, prefix="")
+    def sample(index):
+        given = (
+            value if dims[name] is None else value.select(dims[name], index)
+            for name, value in vars(call).items()
+        )
+        return _many(record.operator(*given))
 
-        return autograd.batched_forward(info, dims, norm, options, given, call)
-
-    def backward(info, in_dims, *arguments):
-        in_dims, arguments = _all(norm.operator("_backward", ""), in_dims, arguments)
-        incoming, options, wanted = norm.backward_given(arguments)
-        dims, _, _ = norm.backward_given(in_dims)
-
-        def call(*sample):
-            sample = norm.backward_arguments(Incoming(*sample), options, wanted)
-            return norm.operator("_backward", "")(*sample)
-
-        # each sample has sums over its own rows
-        return autograd.each_sample(info.batch_size, dims, incoming, call)
-
-    register_vmap(f"isobit::{norm.name}", forward)
-    register_vmap(f"isobit::{norm.name}_backward", backward)
+    return tuple(map(torch.stack, zip(*map(sample, range(size)), strict=True)))
 
 
-def _all(operator, in_dims, arguments):
-    """Both as long as the schema: PyTorch leaves out what equals its default."""
-    arguments = complete(operator, arguments, {})
-    return (*in_dims, *(None,) * (len(arguments) - len(in_dims))), arguments
+def _batch_of(value, dim, size):
+    """value with a sample in each element of its first dimension."""
+    if value is None:
+        return None
+    if dim is None:
+        return value.expand(size, *value.shape)
+    return value.movedim(dim, 0)
 
 
-_AUTOCAST = DispatchKeySet(DispatchKey.AutocastCUDA)
+def _one_call(size, dims, call, record):
+    """Rows know nothing of each other, so a batch of them is one call."""
+    rows = {name: _batch_of(getattr(call, name), dims[name], size) for name in record.rows}
+    rank = next(each.dim() for each in rows.values() if each is not None) - 1  # of a sample
+
+    def shifted(dim):  # past the batch; what is out of range stays so
+        return dim + (dim >= 0) - (dim < -rank)
+
+    counted = {name: shifted(getattr(call, name)) for name in record.dims}
+    return _many(record.operator(*record.arguments(changed(call, **rows, **counted))))
 
 
-def _register_autocast(norm):
-    """PyTorch's norms compute in float32 under autocast for CUDA, and return it. Ours compute so
-    anyway: it is the type of y alone that changes. On the CPU autocast leaves norms alone."""
+def _register_batching(record):
+    def batched(info, in_dims, *arguments):
+        call = record.call(arguments)  # PyTorch leaves out what equals its default
+        dims = dict.fromkeys(record.names) | dict(zip(record.names, in_dims, strict=False))
+        in_rows = all(name in record.rows for name, dim in dims.items() if dim is not None)
+        run = _one_call if in_rows and record.together(call) else _each_sample
+        results = run(info.batch_size, dims, call, record)
+        return (results[0], 0) if len(results) == 1 else (results, (0,) * len(results))
 
-    def rule(operator):
-        def forward(*arguments, **more):
-            given, options = norm.forward_given(complete(operator, arguments, more))
-            narrow = given.input.dtype in (torch.float16, torch.bfloat16)
-            if narrow and options.out_dtype is None and not settings.autocast_keeps_dtype:
-                options = options._replace(out_dtype=torch.float32)
-            with _ExcludeDispatchKeyGuard(_AUTOCAST):
-                return operator(*norm.forward_arguments(given, options))
-
-        return forward
-
-    for prefix in ("", "_"):
-        _library.impl(prefix + norm.name, rule(norm.operator("", prefix)), "AutocastCUDA")
+    register_vmap(f"isobit::{record.name}", batched)
 
 
-def _register_elementwise():
-    def total(below, arguments):
-        return autograd.Total, (below, *arguments)
+def _register_autocast(record):
+    def under(key, operator):
+        above = DispatchKeySet(getattr(DispatchKey, key))
 
-    for name in ("add", "increment"):
-        operator = getattr(torch.ops.isobit, name).default
+        def kernel(*arguments, **more):
+            call = record.call(arguments, more)
+            call = changed(call, **record.autocast(record, call))
+            with _ExcludeDispatchKeyGuard(above):
+                return operator(*record.arguments(call))
 
-        def shape(x, residual=None, name=name):
-            require_one_device(name, {"x": x, "residual": residual})
-            return x.new_empty(x.shape)
+        return kernel
 
-        def batched(info, in_dims, *tensors, operator=operator):
-            dims = zip(tensors, in_dims, strict=True)
-            return operator(*(autograd.batch_of(info, *each) for each in dims)), 0
-
-        for prefix in ("", "_"):
-            register_fake(f"isobit::{prefix}{name}", shape)
-        register_vmap(f"isobit::{name}", batched)
-        _register_function(operator, total)
+    for prefix in PREFIXES:
+        for key in record.autocast.keys:
+            kernel = under(key, record.overload(prefix))
+            _library.impl(prefix + record.name, kernel, key)
 
 
-for _norm in NORMS:
-    _register_shapes(_norm)
-    _register_derivatives(_norm)
-    _register_batching(_norm)
-    _register_autocast(_norm)
-_register_elementwise()
+for _record in RECORDS:
+    register(_record)

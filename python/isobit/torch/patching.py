@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from isobit.torch import rotary_patching
 from isobit.torch.modules import LayerNorm, RMSNorm
 from isobit.torch.probing import Unsuited, probed
 
@@ -73,11 +74,14 @@ def _exchanged(module, old, new):
 
 @dataclass(repr=False)
 class Report(Undoable):
-    """What patch did. replaced: names and classes. skipped: names and reasons."""
+    """What patch did. replaced: names and classes. skipped: names and reasons. rotary: Python's
+    modules whose rotary function was exchanged."""
 
     replaced: dict[str, type] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    rotary: list[str] = field(default_factory=list)
     _changes: list = field(default_factory=list, init=False)
+    _functions: list = field(default_factory=list, init=False)
 
     def restore(self):
         """Gives the modules their classes back, whatever else was patched or restored since."""
@@ -86,12 +90,14 @@ class Report(Undoable):
             module = reference()
             if module is not None and (back := _exchanged(module, ours, original)):
                 module.__class__ = back
+        rotary_patching.restore(self._functions)
         _forget_compiled()
 
     def __repr__(self):
         count = len(self.replaced)
         lines = [f"Isobit computes {count} norm{'' if count == 1 else 's'}"]
         lines += _listed({name: made.__name__ for name, made in self.replaced.items()})
+        lines += [f"  {name}.{rotary_patching.NAME}: apply_rotary" for name in self.rotary]
         if self.skipped:
             lines += ["and leaves alone", *_listed(self.skipped)]
         return "\n".join(lines)
@@ -107,15 +113,20 @@ def _listed(entries):
         yield f"  {several if len(names) > 1 else names[0] or '(the model)'}: {what}"
 
 
-def patch(model) -> Report:
+def patch(model, *, rotary=False) -> Report:
     """Replaces the norms of a model by Isobit's where they are, and says which.
 
     Modules keep their identity, parameters, hooks and names in state_dict; their class changes, to
     isobit.torch.LayerNorm or RMSNorm or one derived from their own. A module of another class than
     PyTorch's is replaced if its forward, run on a few rows, gives Isobit's values and gradients.
 
+    rotary: also the function by which transformers' models of Llama's family turn queries and keys,
+    for every model of the same classes; the cosines and sines stay the model's.
+
     with patch(model): ... restores the classes at its end, report.restore() at any time.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"patch: model must be a torch.nn.Module; it is {type(model).__name__}")
     report = Report()
     names = {}
     for name, module in model.named_modules(remove_duplicate=False):
@@ -134,6 +145,9 @@ def patch(model) -> Report:
         module.__class__ = _exchanged(module, original, made)
         report.replaced[name] = made
         report._changes.append((weakref.ref(module), original, made))
+    if rotary:
+        report.rotary, refused, report._functions = rotary_patching.exchange(model)
+        report.skipped |= refused
     _forget_compiled()
     _note_fast_paths(model, report)
     return report

@@ -19,7 +19,7 @@ _NARROW = (torch.float16, torch.bfloat16)
 _SINGLE = (torch.float32, *_NARROW)  # all are computed in single precision
 _ROUNDINGS = 16  # a row's results differ by fewer, of its largest; a variance over N - 1 by more
 _GRADIENT = 1e-3  # of a row's largest; where statistics are taken for constants it differs by 1
-_LEAST_WIDTH = 4  # the gradient of two centred elements is rounding errors alone
+_LEAST_WIDTH = 4  # the gradient of two centered elements is rounding errors alone
 
 
 class Unsuited(Exception):
@@ -34,15 +34,15 @@ class Recipe:
     weight: str | None
     bias: str | None
     eps: str
-    centred: bool = False
+    centered: bool = False
     zero_centered: bool = False
     dtypes: tuple = ()
 
     def __call__(self, module, input, out_dtype=None):
         weight, bias = (name and getattr(module, name) for name in (self.weight, self.bias))
         shape = input.shape[-1:] if weight is None else weight.shape
-        weights = [_beside(input, each) for each in (weight, bias)[: 1 + self.centred]]
-        norm = functional.layer_norm if self.centred else functional.rms_norm
+        weights = [_beside(input, each) for each in (weight, bias)[: 1 + self.centered]]
+        norm = functional.layer_norm if self.centered else functional.rms_norm
         return norm(
             *(input, shape, *weights, getattr(module, self.eps)),
             zero_centered=self.zero_centered,
@@ -155,9 +155,9 @@ def _near(ours, theirs, tolerance):
 
 def _of_these_values(twin, recipe, rows):
     forms = [
-        replace(recipe, centred=centred, zero_centered=zero_centered)
-        for centred, zero_centered in product((False, True), repeat=2)
-        if (centred or not recipe.bias) and (recipe.weight or not zero_centered)
+        replace(recipe, centered=centered, zero_centered=zero_centered)
+        for centered, zero_centered in product((False, True), repeat=2)
+        if (centered or not recipe.bias) and (recipe.weight or not zero_centered)
     ]
     shape = rows.shape[1:]
     for leading, training in product([(6,), (2, 3), (1, 2, 3)], (False, True)):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DTensor needs to know of the operators: how they may be split over ranks.
+"""What DTensor needs to know of the operators: how they may be split over ranks, which the axes of
+their records say.
 
 Rows know nothing of each other: each rank has its own, with the whole weights, and nobody waits.
 Only the gradients of weights are sums over all rows, which stay parts of a sum until someone asks.
@@ -8,89 +9,54 @@ Only the gradients of weights are sums over all rows, which stay parts of a sum 
 import sys
 import warnings
 
-import torch
-
-from isobit.torch.norms import NORMS, Given, Gradients, Incoming, Options, complete
+from isobit.torch.catalog import RECORDS
+from isobit.torch.operators import PREFIXES
+from isobit.torch.records import SUM, Axis
 
 _DTENSOR = "torch.distributed.tensor"
-_NO_OPTIONS = Options(*(None,) * len(Options._fields))
-_NO_GRADIENTS = Gradients(*(None,) * len(Gradients._fields))
 
 
-def _placements(dims, *tensors):
-    """How rows, indexed by so many dimensions, may lie: whole, or split as one of these is."""
-    from torch.distributed.tensor import Replicate
-
-    found = {Replicate(): None}  # in order, for all ranks must choose alike
-    for tensor in filter(None, tensors):
-        found |= {each: None for each in tensor.placements if getattr(each, "dim", dims) < dims}
-    return list(found)
-
-
-def _refuse_split_dropout(op, x):
-    if any(x.mesh.size(i) > 1 and hasattr(each, "dim") for i, each in enumerate(x.placements)):
-        raise NotImplementedError(
-            f"dropout_{op}: input is split, as {x.placements}; what is dropped depends on a row's "
-            "number in the whole input, which a shard does not know. Redistribute input to "
-            "Replicate(), or call it with to_local() and another seed on each rank"
-        )
+def _cuts(call, record):
+    """(an axis, how a tensor lies that is cut along it) for each way in which one lies already; an
+    axis of sums alone asks for nothing. In an order that all ranks share."""
+    axes, given = list(record.axes(call)), record.given(call)
+    names = dict.fromkeys(name for axis in axes for name in axis.arguments)
+    for name in names:
+        for placement in given[name].placements if name in given else ():
+            for axis in axes:
+                own = axis.arguments.get(name)
+                # Of other kinds than Shard nobody knows what they are along another dimension.
+                if own is not None and own == getattr(placement, "dim", None):
+                    yield axis, placement
+    yield from ((axis, None) for axis in axes if {*axis.arguments.values()} == {SUM})
 
 
-def _row_dims(op, x, options):
-    """How many dimensions rows may be split along."""
-    if options.dropout:
-        _refuse_split_dropout(op, x)
-        return 0
-    return x.ndim - options.hidden_dims
+def placements_of(record):
+    """The function that register_sharding wants: of DTensors' specs."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
 
+    def place(dim, placement):
+        if dim is None:
+            return Replicate()
+        if dim == SUM:
+            return Partial()
+        return placement if placement.dim == dim else Shard(dim)
 
-def _register_norm(norm, register):
-    from torch.distributed.tensor import Partial, Replicate
+    def placements(*arguments, **more):
+        call = record.call(arguments, more)
+        given, found = record.given(call), []
+        whole = Axis({}, (None,) * len(record.outputs))
+        for axis, placement in ((whole, None), *_cuts(call, record)):
+            results = [place(dim, placement) for dim in axis.results]
+            inputs = [
+                place(axis.arguments.get(name), placement) if name in given else None
+                for name in record.names
+            ]
+            if (results, inputs) not in found:
+                found.append((results, inputs))
+        return found
 
-    whole = Replicate()
-
-    def forward(*arguments, **more):
-        given, options = norm.forward_given(complete(norm.operator(), arguments, more))
-        dims = _row_dims(norm.name, given.input, options)
-        for rows in _placements(dims, given.input, given.residual):
-            inputs = Given(*_where(given, Given(rows, whole, whole, rows, whole)))
-            outputs = [rows, rows] if norm.adds else [rows]
-            yield outputs, list(norm.forward_arguments(inputs, _NO_OPTIONS))
-
-    def backward(*arguments, **more):
-        arguments = complete(norm.operator("_backward"), arguments, more)
-        incoming, options, wanted = norm.backward_given(arguments)
-        dims = _row_dims(norm.name, incoming.input, options)
-        for rows in _placements(dims, incoming.input, incoming.grad_y, incoming.grad_sum):
-            sums = whole if rows == whole else Partial()
-            outputs = _where(wanted, Gradients(rows, sums, sums, rows), otherwise=whole)
-            inputs = Incoming(*_where(incoming, Incoming(rows, rows, rows, whole, whole)))
-            inputs = norm.backward_arguments(inputs, _NO_OPTIONS, _NO_GRADIENTS)
-            yield list(norm.results_of(Gradients(*outputs))), list(inputs)
-
-    for prefix in ("", "_"):
-        register(norm.operator("", prefix))(forward)
-        register(norm.operator("_backward", prefix))(backward)
-
-
-def _where(present, placements, otherwise=None):
-    pairs = zip(present, placements, strict=True)
-    return [place if each else otherwise for each, place in pairs]
-
-
-def _register_elementwise(register):
-    from torch.distributed.tensor import Partial
-
-    def add(x, residual):
-        everywhere = [*_placements(x.ndim, x, residual), Partial()]
-        return [([each], [each, each]) for each in everywhere]
-
-    def increment(x):
-        return [([each], [each]) for each in _placements(x.ndim, x)]
-
-    for rule in (add, increment):
-        for prefix in ("", "_"):
-            register(getattr(torch.ops.isobit, prefix + rule.__name__).default)(rule)
+    return placements
 
 
 def register():
@@ -100,9 +66,8 @@ def register():
     except ImportError as missing:
         warnings.warn(f"isobit.torch will not take DTensors: {missing}", stacklevel=2)
         return
-    for norm in NORMS:
-        _register_norm(norm, register_sharding)
-    _register_elementwise(register_sharding)
+    for record in RECORDS:
+        register_sharding([record.overload(each) for each in PREFIXES])(placements_of(record))
 
 
 class _AtImport:

@@ -3,7 +3,6 @@
 // compute.
 #pragma once
 
-#include <array>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -25,13 +24,14 @@ struct Types {
   friend auto operator<=>(const Types&, const Types&) = default;
 };
 
-// Every combination of its lists is a case. Where rows x cols is no product, both lists are empty
-// and `shapes` holds the pairs.
+// Every combination of its lists is a case.
 struct CaseGrid {
-  std::vector<std::int64_t> rows = {}, cols = {};
+  // Extents by the names of dims; a free dim without any has its usual one.
+  std::map<std::string_view, std::vector<std::int64_t>> dims = {};
   std::vector<Types> types = {};
-  std::vector<std::string_view> inputs = {};             // families of input, by name
-  std::vector<std::array<std::int64_t, 2>> shapes = {};  // {rows, cols}
+  std::vector<std::string_view> inputs = {};  // families of input, by name
+  // Instead of `dims`, where not every combination is meant: extents in the order of the dims.
+  std::vector<std::vector<std::int64_t>> shapes = {};
   // Values of options by name; of others all choices, or the usual number.
   std::map<std::string_view, std::vector<double>> options = {};
   std::vector<std::string_view> with = {""};  // extra arguments, joined by '+'
@@ -40,7 +40,8 @@ struct CaseGrid {
 // What a reference, which works in a wider type, must know of the arrays that it stands for.
 struct Rounding {
   DType dtype;                 // of x
-  std::int64_t first_row = 0;  // of the rows at hand
+  DType y_dtype = DType::f32;  // of what is like y
+  std::int64_t first = 0;      // which index of the batch dim comes first
 };
 
 // The floor of a call: bytes that must move, and arithmetic operations.
@@ -49,7 +50,7 @@ struct Cost {
   double flops = 0;
 };
 
-// Receives one named array of a reference's computation, rows x cols of it.
+// Receives one named array of a reference's computation as a matrix of rows x cols.
 using EmitArray = std::function<void(std::string_view name, std::int64_t rows, std::int64_t cols,
                                      std::span<const double> values)>;
 

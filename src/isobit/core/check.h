@@ -4,6 +4,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <string_view>
 
 #include "isobit/core/tensor_view.h"
@@ -27,8 +28,11 @@ class Checker {
  public:
   explicit Checker(std::string_view op) : op_(op) {}
 
+  void dtype(std::string_view name, const TensorView& view, std::span<const DType> allowed) const;
   void dtype(std::string_view name, const TensorView& view,
-             std::initializer_list<DType> allowed) const;
+             std::initializer_list<DType> allowed) const {
+    dtype(name, view, std::span(allowed.begin(), allowed.size()));
+  }
   void same_dtype(std::string_view name, const TensorView& view, std::string_view other_name,
                   DType other) const;
 
@@ -42,6 +46,14 @@ class Checker {
   TensorView merged(std::string_view name, const TensorView& view, std::int64_t dims) const;
   void same_shape(std::string_view name, const TensorView& view, std::string_view other_name,
                   const TensorView& other) const;
+  // A view of any strides that are not negative. Elements that are written may not overlap, which
+  // is seen as such where each stride spans the dimensions of smaller strides.
+  void any_strides(std::string_view name, const TensorView& view, Access access) const;
+  // From its first element to its last, for no_overlap() of a checked view.
+  static Matrix span(const TensorView& view);
+  // The same with the outer dimensions, in the order of their strides, as evenly spaced rows: then
+  // heads of several arrays that lie side by side in each row of one buffer do not overlap.
+  static Matrix rows_around(const TensorView& view);
   // `count` adjacent elements, one for each of the rows or columns of x.
   Matrix vector(std::string_view name, const TensorView& view, std::int64_t count,
                 std::string_view unit) const;
@@ -61,8 +73,9 @@ class Checker {
 
  private:
   void inside_storage(std::string_view name, const TensorView& view) const;
-  // The product of the first extents.
-  std::int64_t count_of(std::string_view name, const TensorView& view, int dimensions) const;
+  // Bounds the product of the extents. Rows and columns are used each by itself, so it is bounded
+  // also where there are no elements: one extent is 0, and the product of the others counts.
+  void few(std::string_view name, const TensorView& view) const;
 
   std::string_view op_;
 };

@@ -14,7 +14,11 @@
 namespace isobit {
 
 // f128 exists only for references: no operator accepts it.
-enum class DType : std::uint8_t { f32, f16, bf16, f64, i32, f128 };
+enum class DType : std::uint8_t { f32, f16, bf16, f64, i32, i64, boolean, u8, f128 };
+
+// Those that an argument may have, and C's numbers for them less 1.
+inline constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16,    DType::f64,
+                                    DType::i32, DType::i64, DType::boolean, DType::u8};
 
 struct f16 {
   std::uint16_t bits;
@@ -47,7 +51,7 @@ ISOBIT_INLINE float to_float(f16 value) {
 }
 
 template <class T>
-T from_float(float value);
+ISOBIT_INLINE T from_float(float value);
 
 template <>
 ISOBIT_INLINE float from_float<float>(float value) {
@@ -114,24 +118,32 @@ struct Conversions {
 
 constexpr std::int64_t size_of(DType dtype) {
   switch (dtype) {
+    case DType::boolean:
+    case DType::u8:      return 1;
     case DType::f16:
-    case DType::bf16: return 2;
+    case DType::bf16:    return 2;
     case DType::f32:
-    case DType::i32:  return 4;
-    case DType::f64:  return 8;
-    case DType::f128: return 16;
+    case DType::i32:     return 4;
+    case DType::f64:
+    case DType::i64:     return 8;
+    case DType::f128:    return 16;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType dtype) {
-  constexpr std::string_view kNames[] = {"f32", "f16", "bf16", "f64", "i32", "f128"};
+  constexpr std::string_view kNames[] = {"f32", "f16",  "bf16", "f64", "i32",
+                                         "i64", "bool", "u8",   "f128"};
   const auto index = static_cast<std::size_t>(dtype);
   return index < std::size(kNames) ? kNames[index] : "unknown";
 }
 
+constexpr bool is_floating(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f64;
+}
+
 constexpr std::optional<DType> dtype_named(std::string_view name) {
-  for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64, DType::i32})
+  for (DType dtype : kDTypes)
     if (name_of(dtype) == name) return dtype;
   return std::nullopt;
 }
@@ -141,7 +153,8 @@ struct Type {
   using type = T;
 };
 
-// Calls visitor(Type<T>{}) with the C++ type of `dtype`.
+// Calls visitor(Type<T>{}) with the C++ type of `dtype`: floats' types and int32_t, or quad for all
+// others.
 template <class Visitor>
 ISOBIT_INLINE_HOST auto visit(DType dtype, Visitor&& visitor) {
   switch (dtype) {
@@ -150,9 +163,19 @@ ISOBIT_INLINE_HOST auto visit(DType dtype, Visitor&& visitor) {
     case DType::bf16: return visitor(Type<bf16>{});
     case DType::f64:  return visitor(Type<double>{});
     case DType::i32:  return visitor(Type<std::int32_t>{});
-    case DType::f128: break;
+    default:          return visitor(Type<quad>{});
   }
-  return visitor(Type<quad>{});
+}
+
+// The same for every type; bool as the byte that holds it.
+template <class Visitor>
+auto visit_any(DType dtype, Visitor&& visitor) {
+  switch (dtype) {
+    case DType::i64:     return visitor(Type<std::int64_t>{});
+    case DType::boolean:
+    case DType::u8:      return visitor(Type<std::uint8_t>{});
+    default:             return visit(dtype, visitor);
+  }
 }
 
 }  // namespace isobit

@@ -19,7 +19,7 @@ struct Error : std::runtime_error {
 struct InvalidArgument : Error {
   using Error::Error;
 };
-// The call is right, yet no variant here can run it; the message says why each declined.
+// The call is right, yet no variant here can run it; the message says why each is unavailable.
 struct Unsupported : Error {
   using Error::Error;
 };
@@ -33,8 +33,8 @@ class OutOfMemory : public std::bad_alloc {
  public:
   explicit OutOfMemory(std::size_t bytes) noexcept {
     std::snprintf(message_, sizeof message_,
-                  "out of memory: %zu bytes of workspace were refused; fewer rows or threads need "
-                  "less",
+                  "out of memory: cannot allocate %zu bytes of workspace; use fewer rows or "
+                  "threads",
                   bytes);
   }
   const char* what() const noexcept override { return message_; }

@@ -18,7 +18,8 @@
 namespace isobit {
 namespace {
 
-constexpr std::string_view kDevices[] = {"cpu", "emu", "cuda"};
+constexpr std::string_view kDevices[] = {"cpu", "emu", "ptx", "cuda", "sass", "hip"};
+static_assert(std::size(kDevices) == kDeviceCount);
 constexpr std::string_view kIsaNames[] = {"scalar", "avx2", "avx512", "neon"};
 static_assert(std::size(kIsaNames) == std::size(kIsas));
 
@@ -30,7 +31,7 @@ bool has_f16c() {
 }
 #endif
 
-bool processor_has(Isa isa) {
+bool processor_has([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

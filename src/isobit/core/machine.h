@@ -12,7 +12,11 @@
 
 namespace isobit {
 
-enum class Device : std::uint8_t { cpu, emu, cuda };
+// Where variants compute: on processors; on NVIDIA's GPUs (cuda) or AMD's (hip); or on the kernels
+// of GPUs, whose sources an emulator executes (emu), and what nvcc made of them an executor: its
+// PTX (ptx), or the machine code that ptxas made of that (sass).
+enum class Device : std::uint8_t { cpu, emu, ptx, cuda, sass, hip };
+inline constexpr int kDeviceCount = 6;
 enum class Isa : std::uint8_t { scalar, avx2, avx512, neon };
 inline constexpr Isa kIsas[] = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::neon};
 
@@ -23,15 +27,16 @@ std::optional<Isa> isa_named(std::string_view name);
 
 // A GPU, as far as plans depend on it.
 struct Gpu {
-  int capability = 0;  // 90 for sm_90
+  int capability = 0;  // 90 for sm_90; 0 on AMD's, which have nothing of what it promises
   int multiprocessors = 0;
   std::int64_t shared_bytes = 0;  // the most that a block may have
   std::int64_t l2_bytes = 0;
+  int gfx = 0;  // 94 for gfx942; 0 on NVIDIA's
 };
 
 struct Machine {
   Device device = Device::cpu;  // where variants compute
-  Gpu gpu;                      // on emu and cuda
+  Gpu gpu;                      // on all devices but cpu
   Isa isa = Isa::scalar;        // the widest that may be used
   int threads = 1;
   std::int64_t elements_a_thread = 32 << 10;  // for fewer it costs more to wake than it brings

@@ -4,8 +4,8 @@
 
 namespace isobit {
 
-#if defined(__CUDACC__)
-struct quad;  // nvcc knows none, and no kernel needs one
+#if defined(__CUDACC__) || defined(__HIP__)
+struct quad;  // GPUs know none, and no kernel needs one
 #else
 #if defined(__aarch64__)
 using quad = long double;

@@ -15,16 +15,26 @@ namespace isobit {
 
 template <class Args, class Problem>
 struct Definition {
+  // The largest C that passes, of an operator that says nothing else (docs/numerics.md).
+  static double usual_limit(const Args&) { return 8; }
+  static bool computes(const Args&) { return false; }
+
   std::string_view op, pass;
+  std::string_view summary;  // what it computes, for the generated headers
+  int version;               // of what it computes, bit by bit
+  std::span<const Dim> dims;
   std::span<const Argument> arguments;
   std::span<const Option> options;
   Problem (*check)(const Args&);
+  Extents (*extents)(const Args&);  // in the order of dims, of a call that passed its check
   // On the processor; attached device libraries bring others. The first that suits is the default.
   std::span<const Variant<Args, Problem>> variants;
   Cost (*cost)(const Args&);
   std::vector<CaseGrid> (*cases)(std::string_view grid);
   void (*reference)(const Args& exact, const Args& scale, const Rounding& rounding);
   void (*intermediates)(const Args& exact, const Rounding& rounding, const EmitArray& emit);
+  double (*limit)(const Args&) = usual_limit;
+  bool (*moves_bytes)(const Args&) = computes;
 };
 
 namespace detail {
@@ -75,7 +85,8 @@ std::span<const Variant<Args, Problem>> variants_on(Device device,
 }
 
 // All variants stand in one row, device after device; an index into it names one.
-inline constexpr Device kDevices[] = {Device::cpu, Device::emu, Device::cuda};
+inline constexpr Device kDevices[] = {Device::cpu,  Device::emu,  Device::ptx,
+                                      Device::sass, Device::cuda, Device::hip};
 
 template <class Args, class Problem>
 int first_index(Device device, const Definition<Args, Problem>& definition) {
@@ -95,7 +106,7 @@ const Variant<Args, Problem>& variant_at(int index, const Definition<Args, Probl
     if (place < variants.size()) return variants[place];
     place -= variants.size();
   }
-  throw Unsupported(text(definition.op, ": there is no variant ", index));
+  throw Unsupported(text(definition.op, ": no variant has index ", index));
 }
 
 template <class Args, class Problem>
@@ -104,14 +115,15 @@ int default_variant(const Definition<Args, Problem>& definition, const Problem& 
   const auto variants = variants_on(machine.device, definition);
   for (std::size_t i = 0; i < variants.size(); ++i) {
     const auto& variant = variants[i];
-    if (variant.suits(problem, machine) && variant.declines(problem, machine).empty())
+    if (variant.bits == Bits::canonical && variant.suits(problem, machine) &&
+        variant.declines(problem, machine).empty())
       return first_index(machine.device, definition) + static_cast<int>(i);
   }
   std::string reasons;
   for (const auto& variant : variants)
     reasons += text("\n  ", variant.name, ": ", variant.declines(problem, machine));
-  if (variants.empty()) reasons = text("\n  none is loaded for ", name_of(machine.device));
-  throw Unsupported(text(definition.op, ": no variant can run this call", reasons));
+  if (variants.empty()) reasons = text("\n  no variants are loaded for ", name_of(machine.device));
+  throw Unsupported(text(definition.op, ": no variant supports this call", reasons));
 }
 
 // A stored plan may be older than the library: whatever does not fit any more is as if it were not
@@ -120,13 +132,14 @@ template <class Args, class Problem>
 [[gnu::noinline]] std::optional<Choice> tuned(const Definition<Args, Problem>& definition,
                                               const PlanTable& plans, const Args& args,
                                               const Problem& problem, const Machine& machine) {
-  const TunedPlan* found = plans.find(plan_key(definition.op, definition.pass, definition.arguments,
-                                               definition.options, &args, machine));
+  const TunedPlan* found =
+      plans.find(plan_key(definition.op, definition.pass, definition.dims, definition.arguments,
+                          definition.options, definition.extents(args), &args, machine));
   if (found == nullptr) return std::nullopt;
   const auto variants = variants_on(machine.device, definition);
   for (std::size_t i = 0; i < variants.size(); ++i) {
     const auto& variant = variants[i];
-    if (variant.name != found->variant) continue;
+    if (variant.name != found->variant || variant.bits != Bits::canonical) continue;
     const std::optional<Plan> plan = allowed_plan(*found, variant.knobs);
     if (!plan || !variant.declines(problem, machine).empty()) return std::nullopt;
     return Choice{first_index(machine.device, definition) + static_cast<int>(i), *plan};
@@ -160,7 +173,8 @@ template <class Args, class Problem>
 class TypedOperation final : public Operation {
  public:
   explicit TypedOperation(const Definition<Args, Problem>& definition)
-      : Operation(definition.op, definition.pass, definition.arguments, definition.options),
+      : Operation(definition.op, definition.pass, definition.summary, definition.version,
+                  definition.dims, definition.arguments, definition.options),
         definition_(definition) {}
 
   Arguments make_arguments() const override { return Arguments(std::make_shared<Args>()); }
@@ -169,12 +183,20 @@ class TypedOperation final : public Operation {
     std::vector<VariantInfo> infos;
     for (Device device : detail::kDevices)
       for (const auto& variant : detail::variants_on(device, definition_))
-        infos.push_back({variant.name, variant.device, variant.knobs});
+        infos.push_back({variant.name, device, variant.knobs, variant.bits});
     return infos;
   }
 
   void check(const Arguments& args) const override { definition_.check(typed(args)); }
+  void call(const Arguments& args, const Execution& execution) const override {
+    isobit::run(definition_, typed(args), execution);
+  }
   Cost cost(const Arguments& args) const override { return definition_.cost(typed(args)); }
+  double limit(const Arguments& args) const override { return definition_.limit(typed(args)); }
+  bool moves_bytes(const Arguments& args) const override {
+    return definition_.moves_bytes(typed(args));
+  }
+  Extents extents(const Arguments& args) const override { return definition_.extents(typed(args)); }
   std::vector<CaseGrid> cases(std::string_view grid) const override {
     return definition_.cases(grid);
   }

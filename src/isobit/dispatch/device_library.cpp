@@ -7,7 +7,7 @@
 namespace isobit {
 namespace {
 
-std::atomic<const DeviceLibrary*> libraries[3];
+std::atomic<const DeviceLibrary*> libraries[kDeviceCount];
 
 }  // namespace
 

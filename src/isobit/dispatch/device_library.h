@@ -32,6 +32,7 @@ struct DeviceLibrary {
   Device device;
   std::string (*missing)();  // why nothing can run; empty where it can
   Gpu (*gpu)();              // the current one
+  std::string (*about)();    // what a reader wants to know of it: its name, memory, clocks
   DeviceMemory memory;
   std::span<const DeviceVariants> operations;
 };

@@ -56,7 +56,7 @@ std::string distrust(const Descriptor& opened, mode_t kind) {
   if (fstat(opened.get(), &status) != 0) return reason(errno);
   if ((status.st_mode & S_IFMT) != kind) return "not a regular file";
   if (status.st_uid != geteuid()) return "owned by another user";
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "others may write to it";
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "writable by other users";
   if (kind == S_IFREG && status.st_size > kMostBytes) return "too large";
   return "";
 }
@@ -88,12 +88,12 @@ StoredPlans read_plans(const Descriptor& folder, const fs::path& path) {
   const std::optional<std::string> text = read_all(file);
   if (!text) return missing(path, reason(errno));
   std::optional<PlanTable> table = PlanTable::parse(*text, plan_header());
-  if (!table) return missing(path, "damaged, or of another version");
+  if (!table) return missing(path, "corrupt, or from another version");
   return {std::move(*table), ""};
 }
 
 [[noreturn]] void fail(const fs::path& path, const std::string& why) {
-  throw Error(text("plans cannot be stored: ", path.string(), ": ", why));
+  throw Error(text("cannot store plans: ", path.string(), ": ", why));
 }
 
 // Ours, and for nobody else to enter.
@@ -121,7 +121,7 @@ Descriptor lock(const Descriptor& folder, const fs::path& path,
   const auto end = std::chrono::steady_clock::now() + patience;
   while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) fail(name, reason(errno));
-    if (std::chrono::steady_clock::now() > end) fail(name, "another process holds it");
+    if (std::chrono::steady_clock::now() > end) fail(name, "locked by another process");
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return file;
@@ -180,13 +180,13 @@ std::string plan_header() {
 }
 
 StoredPlans read_plans(const fs::path& file) {
-  if (file.empty()) return {{}, "no home: neither XDG_CACHE_HOME nor HOME names a folder"};
+  if (file.empty()) return {{}, "no folder: neither XDG_CACHE_HOME nor HOME is usable"};
   return read_plans(open_folder(file.parent_path()), file);
 }
 
 void update_plans(const fs::path& file, const std::function<void(PlanTable&)>& change,
                   std::chrono::milliseconds patience) {
-  if (file.empty()) throw Error("plans cannot be stored: neither XDG_CACHE_HOME nor HOME is set");
+  if (file.empty()) throw Error("cannot store plans: neither XDG_CACHE_HOME nor HOME is set");
   const Descriptor folder = make_folder(file.parent_path());
   const Descriptor held = lock(folder, file, patience);
   PlanTable table = read_plans(folder, file).table;
@@ -196,7 +196,7 @@ void update_plans(const fs::path& file, const std::function<void(PlanTable&)>& c
     fail(file, reason(errno));
   if (table.empty() || table == before) return;
   const std::string text = table.text(plan_header());
-  if (text.size() > kMostBytes) fail(file, "too many plans; `isobit tune --clear` forgets them");
+  if (text.size() > kMostBytes) fail(file, "too many plans; `isobit tune --clear` deletes them");
   replace(folder, file, text);
 }
 

@@ -5,10 +5,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <type_traits>
 
 namespace isobit {
 namespace {
+
+char digit(int value) { return static_cast<char>('0' + value); }
+char digit(DType dtype) { return digit(static_cast<int>(dtype)); }
+
+char given(bool is) { return is ? '+' : '-'; }
 
 // Appends to PlanKey::call; what does not fit is dropped, and with it only a distinction.
 class Letters {
@@ -22,23 +28,28 @@ class Letters {
   void add(char letter) {
     if (next_ != end_) *next_++ = letter;
   }
+  // A digit as it is; what is longer or negative between commas.
+  void add(std::int64_t number) {
+    if (number >= 0 && number < 10) return add(digit(static_cast<int>(number)));
+    std::array<char, 20> digits;
+    const auto end = std::to_chars(digits.begin(), digits.end(), number).ptr;
+    add(',');
+    add(std::string_view(digits.begin(), end));
+    add(',');
+  }
 
  private:
   char *next_, *end_;
 };
 
-char digit(int value) { return static_cast<char>('0' + value); }
-char digit(DType dtype) { return digit(static_cast<int>(dtype)); }
+// Of an argument's dims: whether the batch is the first, and whether there are others.
+struct Kind {
+  bool batch, others;
 
-char given(bool is) { return is ? '+' : '-'; }
-
-// Of an argument that was checked: where this would overflow, an extent is 0.
-std::int64_t elements(const TensorView& view) {
-  std::uint64_t count = 1;
-  for (int i = 0; i < view.rank; ++i)
-    count *= static_cast<std::uint64_t>(view.shape[static_cast<std::size_t>(i)]);
-  return static_cast<std::int64_t>(count);
-}
+  Kind(std::string_view dims, std::string_view batch_name)
+      : batch(!batch_name.empty() && dims.substr(0, dims.find(' ')) == batch_name),
+        others(!batch || dims.size() > batch_name.size()) {}
+};
 
 }  // namespace
 
@@ -65,9 +76,17 @@ std::int64_t nearest_power_of_two(std::int64_t count) {
   return std::int64_t{1} << std::bit_width(n * n) / 2;  // nearest by ratio: 6 is nearer to 8
 }
 
-PlanKey plan_key(std::string_view op, std::string_view pass, std::span<const Argument> arguments,
-                 std::span<const Option> options, const void* args, const Machine& machine) {
+PlanKey plan_key(std::string_view op, std::string_view pass, std::span<const Dim> dims,
+                 std::span<const Argument> arguments, std::span<const Option> options,
+                 const Extents& extents, const void* args, const Machine& machine) {
   PlanKey key;
+  key.dims = std::ssize(dims);
+  std::string_view batch;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    key.extents[i] = dims[i].batch ? nearest_power_of_two(extents[i]) : extents[i];
+    if (dims[i].batch) batch = dims[i].name;
+  }
+
   Letters call(key.call);
   call.add(op);
   call.add(' ');
@@ -75,39 +94,37 @@ PlanKey plan_key(std::string_view op, std::string_view pass, std::span<const Arg
   call.add(' ');
   const bool on_cpu = machine.device == Device::cpu;
   call.add(on_cpu ? name_of(machine.isa) : name_of(machine.device));
-  for (int tens = 100; tens > 0 && !on_cpu; tens /= 10)
-    call.add(digit(machine.gpu.capability / tens % 10));
+  const int model = machine.device == Device::hip ? machine.gpu.gfx : machine.gpu.capability;
+  for (int tens = 100; tens > 0 && !on_cpu; tens /= 10) call.add(digit(model / tens % 10));
   call.add(' ');
   const TensorView *x = nullptr, *weights = nullptr;
   bool sums = false;
   for (const Argument& argument : arguments) {
     // `view` serves writers too; here it is only read.
     const TensorView& view = argument.view(const_cast<void*>(args));
-    switch (argument.extent) {
-      case Extent::matrix:
-        if (x == nullptr) x = &view;
-        call.add(view.given() ? digit(view.dtype) : '-');
-        break;
-      case Extent::row_vector:
-        if (view.given() && weights == nullptr) weights = &view;
-        sums |= view.given() && argument.role == Role::output;
-        break;
-      case Extent::row_statistic:
-        if (argument.role == Role::input) call.add(given(view.given()));
-        break;
+    const Kind kind(argument.dims, batch);
+    if (batch.empty() || (kind.batch && kind.others)) {
+      if (x == nullptr) x = &view;
+      call.add(view.given() ? digit(view.dtype) : '-');
+    } else if (kind.batch) {
+      if (argument.role == Role::input) call.add(given(view.given()));
+    } else {
+      if (view.given() && weights == nullptr) weights = &view;
+      sums |= view.given() && argument.role == Role::output;
     }
   }
-  call.add(digit(weights != nullptr ? weights->dtype : x->dtype));
-  call.add(given(sums));
-  for (const Option& option : options) {
-    if (!option.choices.empty()) call.add(digit(static_cast<int>(option.get(args))));
-    if (option.adds_work) call.add(given(option.get(args) != 0));
+  if (!batch.empty()) {
+    call.add(digit(weights != nullptr ? weights->dtype : x->dtype));
+    call.add(given(sums));
   }
-
-  // A row may be several dimensions long; what has an element a column says how long.
-  const std::int64_t last = x->shape[static_cast<std::size_t>(x->rank - 1)];
-  key.cols = weights != nullptr ? elements(*weights) : last;
-  key.rows = key.cols == 0 ? 0 : nearest_power_of_two(elements(*x) / key.cols);
+  for (const Option& option : options) {
+    if (option.plan == PlanDependence::none) continue;
+    const double value = option.get(args);
+    if (option.plan == PlanDependence::presence)
+      call.add(given(value != 0));
+    else
+      call.add(static_cast<std::int64_t>(value));
+  }
   key.threads = on_cpu ? machine.threads : machine.gpu.multiprocessors;
   return key;
 }

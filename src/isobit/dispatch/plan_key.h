@@ -12,22 +12,24 @@
 
 namespace isobit {
 
-// Columns are exact: models have few widths, and how many rows fit a cache depends on them. Rows
-// change from call to call, so the nearest power of two stands for them: what a plan weighs (bytes
-// against caches, rows against threads) changes little within a factor of 1.4. Where arrays lie
-// (alignment, gaps between rows, in place) is left out.
+// Extents are exact: models have few widths, and how many rows fit a cache depends on them. The
+// batch changes from call to call, so the nearest power of two stands for it: what a plan weighs
+// (bytes against caches, rows against threads) changes little within a factor of 1.4. Where arrays
+// lie (alignment, gaps between rows, in place) is left out.
 struct PlanKey {
-  // Operator, pass, instruction set or GPU with its capability, then a character for all that
-  // changes the work:
-  //   each matrix              '-' absent, else the digit of its type
-  //   each statistic read      '-' to be computed, '+' given
-  //   the weights              the digit of their type, x's where none is given
-  //   sums over rows           '-' not wanted, '+' any of them
-  //   each choice              its index
-  //   each number that adds work where it is not 0: '-' it is 0, '+' it is not
-  // Weights that are read and statistics that are written are little beside a row.
+  // Operator, pass, instruction set or GPU with its capability or gfx, then a character for all
+  // that changes the work:
+  //   each array with the batch dim and others   '-' absent, else the digit of its type
+  //   each input with the batch dim alone        '-' to be computed, '+' given
+  //   inputs without the batch dim               the digit of their type, x's where none is given
+  //   outputs without it, sums over it           '-' not wanted, '+' any of them
+  //   each option, as it says                    '-' it is 0, '+' it is not; or its value
+  // Inputs without the batch dim and outputs with nothing else are little beside the others. Of an
+  // operator without a batch each array has the digit of its type.
   std::array<char, 64> call{};
-  std::int64_t rows = 0, cols = 0, threads = 0;  // threads: a GPU's multiprocessors
+  Extents extents{};
+  std::int64_t dims = 0;     // how many of them count
+  std::int64_t threads = 0;  // a GPU's multiprocessors
 
   bool operator==(const PlanKey&) const = default;
   std::string_view text() const;  // of `call`
@@ -39,13 +41,14 @@ struct PlanKeyHash {
 
 std::int64_t nearest_power_of_two(std::int64_t count);
 
-// The arguments have passed their check.
-PlanKey plan_key(std::string_view op, std::string_view pass, std::span<const Argument> arguments,
-                 std::span<const Option> options, const void* args, const Machine& machine);
+// The arguments have passed their check; extents are theirs.
+PlanKey plan_key(std::string_view op, std::string_view pass, std::span<const Dim> dims,
+                 std::span<const Argument> arguments, std::span<const Option> options,
+                 const Extents& extents, const void* args, const Machine& machine);
 
 inline PlanKey plan_key(const Operation& operation, const Arguments& args, const Machine& machine) {
-  return plan_key(operation.op, operation.pass, operation.arguments, operation.options, args.get(),
-                  machine);
+  return plan_key(operation.op, operation.pass, operation.dims, operation.arguments,
+                  operation.options, operation.extents(args), args.get(), machine);
 }
 
 }  // namespace isobit

@@ -22,11 +22,12 @@ bool read(std::string_view text, Number& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// "layernorm fwd avx512 000- 1024 768 2 simd stream=1"
+// "layernorm fwd avx512 000- 1024x768 2 simd stream=1"
 std::string line_of(const PlanKey& key, const TunedPlan& plan) {
   std::string line(key.text());
-  for (std::int64_t number : {key.rows, key.cols, key.threads})
-    line.append(" ").append(std::to_string(number));
+  for (std::int64_t i = 0; i < key.dims; ++i)
+    line.append(i == 0 ? " " : "x").append(std::to_string(key.extents[i]));
+  line.append(" ").append(std::to_string(key.threads));
   line.append(" ").append(plan.variant);
   for (const auto& [knob, value] : plan.knobs)
     line.append(" ").append(knob).append("=").append(std::to_string(value));
@@ -42,8 +43,10 @@ std::optional<PlanKey> read_key(std::string_view& line) {
       start.substr(0, static_cast<std::size_t>(line.data() - start.data()) - 1);
   if (call.size() > key.call.size()) return std::nullopt;
   call.copy(key.call.data(), key.call.size());
-  for (std::int64_t* number : {&key.rows, &key.cols, &key.threads})
-    if (!read(take(line, ' '), *number)) return std::nullopt;
+  for (std::string_view extents = take(line, ' '); !extents.empty(); ++key.dims)
+    if (key.dims == kMaxDims || !read(take(extents, 'x'), key.extents[key.dims]))
+      return std::nullopt;
+  if (key.dims == 0 || !read(take(line, ' '), key.threads)) return std::nullopt;
   return key;
 }
 

@@ -27,13 +27,18 @@ struct VariantDefaults {
 
 }  // namespace detail
 
+// What is promised of a variant's bits. canonical: they are the operator's. own: always the same,
+// but others than the operator's. unordered: they may change from run to run. Only canonical
+// variants are chosen, tuned and compared; the others are there for those who call them by name.
+enum class Bits { canonical, own, unordered };
+
 template <class Args, class Problem>
 struct Variant {
   using Defaults = detail::VariantDefaults<Problem>;
 
   std::string_view name;  // parts joined by dots, the wider one first: "simd.one_pass"
-  Device device = Device::cpu;
   std::span<const Knob> knobs = {};
+  Bits bits = Bits::canonical;
   // Why it cannot run this problem on this machine; empty where it can.
   std::string (*declines)(const Problem&, const Machine&) = Defaults::declines;
   // Whether it is the best choice; the first of the table that suits and does not decline is the

@@ -17,6 +17,7 @@ constexpr std::size_t kGuard = 256;  // bytes on either side, more than any vect
 constexpr std::size_t kAlignment = 64;
 constexpr std::byte kPoison{0xff};  // a NaN in every floating type, and never the canonical one
 constexpr std::int64_t kPiece = 4 << 20;
+constexpr std::int64_t kSpread = 3;  // elements from one to the next
 
 bool poisoned(const std::byte* begin, const std::byte* end) {
   return std::all_of(begin, end, [](std::byte byte) { return byte == kPoison; });
@@ -56,43 +57,108 @@ Real to_real(T value) {
 
 }  // namespace
 
-Array::Array(Form form, std::int64_t stride, std::int64_t offset, const ParallelFor& parallel_for)
-    : form_(form),
-      stride_(stride),
+std::int64_t Form::lines() const {
+  std::int64_t count = 1;
+  for (std::size_t i = 0; i + 1 < extents.size(); ++i) count *= extents[i];
+  return count;
+}
+
+std::vector<std::int64_t> strides_of(const Form& form, Layout layout, std::int64_t line_stride) {
+  const std::size_t rank = form.extents.size();
+  std::vector<std::int64_t> strides(rank);
+  std::int64_t step = layout == Layout::spread ? kSpread : 1;
+  for (std::size_t i = 0; i < rank; ++i) {
+    const std::size_t dim = layout == Layout::reversed ? i : rank - 1 - i;
+    if (rank >= 2 && dim == rank - 2) step = std::max(step, line_stride);  // else lines overlap
+    strides[dim] = step;
+    step *= std::max<std::int64_t>(form.extents[dim], 1);
+    if (layout == Layout::spread) step += kSpread;
+  }
+  return strides;
+}
+
+Array::Array(Form form, std::vector<std::int64_t> strides, std::int64_t offset,
+             const ParallelFor& parallel_for)
+    : form_(std::move(form)),
+      strides_(std::move(strides)),
       storage_bytes_(2 * kGuard + used_bytes() +
-                     static_cast<std::size_t>(offset * size_of(form.dtype))),
+                     static_cast<std::size_t>(offset * size_of(form_.dtype))),
       storage_(allocate(storage_bytes_), std::free),
-      first_(storage_.get() + kGuard + offset * size_of(form.dtype)) {
+      first_(storage_.get() + kGuard + offset * size_of(form_.dtype)) {
   fill_poison(parallel_for, storage_.get(), static_cast<std::int64_t>(storage_bytes_));
 }
 
 std::size_t Array::used_bytes() const {
   if (form_.elements() == 0) return 0;
-  return static_cast<std::size_t>(((form_.rows - 1) * stride_ + form_.cols) * size_of(form_.dtype));
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < strides_.size(); ++i) last += (form_.extents[i] - 1) * strides_[i];
+  return static_cast<std::size_t>((last + 1) * size_of(form_.dtype));
 }
 
-TensorView Array::view(Extent extent) const {
-  const auto bytes = static_cast<std::int64_t>(used_bytes());
-  if (extent == Extent::matrix)
-    return matrix_view(first_, bytes, form_.dtype, form_.rows, form_.cols, stride_);
-  return vector_view(first_, bytes, form_.dtype, form_.elements());
+bool Array::has_gaps() const {
+  return static_cast<std::size_t>(form_.elements() * size_of(form_.dtype)) != used_bytes();
+}
+
+std::byte* Array::line(std::int64_t line) const {
+  if (line == 0) return first_;  // also where there is none
+  std::int64_t at = 0;
+  for (std::size_t i = form_.extents.size() - 1; i-- > 0;) {
+    at += line % form_.extents[i] * strides_[i];
+    line /= form_.extents[i];
+  }
+  return first_ + at * size_of(form_.dtype);
+}
+
+TensorView Array::view() const {
+  TensorView view{first_, static_cast<std::int64_t>(used_bytes()), form_.dtype,
+                  static_cast<int>(form_.extents.size())};
+  std::ranges::copy(form_.extents, view.shape.begin());
+  std::ranges::copy(strides_, view.strides.begin());
+  return view;
 }
 
 template <class Real>
-void Array::load(std::int64_t at, std::int64_t first_col, std::span<Real> values) const {
-  visit(form_.dtype, [&]<class T>(Type<T>) {
-    const T* from = reinterpret_cast<const T*>(row(at)) + first_col;
-    for (Real& value : values) value = to_real<Real>(*from++);
+void Array::load(std::int64_t at, std::int64_t first, std::span<Real> values) const {
+  visit_any(form_.dtype, [&]<class T>(Type<T>) {
+    const T* from = reinterpret_cast<const T*>(line(at)) + first * step();
+    for (Real& value : values) {
+      value = to_real<Real>(*from);
+      from += step();
+    }
   });
 }
 template void Array::load(std::int64_t, std::int64_t, std::span<double>) const;
 template void Array::load(std::int64_t, std::int64_t, std::span<quad>) const;
 
-void Array::store(std::int64_t at, std::int64_t first_col, std::span<const double> values) const {
-  visit(form_.dtype, [&]<class T>(Type<T>) {
-    T* to = reinterpret_cast<T*>(row(at)) + first_col;
-    for (double value : values) *to++ = from_double<T>(value);
+void Array::store(std::int64_t at, std::int64_t first, std::span<const double> values) const {
+  visit_any(form_.dtype, [&]<class T>(Type<T>) {
+    T* to = reinterpret_cast<T*>(line(at)) + first * step();
+    for (double value : values) {
+      *to = from_double<T>(value);
+      to += step();
+    }
   });
+}
+
+std::vector<std::byte> Array::packed(std::int64_t first_line, std::int64_t lines) const {
+  const std::int64_t size = size_of(form_.dtype), length = form_.line_length() * size;
+  const std::int64_t piece = step() == 1 ? length : size;  // adjacent elements
+  std::vector<std::byte> bytes(static_cast<std::size_t>(lines * length));
+  for (std::int64_t at = 0; at < lines; ++at)
+    for (std::int64_t i = 0; i < length; i += piece)
+      std::memcpy(bytes.data() + at * length + i, line(first_line + at) + i * step(),
+                  static_cast<std::size_t>(piece));
+  return bytes;
+}
+
+void Array::unpack(std::span<const std::byte> bytes, std::int64_t first_line) const {
+  const std::int64_t size = size_of(form_.dtype), length = form_.line_length() * size;
+  const std::int64_t piece = step() == 1 ? length : size;
+  const std::int64_t lines = length == 0 ? 0 : std::ssize(bytes) / length;
+  for (std::int64_t at = 0; at < lines; ++at)
+    for (std::int64_t i = 0; i < length; i += piece)
+      std::memcpy(line(first_line + at) + i * step(), bytes.data() + at * length + i,
+                  static_cast<std::size_t>(piece));
 }
 
 void Array::poison(const ParallelFor& parallel_for) const {
@@ -102,35 +168,46 @@ void Array::poison(const ParallelFor& parallel_for) const {
 bool Array::surroundings_intact() const {
   const std::byte* const end = storage_.get() + storage_bytes_;
   if (!poisoned(storage_.get(), first_) || !poisoned(first_ + used_bytes(), end)) return false;
-  if (stride_ == form_.cols) return true;
-  for (std::int64_t r = 0; r + 1 < form_.rows; ++r)
-    if (!poisoned(row(r) + form_.cols * size_of(form_.dtype), row(r + 1))) return false;
+  if (!has_gaps()) return true;
+  const std::int64_t size = size_of(form_.dtype);
+  std::vector<bool> element(used_bytes() / static_cast<std::size_t>(size));
+  for (std::int64_t at = 0; at < form_.lines(); ++at)
+    for (std::int64_t i = 0; i < form_.line_length(); ++i)
+      element[static_cast<std::size_t>((line(at) - first_) / size + i * step())] = true;
+  for (std::size_t i = 0; i < element.size(); ++i) {
+    const std::byte* const here = first_ + i * static_cast<std::size_t>(size);
+    if (!element[i] && !poisoned(here, here + size)) return false;
+  }
   return true;
 }
 
 std::uint64_t Array::storage_hash() const { return XXH3_64bits(storage_.get(), storage_bytes_); }
 
-Bits::Bits()
+BitHash::BitHash()
     : state_(XXH3_createState(), [](void* s) { XXH3_freeState(static_cast<XXH3_state_t*>(s)); }) {
   XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_.get()));
 }
 
-void Bits::add(const Array& array) {
-  for (std::int64_t row = 0; row < array.form().rows; ++row) add(array, row, 0, array.form().cols);
+void BitHash::add(const Array& array) {
+  for (std::int64_t line = 0; line < array.form().lines(); ++line)
+    add(array, line, 0, array.form().line_length());
 }
 
-void Bits::add(const Array& array, std::int64_t row, std::int64_t first_col, std::int64_t cols) {
-  const std::int64_t size = size_of(array.form().dtype);
-  XXH3_64bits_update(static_cast<XXH3_state_t*>(state_.get()), array.row(row) + first_col * size,
-                     static_cast<std::size_t>(cols * size));
+void BitHash::add(const Array& array, std::int64_t line, std::int64_t first, std::int64_t count) {
+  const std::int64_t size = size_of(array.form().dtype), step = array.step();
+  const std::byte* from = array.line(line) + first * step * size;
+  const std::int64_t pieces = step == 1 ? 1 : count;
+  for (std::int64_t i = 0; i < pieces; ++i)
+    XXH3_64bits_update(static_cast<XXH3_state_t*>(state_.get()), from + i * step * size,
+                       static_cast<std::size_t>((step == 1 ? count : 1) * size));
 }
 
-std::string Bits::hex() const {
+std::string BitHash::hex() const {
   return fmt::format("{:016x}", XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_.get())));
 }
 
 std::string bits(const Array& array) {
-  Bits all;
+  BitHash all;
   all.add(array);
   return all.hex();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One argument's memory: rows of elements in a sea of NaN, so that a kernel which reads or writes
-// beside them is seen.
+// One argument's memory: elements in a sea of NaN, so that a kernel which reads or writes beside
+// them is seen.
 #pragma once
 
 #include <cstddef>
@@ -8,34 +8,55 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "isobit/core/execution.h"
 #include "isobit/core/tensor_view.h"
-#include "isobit/dispatch/operation.h"
 
 namespace isobit::lab {
 
-// The type and extents of an array; a vector is one row.
+// The type and extents of an array. It is looked at as lines along its last dimension.
 struct Form {
   DType dtype = DType::f32;
-  std::int64_t rows = 0, cols = 0;
+  std::vector<std::int64_t> extents;
 
-  std::int64_t elements() const { return rows * cols; }
+  std::int64_t line_length() const { return extents.back(); }
+  std::int64_t lines() const;  // a vector is one
+  std::int64_t elements() const { return lines() * line_length(); }
 };
+
+// How the dimensions of an array lie in memory. dense: in order. reversed: the first dimension is
+// the nearest, as in a transposed view. spread: in order, with gaps between all elements.
+enum class Layout { dense, reversed, spread };
+inline constexpr std::string_view kLayouts[] = {"dense", "reversed", "spread"};
+
+// In elements. Where `line_stride` is not 0, the lines of a dense array are so far apart.
+std::vector<std::int64_t> strides_of(const Form& form, Layout layout = Layout::dense,
+                                     std::int64_t line_stride = 0);
 
 class Array {
  public:
-  // Rows lie `stride` elements apart; the first starts `offset` elements past an aligned address.
-  Array(Form form, std::int64_t stride, std::int64_t offset, const ParallelFor& parallel_for);
+  // The first element lies `offset` elements past an aligned address.
+  Array(Form form, std::vector<std::int64_t> strides, std::int64_t offset,
+        const ParallelFor& parallel_for);
+  // Of adjacent elements, filled on this thread.
+  explicit Array(Form form) : Array(form, strides_of(form), 0, {}) {}
 
   const Form& form() const { return form_; }
-  std::byte* row(std::int64_t row) const { return first_ + row * stride_ * size_of(form_.dtype); }
-  TensorView view(Extent extent) const;
+  std::byte* line(std::int64_t line) const;
+  // Elements from one of a line to the next.
+  std::int64_t step() const { return strides_.back(); }
+  TensorView view() const;
 
-  // Elements of one row in double or quad, and back: rounded to nearest even.
+  // Elements of one line in double or quad, and back: rounded to nearest even.
   template <class Real>
-  void load(std::int64_t row, std::int64_t first_col, std::span<Real> values) const;
-  void store(std::int64_t row, std::int64_t first_col, std::span<const double> values) const;
+  void load(std::int64_t line, std::int64_t first, std::span<Real> values) const;
+  void store(std::int64_t line, std::int64_t first, std::span<const double> values) const;
+
+  // Elements in row-major order without gaps, of all lines or some, and back.
+  std::vector<std::byte> packed() const { return packed(0, form_.lines()); }
+  std::vector<std::byte> packed(std::int64_t first_line, std::int64_t lines) const;
+  void unpack(std::span<const std::byte> bytes, std::int64_t first_line = 0) const;
 
   // Fills the elements with a NaN that no operator writes (-1 as an integer), the state of a fresh
   // array.
@@ -49,20 +70,21 @@ class Array {
 
  private:
   std::size_t used_bytes() const;
+  bool has_gaps() const;
 
   Form form_;
-  std::int64_t stride_;
+  std::vector<std::int64_t> strides_;
   std::size_t storage_bytes_;
   std::unique_ptr<std::byte[], void (*)(void*)> storage_;
   std::byte* first_;
 };
 
 // XXH3-64 over the elements that are added one after the other, in hex.
-class Bits {
+class BitHash {
  public:
-  Bits();
+  BitHash();
   void add(const Array& array);  // all of it, in row-major order
-  void add(const Array& array, std::int64_t row, std::int64_t first_col, std::int64_t cols);
+  void add(const Array& array, std::int64_t line, std::int64_t first, std::int64_t count);
   std::string hex() const;
 
  private:

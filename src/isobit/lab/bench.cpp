@@ -11,12 +11,13 @@
 
 #include "isobit/core/error.h"
 #include "isobit/lab/commands.h"
+#include "isobit/lab/configurations.h"
 #include "isobit/lab/copy.h"
+#include "isobit/lab/fma_peak.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/peers.h"
-#include "isobit/lab/race.h"
+#include "isobit/lab/timing.h"
 #include "isobit/lab/triton.h"
-#include "isobit/lab/ways.h"
 
 namespace isobit::lab {
 namespace {
@@ -24,43 +25,42 @@ namespace {
 // What a peer is told; only rows without gaps can be told.
 std::optional<PeerCase> peer_case(const Workload& workload, int threads) {
   const Case& c = workload.the_case();
-  if (c.stride() != c.cols || c.types.y != c.types.x) return std::nullopt;
+  if (c.row_stride != 0 || c.layout != Layout::dense) return std::nullopt;
   PeerCase request;
   request.op = c.operation->op;
   request.pass = c.operation->pass;
-  request.dtype = c.types.x;
-  request.weight_dtype = c.types.weight;
-  request.rows = c.rows;
-  request.cols = c.cols;
+  request.types = c.types;
   request.threads = threads;
+  for (std::size_t i = 0; i < c.operation->dims.size(); ++i)
+    request.dims.emplace_back(c.operation->dims[i].name, c.extents[i]);
   for (const Option& option : c.operation->options) {
-    const Json value = value_of(option, c.options.at(option.name));
-    if (option.name == "eps") request.eps = value.get<double>();
-    if (option.name == "kind") request.kind = value.get<std::string>();
-    const bool unknown_to_peers = option.name == "zero_centred" || option.name == "dropout";
-    if (unknown_to_peers && c.options.at(option.name) != 0) return std::nullopt;
+    const double value = c.options.at(option.name);
+    const std::string_view text =
+        option.choices.empty() ? "" : option.choices[static_cast<std::size_t>(value)];
+    request.options.push_back(
+        {std::string(option.name), std::string(text), value, value == option.fallback});
   }
   for (const Argument& argument : c.operation->arguments)
     if (const Array* array = workload.find(argument.name))
-      request.arrays.emplace_back(argument.name, array->row(0));
+      request.arrays.emplace_back(argument.name, array->line(0));
   return request;
 }
 
 // So many more turns than others have: one of a graph is short.
 constexpr int kRoundsOfGraphs = 3;
 
-struct Rival {
+struct TimedPeer {
   const Peer* peer;
   PreparedPeer prepared;
 };
 
-std::vector<Rival> rivals_of(const Peers& peers, const Workload& workload, int threads) {
-  std::vector<Rival> rivals;
+std::vector<TimedPeer> peers_of(const Peers& peers, const Workload& workload, int threads) {
+  std::vector<TimedPeer> prepared;
   const std::optional<PeerCase> request = peer_case(workload, threads);
-  if (!request) return rivals;
+  if (!request) return prepared;
   for (const Peer& peer : peers.available)
-    if (auto prepared = peer.prepare(*request)) rivals.push_back({&peer, std::move(*prepared)});
-  return rivals;
+    if (auto ready = peer.prepare(*request)) prepared.push_back({&peer, std::move(*ready)});
+  return prepared;
 }
 
 // Peers are given statistics always; so where the case has them computed, a workload of their own.
@@ -73,150 +73,227 @@ std::optional<Workload> given_to_peers(Case c) {
   return workload;
 }
 
+constexpr double kMicro = 1e6, kGiga = 1e-9;
+
+// Calls on a GPU have them beside the time of the kernels alone.
+constexpr const char* kHeadsOfGpus[] = {">transfer us", ">end to end us", ">speed-up over the CPU"};
+
 class Bench {
  public:
   explicit Bench(const Flags& flags)
       : flags_(flags),
-        length_(flags.quick ? RaceLength{.seconds = 0.06, .rounds = 5} : RaceLength{}),
+        length_(flags.quick ? TimingLength{.seconds = 0.06, .rounds = 5} : TimingLength{}),
         lines_(flags, "bench"),
         peers_(load_peers(peer_folder())) {}
 
-  // Times the selected ways, plain copies and the peers in one race.
+  // Times the selected configurations, plain copies and the peers in turns.
   void time(const Case& c, int threads) {
     Workload workload(c);
     workload.draw();
     c.operation->check(workload.args());
     Flags flags = flags_;
     flags.threads = {threads};
-    const Ways ways = ways_of(workload, flags, Unnamed::best);
-    require_real_time(ways.able);
-    if (ways.able.empty()) {
-      declined_ += ways.reasons();
+    const Configurations configurations = configurations_of(workload, flags, Unnamed::best);
+    require_real_time(configurations.able);
+    if (configurations.able.empty()) {
+      declined_ += configurations.reasons();
       return;
     }
     workload.poison();
-    std::vector<Way> in_python;
-    std::ranges::copy_if(ways.able, std::back_inserter(in_python),
-                         [](const Way& way) { return in_triton(way.info); });
+    std::vector<Configuration> in_python;
+    std::ranges::copy_if(
+        configurations.able, std::back_inserter(in_python),
+        [](const Configuration& configuration) { return in_triton(configuration.info); });
     if (!in_python.empty()) time_triton(workload, in_python);
-    // A GPU's ways race against its own copy, and against nobody who computes here.
-    for (const Device device : {Device::cpu, Device::cuda}) {
-      std::vector<Way> able;
-      for (const Way& way : ways.able)
-        if (way.info.place() == name_of(device)) able.push_back(way);
+    // A GPU's configurations are timed beside its own copy, and beside no peer that computes here.
+    for (const Device device : {Device::cpu, Device::cuda, Device::hip}) {
+      std::vector<Configuration> able;
+      for (const Configuration& configuration : configurations.able)
+        if (configuration.info.place() == name_of(device)) able.push_back(configuration);
       if (!able.empty()) time(workload, able, threads);
     }
   }
 
   int finish() {
     if (rows_.empty())
-      throw Unsupported("nothing was timed: no variant can run these cases" + declined_);
+      throw Unsupported("no variant supports these cases; nothing was timed" + declined_);
     if (flags_.json) return kPassed;
-    std::vector<std::string> heads = {"op",         "pass",       ">rows", ">cols", "dtype",
-                                      "options",    "variant",    "plan",  "from",  "isa",
-                                      ">threads",   ">median us", ">p20",  ">p80",  ">GB/s",
-                                      ">of a copy", ">GFLOP/s"};
+    std::vector<std::string> heads = {"op",
+                                      "pass",
+                                      ">shape",
+                                      "dtype",
+                                      "options",
+                                      "variant",
+                                      "plan",
+                                      "from",
+                                      "isa",
+                                      ">threads",
+                                      ">median us",
+                                      ">p20",
+                                      ">p80",
+                                      ">GB/s",
+                                      ">fraction of copy",
+                                      ">GFLOP/s",
+                                      ">fraction of roof",
+                                      "roof"};
+    const bool on_gpu = std::ranges::any_of(
+        rows_, [](const Row& row) { return row.line.contains("end_to_end_us"); });
+    if (on_gpu) std::ranges::copy(kHeadsOfGpus, std::back_inserter(heads));
     for (const Peer& peer : peers_.available) heads.push_back(fmt::format(">{}", peer.name()));
     Table table(std::move(heads));
-    for (auto& row : rows_) table.add(std::move(row));
+    for (Row& row : rows_) table.add(cells(std::move(row), on_gpu));
     table.print();
     for (const Peer& peer : peers_.available)
-      fmt::print("{} {}: its time over ours, above 1 we are faster\n", peer.name(), peer.version());
+      fmt::print("{}: speed-up over {} {} (its time / Isobit's time)\n", peer.name(), peer.name(),
+                 peer.version());
     for (const std::string& reason : peers_.unavailable)
-      fmt::print("not compared with {}\n", reason);
+      fmt::print("peer unavailable: {}\n", reason);
     return kPassed;
   }
 
  private:
   // In Python, which captures them and a copy in graphs of the GPU.
-  void time_triton(const Workload& workload, const std::vector<Way>& ways) {
+  void time_triton(const Workload& workload, const std::vector<Configuration>& configurations) {
     const Case& c = workload.the_case();
     const Cost cost = c.operation->cost(workload.args());
-    const std::vector<Times> times =
-        Triton::here().race(workload, ways, cost.bytes, kRoundsOfGraphs * length_.rounds);
-    for (std::size_t i = 0; i < ways.size(); ++i)
-      add(c, ways[i], cost, times[i], times.back().median, {}, {});
+    const std::vector<Times> times = Triton::here().time_interleaved(
+        workload, configurations, cost.bytes, kRoundsOfGraphs * length_.rounds);
+    for (std::size_t i = 0; i < configurations.size(); ++i)
+      add(c, configurations[i], cost, times[i], {times.back().median, 0}, {}, {}, Json::object());
   }
 
-  // Ways of one device.
-  void time(const Workload& workload, const std::vector<Way>& ways, int threads) {
+  // Configurations of one device.
+  void time(const Workload& workload, const std::vector<Configuration>& configurations,
+            int threads) {
     const Case& c = workload.the_case();
-    const Device device = ways[0].info.device;
-    std::vector<Runner> runners;
-    for (const Way& way : ways) runners.push_back(runner(workload, way));
+    const Device device = configurations[0].info.device;
+    std::vector<TimedCall> timed_calls;
+    for (const Configuration& configuration : configurations)
+      timed_calls.push_back(timed_call(workload, configuration));
     const Cost cost = c.operation->cost(workload.args());
     std::optional<Copy> copy;
     std::optional<DeviceCopy> device_copy;
     std::optional<Workload> given;
-    std::vector<Rival> rivals;
-    std::vector<Runner> copies;
+    std::vector<TimedPeer> peers;
+    std::vector<TimedCall> copies;
     if (device == Device::cpu) {
-      copies = copy.emplace(cost.bytes).runners(threads);
+      copies = copy.emplace(cost.bytes).timed_calls(threads);
       if (!peers_.available.empty()) given = given_to_peers(c);
-      rivals = rivals_of(peers_, given ? *given : workload, threads);
+      peers = peers_of(peers_, given ? *given : workload, threads);
     } else {
-      copies = {device_copy.emplace(cost.bytes, *attached(device)).runner()};
+      copies = {device_copy.emplace(cost.bytes, *attached(device)).timed_call()};
     }
-    runners.insert(runners.end(), copies.begin(), copies.end());
-    for (Rival& rival : rivals) runners.push_back({[&] { rival.prepared.run(); }});
+    timed_calls.insert(timed_calls.end(), copies.begin(), copies.end());
+    for (TimedPeer& peer : peers) timed_calls.push_back({[&] { peer.prepared.run(); }});
+    const std::size_t whole = timed_calls.size();
+    if (device != Device::cpu) {
+      for (const Configuration& configuration : configurations)
+        timed_calls.push_back(timed_end_to_end(workload, configuration));
+      timed_calls.push_back(timed_transfer(workload, device));
+      timed_calls.push_back(timed_call(workload, on_cpu(workload)));
+    }
 
-    const std::vector<Times> times = race(runners, length_);
-    const std::span<const Times> theirs = std::span(times).subspan(ways.size() + copies.size());
-    double copied = times[ways.size()].median;
+    const std::vector<Times> times = time_interleaved(timed_calls, length_);
+    const std::span<const Times> theirs =
+        std::span(times).subspan(configurations.size() + copies.size(), peers.size());
+    double copied = times[configurations.size()].median;
     for (std::size_t i = 0; i < copies.size(); ++i)
-      copied = std::min(copied, times[ways.size() + i].median);
-    for (std::size_t i = 0; i < ways.size(); ++i)
-      add(c, ways[i], cost, times[i], copied, rivals, theirs);
+      copied = std::min(copied, times[configurations.size() + i].median);
+    for (std::size_t i = 0; i < configurations.size(); ++i) {
+      Floor floor{copied, 0};
+      if (device == Device::cpu)
+        floor.computed =
+            cost.flops / (fma_peak(configurations[i].isa, c.types.x) * configurations[i].threads);
+      Json more = Json::object();
+      if (device != Device::cpu)
+        more = {{"end_to_end_us", times[whole + i].median * kMicro},
+                {"transfer_us", times[whole + configurations.size()].median * kMicro},
+                {"over_cpu", times.back().median / times[i].median}};
+      add(c, configurations[i], cost, times[i], floor, peers, theirs, more);
+    }
   }
 
-  void add(const Case& c, const Way& way, const Cost& cost, const Times& time, double copied,
-           const std::vector<Rival>& rivals, std::span<const Times> theirs) {
-    constexpr double kMicro = 1e6, kGiga = 1e-9;
-    Json line = describe(c, way);
-    line["plan_from"] = name_of(way.plan_from);
+  // The default on all of the processor, which a GPU is compared with.
+  static Configuration on_cpu(const Workload& workload) {
+    Flags flags;
+    flags.device = {std::string(name_of(Device::cpu))};
+    return configurations_of(workload, flags, Unnamed::best).able.at(0);
+  }
+
+  // What no implementation can be faster than: seconds for the bytes, and for the operations (0
+  // where their rate is unknown).
+  struct Floor {
+    double copied, computed;
+  };
+
+  void add(const Case& c, const Configuration& configuration, const Cost& cost, const Times& time,
+           const Floor& floor, const std::vector<TimedPeer>& peers, std::span<const Times> theirs,
+           const Json& more) {
+    Json line = describe(c, configuration);
+    line["plan_from"] = name_of(configuration.plan_from);
     line["median_us"] = time.median * kMicro;
     line["p20_us"] = time.p20 * kMicro;
     line["p80_us"] = time.p80 * kMicro;
     line["gbps"] = cost.bytes / time.median * kGiga;
-    line["copy_fraction"] = copied / time.median;
+    line["copy_fraction"] = floor.copied / time.median;
     line["gflops"] = cost.flops / time.median * kGiga;
+    line["roof"] = floor.copied >= floor.computed ? "copy" : "fma";
+    line["roof_fraction"] = std::max(floor.copied, floor.computed) / time.median;
     line["peers"] = Json::array();
-    for (std::size_t i = 0; i < rivals.size(); ++i)
-      line["peers"].push_back({{"name", rivals[i].peer->name()},
-                               {"version", rivals[i].peer->version()},
+    for (std::size_t i = 0; i < peers.size(); ++i)
+      line["peers"].push_back({{"name", peers[i].peer->name()},
+                               {"version", peers[i].peer->version()},
                                {"median_us", theirs[i].median * kMicro},
                                {"ratio", theirs[i].median / time.median}});
+    line.update(more);
     lines_.add(line);
 
-    std::vector<std::string> row = {std::string(c.operation->op),
-                                    std::string(c.operation->pass),
-                                    std::to_string(c.rows),
-                                    std::to_string(c.cols),
-                                    types_text(c.types),
-                                    choices_text(c),
-                                    name_and_place(way.info),
-                                    plan_text(way),
-                                    std::string(name_of(way.plan_from)),
-                                    line.value("isa", ""),
-                                    line.contains("threads") ? line["threads"].dump() : ""};
-    for (const char* figure : {"median_us", "p20_us", "p80_us", "gbps", "copy_fraction", "gflops"})
-      row.push_back(short_number(line[figure].get<double>()));
+    std::vector<std::string> begin = {std::string(c.operation->op),
+                                      std::string(c.operation->pass),
+                                      extents_text(c),
+                                      types_text(c.types),
+                                      choices_text(c),
+                                      name_and_place(configuration.info),
+                                      plan_text(configuration),
+                                      std::string(name_of(configuration.plan_from)),
+                                      line.value("isa", ""),
+                                      line.contains("threads") ? line["threads"].dump() : ""};
+    rows_.push_back({std::move(begin), std::move(line)});
+  }
+
+  // What is known of a configuration before it is timed, and its line.
+  struct Row {
+    std::vector<std::string> begin;
+    Json line;
+  };
+
+  std::vector<std::string> cells(Row row, bool on_gpu) const {
+    std::vector<std::string> cells = std::move(row.begin);
+    const auto figure = [&](const char* name) {
+      cells.push_back(row.line.contains(name) ? short_number(row.line[name].get<double>()) : "");
+    };
+    for (const char* name :
+         {"median_us", "p20_us", "p80_us", "gbps", "copy_fraction", "gflops", "roof_fraction"})
+      figure(name);
+    cells.push_back(row.line["roof"]);
+    if (on_gpu)
+      for (const char* name : {"transfer_us", "end_to_end_us", "over_cpu"}) figure(name);
     for (const Peer& peer : peers_.available) {
       std::string ratio;
-      for (const Json& entry : line["peers"])
+      for (const Json& entry : row.line["peers"])
         if (entry["name"].get<std::string_view>() == peer.name())
           ratio = fmt::format("{:.2f}", entry["ratio"].get<double>());
-      row.push_back(std::move(ratio));
+      cells.push_back(std::move(ratio));
     }
-    rows_.push_back(std::move(row));
+    return cells;
   }
 
   const Flags& flags_;
-  RaceLength length_;
+  TimingLength length_;
   JsonLines lines_;
   Peers peers_;
   std::string declined_;
-  std::vector<std::vector<std::string>> rows_;
+  std::vector<Row> rows_;
 };
 
 }  // namespace
@@ -233,7 +310,7 @@ int bench(const Flags& given) {
   Bench bench(flags);
   Progress progress(points.size());
   for (const auto& [c, count] : points) {
-    progress.step(fmt::format("{} {} {} x {}", c.operation->op, c.operation->pass, c.rows, c.cols));
+    progress.step(fmt::format("{} {} {}", c.operation->op, c.operation->pass, extents_text(c)));
     bench.time(c, count);
   }
   progress.clear();

@@ -13,16 +13,16 @@ namespace isobit::lab {
 // XXH3-64 of outputs, by name.
 using Hashes = std::map<std::string, std::string, std::less<>>;
 
-// What came of one way: its outputs, or why there are none.
+// The outputs of a call from one of them, or why there are none.
 struct Called {
-  std::string way;
+  std::string configuration;
   Hashes outputs = {};
   std::string declined = {};
 };
 
 // On so many threads; 0 is the caller's own number. Both overwrite the workload's outputs.
 Called call_from_c(const Workload& workload, int threads);
-// All of Python's ways, in one process.
+// NumPy, PyTorch eager and compiled, in one process.
 std::vector<Called> call_from_python(const Workload& workload, int threads);
 
 }  // namespace isobit::lab

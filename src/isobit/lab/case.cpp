@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases and ways in words: as JSON, and as the command line that repeats them.
+// Cases and configurations in words: as JSON, and as the command line that repeats them.
 #include "isobit/lab/case.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <optional>
+#include <span>
 
 #include "isobit/lab/triton.h"
 
@@ -21,6 +23,19 @@ std::string flag_value(const Json& value) {
   return pairs;
 }
 
+// Where all arrays of two dims or more have the same last one: its extent.
+std::optional<std::int64_t> row_length(const Case& c) {
+  int last = -1;
+  for (const Argument& argument : c.operation->arguments) {
+    const std::span<const int> dims = c.operation->dims_of(argument);
+    if (dims.size() < 2) continue;
+    if (last >= 0 && last != dims.back()) return std::nullopt;
+    last = dims.back();
+  }
+  if (last < 0) return std::nullopt;
+  return c.extents[static_cast<std::size_t>(last)];
+}
+
 }  // namespace
 
 Json plan_json(const VariantInfo& info, const Plan& plan) {
@@ -30,11 +45,41 @@ Json plan_json(const VariantInfo& info, const Plan& plan) {
   return knobs;
 }
 
+std::int64_t& Case::extent(std::string_view dim) {
+  const auto found = std::ranges::find(operation->dims, dim, &Dim::name);
+  return extents.at(static_cast<std::size_t>(found - operation->dims.begin()));
+}
+
+std::int64_t Case::extent(std::string_view dim) const {
+  Case copy = *this;
+  return copy.extent(dim);
+}
+
+std::int64_t Case::batch() const {
+  return operation->batch() < 0 ? 1 : extents[static_cast<std::size_t>(operation->batch())];
+}
+
+Extents Case::extents_of(const Operation& other) const {
+  if (&other == operation) return extents;
+  Extents result{};
+  for (std::size_t i = 0; i < other.dims.size(); ++i) result[i] = extent(other.dims[i].name);
+  return result;
+}
+
+Form Case::form_of(const Argument& argument) const {
+  Form form{dtype_of(argument), {}};
+  for (int place : operation->dims_of(argument))
+    form.extents.push_back(extents[static_cast<std::size_t>(place)]);
+  return form;
+}
+
 DType Case::dtype_of(const Argument& argument) const {
   switch (argument.elements) {
     case Elements::like_x:      return types.x;
     case Elements::like_weight: return types.weight;
     case Elements::like_y:      return types.y;
+    case Elements::index:       return DType::i64;
+    case Elements::mask:        return DType::boolean;
     case Elements::statistic:   break;
   }
   return types.x == DType::f64 ? DType::f64 : DType::f32;
@@ -44,12 +89,14 @@ bool Case::has(const Argument& argument) const {
   return fmt::format("+{}+", with).find(fmt::format("+{}+", argument.name)) != std::string::npos;
 }
 
-bool is_given_statistic(const Argument& argument) {
-  return argument.role == Role::input && argument.elements == Elements::statistic;
-}
-
 bool takes_statistics(const Operation& operation) {
   return std::any_of(operation.arguments.begin(), operation.arguments.end(), is_given_statistic);
+}
+
+bool takes_any_strides(const Operation& operation) {
+  return std::ranges::any_of(operation.arguments, [](const Argument& argument) {
+    return argument.strides == Strides::any;
+  });
 }
 
 std::string flag_of(std::string_view name) {
@@ -59,7 +106,8 @@ std::string flag_of(std::string_view name) {
 }
 
 Json value_of(const Option& option, double value) {
-  if (option.whole) return static_cast<std::uint64_t>(value);
+  if (option.type == OptionType::whole) return static_cast<std::uint64_t>(value);
+  if (option.type == OptionType::integer) return static_cast<std::int64_t>(value);
   if (option.choices.empty()) return value;
   return option.choices[static_cast<std::size_t>(value)];
 }
@@ -74,47 +122,58 @@ Json describe(const Case& c) {
   Json json;
   json["op"] = c.operation->op;
   json["pass"] = c.operation->pass;
-  json["rows"] = c.rows;
-  json["cols"] = c.cols;
+  for (std::size_t i = 0; i < c.operation->dims.size(); ++i)
+    json[std::string(c.operation->dims[i].name)] = c.extents[i];
   json["dtype"] = name_of(c.types.x);
   json["weight_dtype"] = name_of(c.types.weight);
   json["y_dtype"] = name_of(c.types.y);
   for (const Option& option : c.operation->options)
-    json[std::string(option.name)] = value_of(option, c.options.at(option.name));
+    if (option.in_lab) json[std::string(option.name)] = value_of(option, c.options.at(option.name));
   if (takes_statistics(*c.operation)) json["statistics"] = kStatistics[c.given_statistics ? 1 : 0];
   json["input"] = c.input;
   json["seed"] = c.seed;
   json["offset"] = c.offset;
-  json["row_stride"] = c.stride();
+  if (c.row_stride != 0)
+    json["row_stride"] = c.row_stride;
+  else if (const auto length = row_length(c))
+    json["row_stride"] = *length;
+  if (takes_any_strides(*c.operation)) json["layout"] = kLayouts[static_cast<int>(c.layout)];
   if (!c.with.empty()) json["with"] = c.with;
   return json;
 }
 
-Json describe(const Case& c, const Way& way) {
+Json describe(const Case& c, const Configuration& configuration) {
   Json json = describe(c);
-  json["variant"] = way.info.name;
-  json["device"] = way.info.place();
-  if (in_triton(way.info)) {
+  json["variant"] = configuration.info.name;
+  json["device"] = configuration.info.place();
+  if (in_triton(configuration.info)) {
     json["executor"] = Triton::here().executor();
   } else {
-    json["isa"] = name_of(way.isa);
-    json["threads"] = way.threads;
+    json["isa"] = name_of(configuration.isa);
+    json["threads"] = configuration.threads;
   }
-  json["plan"] = plan_json(way.info, way.plan);
+  json["plan"] = plan_json(configuration.info, configuration.plan);
   return json;
 }
 
-std::string plan_text(const Way& way) { return flag_value(plan_json(way.info, way.plan)); }
+std::string plan_text(const Configuration& configuration) {
+  return flag_value(plan_json(configuration.info, configuration.plan));
+}
 
 std::string_view name_of(PlanFrom from) {
   static constexpr std::string_view kNames[] = {"default", "cache", "flag"};
   return kNames[static_cast<int>(from)];
 }
 
+std::string extents_text(const Case& c) {
+  return fmt::format(
+      "{}", fmt::join(c.extents.begin(), c.extents.begin() + std::ssize(c.operation->dims), " x "));
+}
+
 std::string choices_text(const Case& c) {
   std::vector<std::string> choices;
   for (const Option& option : c.operation->options) {
-    if (option.choices.empty()) continue;
+    if (option.choices.empty() || !option.in_lab) continue;
     const auto chosen = value_of(option, c.options.at(option.name)).get<std::string>();
     if (chosen != "no") choices.emplace_back(chosen == "yes" ? option.name : chosen);
   }
@@ -122,9 +181,9 @@ std::string choices_text(const Case& c) {
   return fmt::format("{}", fmt::join(choices, " "));
 }
 
-std::string command(std::string_view verb, const Case& c, const Way& way) {
+std::string command(std::string_view verb, const Case& c, const Configuration& configuration) {
   std::string line = fmt::format("isobit {} {}", verb, c.operation->op);
-  const Json described = describe(c, way);
+  const Json described = describe(c, configuration);
   for (const auto& [key, value] : described.items()) {
     if (key == "op" || key == "executor" || (value.is_object() && value.empty())) continue;
     line += fmt::format(" {} {}", flag_of(key), flag_value(value));

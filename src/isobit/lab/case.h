@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A case says what is computed, a way how: the same case gives the same bits in every way.
+// A case says what is computed, a configuration how: in every one a case gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 #include "isobit/core/machine.h"
 #include "isobit/dispatch/operation.h"
+#include "isobit/lab/array.h"
 
 namespace isobit::lab {
 
@@ -20,30 +21,39 @@ using Json = nlohmann::ordered_json;
 
 struct Case {
   const Operation* operation = nullptr;
-  std::int64_t rows = 0, cols = 0;
+  Extents extents{};  // in the order of the operation's dims
   Types types{DType::f32, DType::f32};
   std::map<std::string_view, double> options;  // by the names that the operation describes
   std::string input;                           // a family, or "files"
   std::uint64_t seed = 0;
   std::int64_t offset = 0;        // elements by which every array is misaligned
   std::int64_t row_stride = 0;    // elements; 0: rows are adjacent
+  Layout layout = Layout::dense;  // of arguments with any strides
   std::string with = {};          // extra arguments, joined by '+'
   bool given_statistics = false;  // mean and rstd are inputs, where the operation takes them
-  std::int64_t first_row = 0;     // which row of the family comes first
+  std::int64_t first = 0;         // which index of the batch dim comes first in the family
 
-  std::int64_t stride() const { return row_stride == 0 ? cols : row_stride; }
+  // Of a dim that the operation has.
+  std::int64_t& extent(std::string_view dim);
+  std::int64_t extent(std::string_view dim) const;
+  // Of the batch dim; 1 where there is none.
+  std::int64_t batch() const;
+  // Of this operation's dims, which may be another pass's than the case's.
+  Extents extents_of(const Operation& other) const;
+  Form form_of(const Argument& argument) const;
   DType dtype_of(const Argument& argument) const;
   // Whether an extra argument is asked for.
   bool has(const Argument& argument) const;
   friend auto operator<=>(const Case&, const Case&) = default;
 };
 
-// Who chose a way's plan: the variant itself, the stored plans of this machine, or the caller.
+// Who chose a configuration's plan: the variant itself, the stored plans of this machine, or the
+// caller.
 enum class PlanFrom { variant, cache, flag };
 // Whether statistics are computed or given, by name.
 inline constexpr std::string_view kStatistics[] = {"computed", "given"};
 
-struct Way {
+struct Configuration {
   int variant = 0;  // the operation's by number, and after them what others have
   VariantInfo info;
   Isa isa = Isa::scalar;
@@ -52,15 +62,20 @@ struct Way {
   PlanFrom plan_from = PlanFrom::variant;
 };
 
-// Whether statistics may be given to it, or left to be computed.
+// Whether it takes what another pass produces, or computes that itself.
 bool takes_statistics(const Operation& operation);
-bool is_given_statistic(const Argument& argument);
+inline bool is_given_statistic(const Argument& argument) {
+  return argument.drawn == Drawn::produced;
+}
+
+// Whether an argument may have strides of any kind.
+bool takes_any_strides(const Operation& operation);
 
 // Sets the options of an operation's arguments, which may be another pass's than the case's, by
 // name.
 void set_options(const Operation& operation, const Case& c, const Arguments& args);
 
-// The command line's flag for a name: "--zero-centred".
+// The command line's flag for a name: "--zero-centered".
 std::string flag_of(std::string_view name);
 
 // An option's value as JSON: numbers as numbers, choices by name.
@@ -68,21 +83,25 @@ Json value_of(const Option& option, double value);
 
 // Every flag's resolved value, by the flags' names.
 Json describe(const Case& c);
-Json describe(const Case& c, const Way& way);
+Json describe(const Case& c, const Configuration& configuration);
 
 // A plan's values by the names of the variant's knobs.
 Json plan_json(const VariantInfo& info, const Plan& plan);
 
 // "stream=1,rows=4"
-std::string plan_text(const Way& way);
+std::string plan_text(const Configuration& configuration);
 
 // "default", "cache" or "flag"
 std::string_view name_of(PlanFrom from);
 
-// The choices among the options of a case, and its extra arguments: "add", "zero_centred residual".
+// "37 x 1000"
+std::string extents_text(const Case& c);
+
+// The choices among the options of a case, and its extra arguments: "add", "zero_centered
+// residual".
 std::string choices_text(const Case& c);
 
-// The command that runs a case in one way again.
-std::string command(std::string_view verb, const Case& c, const Way& way);
+// The command that runs a case in one configuration again.
+std::string command(std::string_view verb, const Case& c, const Configuration& configuration);
 
 }  // namespace isobit::lab

@@ -16,6 +16,7 @@ int doctor(const Flags& flags);
 int verify(const Flags& flags);
 int parity(const Flags& flags);
 int bench(const Flags& flags);
+int profile(const Flags& flags);
 int tune(const Flags& flags);
 int run_files(const Flags& flags);
 int report(const Flags& flags);

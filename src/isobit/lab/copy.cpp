@@ -33,7 +33,7 @@ void copy_streaming(std::byte* to, const std::byte* from, std::int64_t bytes) {
 #endif
 }
 
-Form floats(std::int64_t bytes) { return {DType::f32, 1, (bytes + 3) / 4}; }
+Form floats(std::int64_t bytes) { return {DType::f32, {(bytes + 3) / 4}}; }
 
 // Each thread copies a slice that starts on a line of the cache.
 template <class CopySlice>
@@ -43,7 +43,7 @@ void in_slices(const Array& to, const Array& from, std::int64_t bytes, int threa
     return slice == threads ? bytes : bytes / kLine * slice / threads * kLine;
   };
   simd::threads()(threads, [&](std::int64_t slice) {
-    copy(to.row(0) + start(slice), from.row(0) + start(slice), start(slice + 1) - start(slice));
+    copy(to.line(0) + start(slice), from.line(0) + start(slice), start(slice + 1) - start(slice));
   });
 }
 
@@ -51,15 +51,15 @@ void in_slices(const Array& to, const Array& from, std::int64_t bytes, int threa
 
 Copy::Copy(double bytes)
     : half_(std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / 2))),
-      from_(floats(half_), floats(half_).cols, 0, simd::threads()),
-      to_(floats(half_), floats(half_).cols, 0, simd::threads()) {
-  const Draw draw("randn", 0, "x", DType::f32);
+      from_(floats(half_), {1}, 0, simd::threads()),
+      to_(floats(half_), {1}, 0, simd::threads()) {
+  const Draw draw("randn", 0, "x", Drawn::family, DType::f32);
   constexpr std::int64_t kPiece = 1 << 16;
-  const std::int64_t elements = from_.form().cols;
+  const std::int64_t elements = from_.form().elements();
   simd::threads()((elements + kPiece - 1) / kPiece, [&](std::int64_t piece) {
     std::vector<double> values(
         static_cast<std::size_t>(std::min(kPiece, elements - piece * kPiece)));
-    draw.row(piece, values);
+    draw.line(piece, values);
     from_.store(0, piece * kPiece, values);
   });
 }
@@ -73,12 +73,12 @@ void Copy::plain(int threads) const {
 
 void Copy::streaming(int threads) const { in_slices(to_, from_, half_, threads, copy_streaming); }
 
-std::vector<Runner> Copy::runners(int threads) const {
+std::vector<TimedCall> Copy::timed_calls(int threads) const {
   constexpr std::int64_t kAlone = 4 << 20;
-  std::vector<Runner> runners = {{[this, threads] { plain(threads); }},
-                                 {[this, threads] { streaming(threads); }}};
-  if (threads > 1 && half_ < kAlone) runners.push_back({[this] { plain(1); }});
-  return runners;
+  std::vector<TimedCall> timed_calls = {{[this, threads] { plain(threads); }},
+                                        {[this, threads] { streaming(threads); }}};
+  if (threads > 1 && half_ < kAlone) timed_calls.push_back({[this] { plain(1); }});
+  return timed_calls;
 }
 
 DeviceCopy::DeviceCopy(double bytes, const DeviceLibrary& library)
@@ -87,7 +87,7 @@ DeviceCopy::DeviceCopy(double bytes, const DeviceLibrary& library)
       from_(memory_.allocate(nullptr, half_)),
       to_(memory_.allocate(nullptr, half_)) {
   if (from_ == nullptr || to_ == nullptr)
-    throw DeviceError(text("a device's memory has no ", 2 * half_, " bytes left for a copy"));
+    throw DeviceError(text("cannot allocate ", 2 * half_, " bytes of device memory for a copy"));
 }
 
 DeviceCopy::~DeviceCopy() {
@@ -95,7 +95,7 @@ DeviceCopy::~DeviceCopy() {
   memory_.release(nullptr, to_, half_);
 }
 
-Runner DeviceCopy::runner() const {
+TimedCall DeviceCopy::timed_call() const {
   return {[this] { memory_.copy(nullptr, to_, from_, half_); },
           [this] { memory_.synchronize(nullptr); }};
 }

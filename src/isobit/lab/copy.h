@@ -7,7 +7,7 @@
 
 #include "isobit/dispatch/device_library.h"
 #include "isobit/lab/array.h"
-#include "isobit/lab/race.h"
+#include "isobit/lab/timing.h"
 
 namespace isobit::lab {
 
@@ -19,9 +19,9 @@ class Copy {
   void plain(int threads) const;      // memcpy
   void streaming(int threads) const;  // stores that bypass the caches
 
-  // The ways of copying among which the fastest is to be found. Waking a second thread costs as
+  // The kinds of copying among which the fastest is to be found. Waking a second thread costs as
   // much as copying about a megabyte.
-  std::vector<Runner> runners(int threads) const;
+  std::vector<TimedCall> timed_calls(int threads) const;
 
  private:
   std::int64_t half_;  // bytes
@@ -36,7 +36,7 @@ class DeviceCopy {
   DeviceCopy(const DeviceCopy&) = delete;
   DeviceCopy& operator=(const DeviceCopy&) = delete;
 
-  Runner runner() const;
+  TimedCall timed_call() const;
 
  private:
   const DeviceMemory& memory_;

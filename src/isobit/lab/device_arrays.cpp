@@ -23,7 +23,7 @@ DeviceArrays::DeviceArrays(const Workload& workload, const DeviceLibrary& librar
       if (array == nullptr) continue;
       const std::span<std::byte> storage = array->storage();
       std::byte* copy = allocate(storage.size());
-      copies_.push_back({array, copy});
+      copies_.push_back({array, copy, argument.role == Role::output});
       memory_.upload(nullptr, copy, storage.data(), storage.size());
       TensorView& view = args_[argument];
       view = workload.args()[argument];
@@ -43,8 +43,17 @@ void DeviceArrays::run(int variant, const Plan& plan) {
   workload_.operation().run(variant, plan, args_, execution_);
 }
 
-void DeviceArrays::download() const {
+void DeviceArrays::upload() const {
   for (const Copy& copy : copies_) {
+    if (copy.written) continue;
+    const std::span<std::byte> storage = copy.array->storage();
+    memory_.upload(nullptr, copy.memory, storage.data(), storage.size());
+  }
+}
+
+void DeviceArrays::download_all(bool inputs) const {
+  for (const Copy& copy : copies_) {
+    if (!copy.written && !inputs) continue;
     const std::span<std::byte> storage = copy.array->storage();
     memory_.download(nullptr, storage.data(), copy.memory, storage.size());
   }
@@ -54,7 +63,7 @@ void DeviceArrays::download() const {
 std::byte* DeviceArrays::allocate(std::size_t bytes) const {
   void* memory = memory_.allocate(nullptr, bytes);
   if (memory == nullptr)
-    throw DeviceError(text("a device's memory has no ", bytes, " bytes left for an array"));
+    throw DeviceError(text("cannot allocate ", bytes, " bytes of device memory for an array"));
   return static_cast<std::byte*>(memory);
 }
 

@@ -20,15 +20,20 @@ class DeviceArrays {
   // Runs on the copies, with workspace that is kept from call to call, perhaps until wait() ends.
   void run(int variant, const Plan& plan);
   void wait() const { memory_.synchronize(nullptr); }
-  // Waits, and copies everything back.
-  void download() const;
+  // Copies what a call reads to the device again.
+  void upload() const;
+  // Waits, and copies everything back; or only what a call writes.
+  void download() const { download_all(true); }
+  void download_results() const { download_all(false); }
 
  private:
   struct Copy {
     const Array* array;
     std::byte* memory;
+    bool written;
   };
 
+  void download_all(bool inputs) const;
   std::byte* allocate(std::size_t bytes) const;
   void release() const;
   static void* workspace(void* self, std::size_t bytes);

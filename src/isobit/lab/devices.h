@@ -8,9 +8,17 @@
 
 namespace isobit::lab {
 
-// Brings the operations the variants for GPUs: for the one of this machine, and as the emulator
-// executes them. Before anybody asks an operation for its variants.
+// Those that execute what nvcc made of the kernels: tools for tests, which few have.
+inline constexpr Device kExecutors[] = {Device::ptx, Device::sass};
+inline bool is_executor(Device device) { return device == Device::ptx || device == Device::sass; }
+
+// Brings the operations the variants for GPUs: for the one of this machine, as the emulator
+// executes their sources, and as the executor executes what nvcc made of them. Before anybody asks
+// an operation for its variants.
 void attach_devices();
+
+// What the executor counted since it was asked last: a line of JSON for each kernel.
+std::string take_counters(Device executor);
 
 // Why there is no such device, and what to do.
 std::string missing_device(Device device);

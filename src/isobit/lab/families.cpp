@@ -82,6 +82,9 @@ double outlier(Stream& stream, Place at) {
   return fitted(at.row_modulo(2) == 0 ? 1e6 : 1e20, at.limit);
 }
 
+// From -9 to 9: sums and products of a few hundred of them are exact in every type.
+double small_integer(Stream& stream, Place) { return static_cast<double>(stream.bits() % 19) - 9; }
+
 }  // namespace
 
 struct Family {
@@ -111,6 +114,7 @@ constexpr Family kFamilies[] = {
     {"tiny1e-20", [](Stream& s, Place) { return 1e-20 * s.normal(); }, 1e-20, 5e-20},
     {"denormal", [](Stream& s, Place) { return 1e-40 * s.normal(); }, 1e-40, 5e-40},
     {"const_grad", normal, 1, 5},
+    {"integers", small_integer, 1, 9},
 };
 
 constexpr auto kNames = [] {
@@ -134,38 +138,57 @@ int scale_exponent(const Family& family, DType dtype) {
   return exponent;
 }
 
-// Any integer, and often those at the ends.
+// Any integer of 32 or 64 bits that a double holds, and often those at the ends.
+template <class T>
 double integer(Stream& stream) {
-  constexpr std::int32_t kEnds[] = {std::numeric_limits<std::int32_t>::min(),
-                                    std::numeric_limits<std::int32_t>::max(), 0, 1};
+  constexpr T kEnds[] = {std::numeric_limits<T>::min(), std::numeric_limits<T>::max(), 0, 1};
   const std::uint64_t bits = stream.bits();
-  return (bits >> 32) % 16 == 0 ? kEnds[bits % 4] : static_cast<std::int32_t>(bits);
+  if ((bits >> 32) % 16 != 0) return static_cast<std::int32_t>(bits);
+  const T end = kEnds[bits % 4];
+  return sizeof(T) == 8 && end > 1 ? 0x1.fffffffffffffp62 : static_cast<double>(end);
 }
 
-const Family& family_of(std::string_view family, std::string_view argument) {
-  if (argument == "x" || argument == "residual")
-    return kFamilies[index_of("family", family, kNames)];
-  if (argument == "weight") return kWeight;
-  if (argument == "grad_y" && family == "const_grad") return kConstantGradient;
-  return kFamilies[0];
+const Family& family_of(std::string_view family, Drawn drawn) {
+  const Family& named = kFamilies[index_of("family", family, kNames)];
+  switch (drawn) {
+    case Drawn::family:   return named;
+    case Drawn::weight:   return kWeight;
+    case Drawn::gradient: return family == "const_grad" ? kConstantGradient : kFamilies[0];
+    default:              return kFamilies[0];
+  }
 }
 
 }  // namespace
 
 std::span<const std::string_view> family_names() { return kNames; }
 
-Draw::Draw(std::string_view family, std::uint64_t seed, std::string_view argument, DType dtype)
-    : family_(&family_of(family, argument)),
+Draw::Draw(std::string_view family, std::uint64_t seed, std::string_view argument, Drawn drawn,
+           DType dtype, std::int64_t below)
+    : family_(&family_of(family, drawn)),
+      drawn_(drawn),
       key_(XXH3_64bits_withSeed(argument.data(), argument.size(), seed)),
       dtype_(dtype),
-      scale_(std::ldexp(1.0, scale_exponent(*family_, dtype))) {}
+      scale_(std::ldexp(1.0, scale_exponent(*family_, dtype))),
+      below_(below) {}
 
-void Draw::row(std::int64_t row, std::span<double> values) const {
-  Stream stream(key_, row);
+void Draw::line(std::int64_t line, std::span<double> values) const {
+  Stream stream(key_, line);
   const double limit = limits_of(dtype_).largest();
-  for (std::size_t col = 0; col < values.size(); ++col) {
-    const Place place{row, static_cast<std::int64_t>(col), limit};
-    values[col] = dtype_ == DType::i32 ? integer(stream) : family_->value(stream, place) * scale_;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Place place{line, static_cast<std::int64_t>(i), limit};
+    if (drawn_ == Drawn::index)
+      values[i] = static_cast<double>(
+          stream.bits() % static_cast<std::uint64_t>(std::max<std::int64_t>(below_, 1)));
+    else if (drawn_ == Drawn::mask || dtype_ == DType::boolean)
+      values[i] = static_cast<double>(stream.bits() % 2);
+    else if (dtype_ == DType::u8)
+      values[i] = static_cast<double>(stream.bits() % 256);
+    else if (dtype_ == DType::i64)
+      values[i] = integer<std::int64_t>(stream);
+    else if (dtype_ == DType::i32)
+      values[i] = integer<std::int32_t>(stream);
+    else
+      values[i] = family_->value(stream, place) * scale_;
   }
 }
 

@@ -8,9 +8,10 @@
 #include <fstream>
 #include <map>
 
-#include "isobit/dispatch/cuda_library.h"
+#include "isobit/dispatch/gpu_library.h"
 #include "isobit/dispatch/plan_file.h"
 #include "isobit/lab/commands.h"
+#include "isobit/lab/configurations.h"
 #include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/peers.h"
@@ -18,7 +19,6 @@
 #include "isobit/lab/python.h"
 #include "isobit/lab/triton.h"
 #include "isobit/lab/verdict.h"
-#include "isobit/lab/ways.h"
 #include "isobit/ops/catalog.h"
 
 namespace isobit::lab {
@@ -43,8 +43,28 @@ std::string kernel() {
   return fmt::format("{} {} {}", system.sysname, system.release, system.machine);
 }
 
-std::string gpu_text(const Gpu& gpu) {
-  return fmt::format("sm_{}, {} multiprocessors", gpu.capability, gpu.multiprocessors);
+std::string gpu_text(const DeviceLibrary& library) {
+  const Gpu gpu = library.gpu();
+  const std::string units =
+      gpu.gfx != 0 ? fmt::format("gfx {}.{}, {} compute units", gpu.gfx / 10, gpu.gfx % 10,
+                                 gpu.multiprocessors)
+                   : fmt::format("sm_{}, {} multiprocessors", gpu.capability, gpu.multiprocessors);
+  return fmt::format("{}, {}, {} KiB of shared memory in a block, {} MiB of L2", library.about(),
+                     units, gpu.shared_bytes >> 10, gpu.l2_bytes >> 20);
+}
+
+// One line of the doctor's: of a library for GPUs, and how it is built.
+std::pair<std::string_view, std::string> state_of(Device device, const GpuLibrary& gpu,
+                                                  std::string_view built,
+                                                  std::string_view packaged) {
+  if (gpu.library != nullptr)
+    return {"ok",
+            fmt::format("{}: {}, from {}", name_of(device), gpu_text(*gpu.library), gpu.file)};
+  if (!gpu.file.empty())
+    return {"missing",
+            fmt::format("{}: {} was loaded, but {}", name_of(device), gpu.file, gpu.missing)};
+  return {"missing",
+          fmt::format("{}: {}; {}", name_of(device), gpu.missing, checkout() ? built : packaged)};
 }
 
 std::string plans_text(const StoredPlans& stored) {
@@ -62,7 +82,7 @@ Json description(const Triton* triton) {
           {"l2_bytes", machine.l2_bytes},
           {"l3_bytes", machine.l3_bytes},
           {"memory_bytes", memory},
-          {"gpu", cuda_library().library != nullptr ? Json(gpu_text(cuda_library().library->gpu()))
+          {"gpu", cuda_library().library != nullptr ? Json(gpu_text(*cuda_library().library))
                                                     : Json(nullptr)},
           {"triton", triton != nullptr ? Json(triton->text()) : Json(nullptr)},
           {"os", operating_system()},
@@ -84,12 +104,16 @@ std::string text(const std::string& key, const Json& value) {
 // A small call of the default variant gives what the reference gives.
 bool works(const Operation& operation) {
   Case c = cases_of(operation, Flags{}, "quick").front();
-  c.rows = 2;
-  c.cols = 17;
+  for (std::size_t i = 0; i < operation.dims.size(); ++i)
+    c.extents[i] = static_cast<int>(i) == operation.batch() ? 2 : 17;
+  const Arguments options = operation.make_arguments();
+  set_options(operation, c, options);
+  operation.derive(c.extents, options);
   Workload workload(c);
   workload.draw();
-  for (const Way& way : ways_of(workload, Flags{}, Unnamed::best).able) {
-    run(workload, way);
+  for (const Configuration& configuration :
+       configurations_of(workload, Flags{}, Unnamed::best).able) {
+    run(workload, configuration);
     return Judge(workload)().passed();
   }
   return false;
@@ -139,27 +163,31 @@ int doctor(const Flags& flags) {
   else
     say("missing", fmt::format("tuned plans: {}; `isobit tune OP` measures them", stored.missing));
   if (attached(Device::emu) != nullptr)
-    say("ok", "emu: kernels for GPUs, executed by an emulator");
+    say("ok", "emu: the GPU kernels, executed by an emulator");
   else
     say("missing", fmt::format("emu: {}", missing_device(Device::emu)));
-  if (const CudaLibrary& cuda = cuda_library(); cuda.library != nullptr)
-    say("ok", fmt::format("cuda: {}, from {}", gpu_text(cuda.library->gpu()), cuda.file));
-  else if (!cuda.file.empty())
-    say("missing", fmt::format("cuda: {} was loaded, but {}", cuda.file, cuda.missing));
-  else
-    say("missing", fmt::format("cuda: {}; {}", cuda.missing,
-                               checkout() ? "`make kernels` builds it"
-                                          : "a package that was built beside nvcc has it"));
+  for (Device device : kExecutors)
+    if (attached(device) != nullptr)
+      say("ok", fmt::format("{}: what {} made of the GPU kernels, executed by an executor",
+                            name_of(device), device == Device::ptx ? "nvcc" : "ptxas"));
+    else if (checkout())  // packages never contain it
+      say("missing", fmt::format("{}: {}", name_of(device), missing_device(device)));
+  for (const auto& [state, what] :
+       {state_of(Device::cuda, cuda_library(), "`make kernels` builds it",
+                 "packages built with nvcc contain it"),
+        state_of(Device::hip, hip_library(), "`make kernels-hip` builds it",
+                 "no package contains it")})
+    say(state, what);
 
   const Peers peers = load_peers(peer_folder());
   for (const Peer& peer : peers.available)
     say("ok", fmt::format("peer {} {}", peer.name(), peer.version()));
   for (const std::string& reason : peers.unavailable)
     say("missing", fmt::format("peer {}; {}", reason,
-                               checkout() ? "`make build` makes the peers that can be had"
-                                          : "only a checkout has peers"));
+                               checkout() ? "`make build` builds the available peers"
+                                          : "peers need a checkout"));
 
-  const PythonRun python = run_python({"-m", "isobit.ways"}, kPythonLimit);
+  const PythonRun python = run_python({"-m", "isobit.lab.callers"}, kPythonLimit);
   for (const Json& piece : python.said)
     say(piece.at("state").get<std::string>(), piece.at("what").get<std::string>());
   if (!python.trouble.empty())

@@ -9,16 +9,15 @@
 #include "isobit/core/error.h"
 #include "isobit/dispatch/device_library.h"
 #include "isobit/lab/commands.h"
+#include "isobit/lab/configurations.h"
 #include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/triton.h"
-#include "isobit/lab/ways.h"
 
 namespace isobit::lab {
 namespace {
 
 constexpr const char* kRoles[] = {"input", "output"};
-constexpr const char* kExtents[] = {"(rows, cols)", "(cols)", "(rows)"};
 
 std::vector<std::string> dtypes_of(const Operation& operation) {
   std::vector<std::string> names;
@@ -28,12 +27,21 @@ std::vector<std::string> dtypes_of(const Operation& operation) {
   return names;
 }
 
+// "(rows, cols)"
+std::string shape_of(const Operation& operation, const Argument& argument) {
+  std::vector<std::string_view> names;
+  for (int place : operation.dims_of(argument)) names.push_back(operation.dims[place].name);
+  return fmt::format("({})", fmt::join(names, ", "));
+}
+
 std::string elements_of(const Operation& operation, const Argument& argument) {
   if (argument.elements == Elements::like_x) return "as x";
   if (argument.elements == Elements::like_weight) return "as weight";
   if (argument.elements == Elements::like_y) return "as y";
+  if (argument.elements == Elements::index) return "i64";
+  if (argument.elements == Elements::mask) return "bool";
   const std::vector<std::string> types = dtypes_of(operation);
-  return contains(types, name_of(DType::f64)) ? "f32; f64 where x is f64" : "f32";
+  return contains(types, name_of(DType::f64)) ? "f32; f64 if x is f64" : "f32";
 }
 
 // Why a variant cannot run here, from a small call of each type and each choice; empty where it
@@ -42,8 +50,10 @@ std::set<std::string> reasons(const Operation& operation, int variant, Device de
   std::set<std::string> found;
   const Machine machine = device == Device::cpu ? Machine::here() : execution_for(device).machine;
   for (Case c : cases_of(operation, Flags{}, "quick")) {
-    c.rows = 1;
-    c.cols = 1;
+    for (std::size_t i = 0; i < operation.dims.size(); ++i) c.extents[i] = 1;
+    const Arguments options = operation.make_arguments();
+    set_options(operation, c, options);
+    operation.derive(c.extents, options);
     const Workload workload(c);
     const std::string reason = operation.declines(variant, workload.args(), machine);
     if (reason.empty()) return {};
@@ -56,15 +66,17 @@ Json describe(const Operation& operation) {
   Json json;
   json["op"] = operation.op;
   json["pass"] = operation.pass;
+  json["version"] = operation.version;
   json["dtypes"] = dtypes_of(operation);
   for (const Argument& argument : operation.arguments)
     json["arguments"].push_back({{"name", argument.name},
                                  {"role", kRoles[static_cast<int>(argument.role)]},
-                                 {"shape", kExtents[static_cast<int>(argument.extent)]},
+                                 {"shape", shape_of(operation, argument)},
                                  {"dtype", elements_of(operation, argument)},
                                  {"optional", argument.presence != Presence::required}});
   json["options"] = Json::array();
   for (const Option& option : operation.options) {
+    if (!option.in_lab) continue;
     Json entry = {{"name", option.name}};
     entry["default"] = value_of(option, option.fallback);
     if (!option.choices.empty())
@@ -81,10 +93,12 @@ Json describe(const VariantInfo& info, const std::set<std::string>& declines) {
     knobs.push_back({{"name", knob.name},
                      {"values", std::vector<int>(knob.values.begin(), knob.values.end())},
                      {"meaning", knob.meaning}});
+  static constexpr const char* kBits[] = {"canonical", "own", "unordered"};
   return {{"name", info.name},
           {"device", info.place()},
+          {"bits", kBits[static_cast<int>(info.bits)]},
           {"knobs", std::move(knobs)},
-          {"declines", declines}};
+          {"unavailable", declines}};
 }
 
 void print(const Json& json) {
@@ -111,8 +125,8 @@ void print(const Json& json) {
     for (const Json& knob : variant["knobs"])
       fmt::print("            --plan {}={}    {}\n", text(knob["name"]),
                  fmt::join(knob["values"].get<std::vector<int>>(), "|"), text(knob["meaning"]));
-    for (const Json& reason : variant["declines"])
-      fmt::print("            declines here: {}\n", text(reason));
+    for (const Json& reason : variant["unavailable"])
+      fmt::print("            unavailable here: {}\n", text(reason));
   }
   fmt::print("\n");
 }
@@ -124,10 +138,15 @@ void print_devices(const Triton* triton, const std::string& no_triton) {
   fmt::print(
       "devices\n"
       "  cpu\n"
-      "  emu, the kernels for GPUs executed by an emulator{}\n"
+      "  emu, which executes the GPU kernels without a GPU{}\n"
+      "{}{}"
       "  cuda{}\n"
+      "  hip{}\n"
       "  triton{}\n",
-      state(Device::emu), state(Device::cuda),
+      state(Device::emu),
+      attached(Device::ptx) != nullptr ? "  ptx, which executes what nvcc made of them\n" : "",
+      attached(Device::sass) != nullptr ? "  sass, which executes what ptxas made of that\n" : "",
+      state(Device::cuda), state(Device::hip),
       triton != nullptr ? " " + triton->text() : ": " + no_triton);
 }
 
@@ -159,8 +178,9 @@ int list(const Flags& flags) {
     if (!flags.json) print(description);
   }
   if (!found)
-    throw Unsupported(fmt::format("no variant of {} runs on {}; `isobit doctor` says what is there",
-                                  fmt::join(flags.ops, ", "), fmt::join(flags.device, ", ")));
+    throw Unsupported(fmt::format(
+        "no variant of {} runs on {}; run `isobit doctor` to see which devices are available",
+        fmt::join(flags.ops, ", "), fmt::join(flags.device, ", ")));
   if (!flags.json && !named) print_devices(triton, no_triton);
   return kPassed;
 }

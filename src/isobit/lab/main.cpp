@@ -30,7 +30,7 @@ void add_list(CLI::App& app, const std::string& name, std::vector<T>& values,
 }
 
 void add_operators(CLI::App& app, Flags& flags) {
-  add_list(app, "op", flags.ops, "operators, with commas between them");
+  add_list(app, "op", flags.ops, "operators, separated by commas");
 }
 
 void add_json(CLI::App& app, Flags& flags) {
@@ -43,45 +43,58 @@ void add_out(CLI::App& app, Flags& flags, const std::string& help) {
 
 void add_devices(CLI::App& app, Flags& flags) {
   add_list(app, "--device", flags.device,
-           "cpu, emu, cuda or triton, which is interpreted where PyTorch finds no GPU: its verify "
-           "and parity take small shapes unless told");
+           "cpu, emu, ptx, sass, cuda, hip or triton (interpreted if PyTorch finds no GPU); with "
+           "triton, verify and parity use small shapes by default");
 }
 
 // What is computed, as far as its speed depends on it.
 void add_shape_flags(CLI::App& app, Flags& flags) {
-  add_list(app, "--rows", flags.rows, "rows");
-  add_list(app, "--cols", flags.cols, "columns");
-  add_list(app, "--dtype", flags.dtype, "f32, f16, bf16, f64 or i32");
-  add_list(app, "--weight-dtype", flags.weight_dtype, "the same as --dtype unless given");
-  add_list(app, "--y-dtype", flags.y_dtype, "the same as --dtype unless given");
-  add_list(app, "--with", flags.with, "extra arguments, joined by '+': residual+sum; or none");
+  for (const Operation* operation : catalog())
+    for (const Dim& dim : operation->dims) {
+      const std::string name = flag_of(dim.name);
+      if (app.get_option_no_throw(name) == nullptr && dim.derived == nullptr)
+        add_list(app, name, flags.dims[std::string(dim.name)],
+                 fmt::format("extents of dimension {}", dim.name));
+    }
+  add_list(app, "--dtype", flags.dtype, "f32, f16, bf16, f64, i32, i64, bool or u8");
+  add_list(app, "--weight-dtype", flags.weight_dtype, "default: the same as --dtype");
+  add_list(app, "--y-dtype", flags.y_dtype, "default: the same as --dtype");
+  add_list(app, "--with", flags.with, "extra arguments, joined by '+' (residual+sum), or none");
 }
 
 // On which values, and where they lie.
 void add_input_flags(CLI::App& app, Flags& flags) {
-  add_list(app, "--input", flags.input, "family of input");
-  add_list(app, "--statistics", flags.statistics, "backward's mean and rstd: computed or given");
+  add_list(app, "--input", flags.input, "input family");
+  add_list(app, "--statistics", flags.statistics, "mean and rstd of backward: computed or given");
   add_list(app, "--seed", flags.seed, "seed of the input");
-  add_list(app, "--offset", flags.offset, "elements by which arrays are misaligned");
-  add_list(app, "--row-stride", flags.row_stride, "elements from one row to the next");
+  add_list(app, "--offset", flags.offset, "misalignment of the arrays, in elements");
+  add_list(app, "--row-stride", flags.row_stride, "distance between rows, in elements");
+  add_list(
+      app, "--layout", flags.layout,
+      "dense, reversed (transposed views) or spread; only for operators that support any strides");
 }
 
 // How it is computed.
 void add_way_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--pass", flags.pass, "fwd or bwd");
-  add_list(app, "--variant", flags.variant, "a variant, a part of its name, or all");
+  add_list(app, "--variant", flags.variant, "a variant, part of its name, or all");
   add_devices(app, flags);
   add_list(app, "--isa", flags.isa, "auto, scalar, avx2, avx512 or neon");
-  add_list(app, "--threads", flags.threads, "threads; all processors unless given");
-  add_list(app, "--plan", flags.plan, "KNOB=VALUE,...; all: every combination; default: untuned");
+  add_list(app, "--threads", flags.threads, "number of threads; default: all processors");
+  add_list(app, "--plan", flags.plan,
+           "KNOB=VALUE,..., all (every combination) or default (not tuned)");
   // The operators' own options, each once.
   for (const Operation* operation : catalog())
     for (const Option& option : operation->options) {
       const std::string name = flag_of(option.name);
-      if (app.get_option_no_throw(name) == nullptr)
-        add_list(app, name, flags.options[std::string(option.name)],
-                 option.choices.empty() ? fmt::format("{} unless given", option.fallback)
-                                        : fmt::format("{}", fmt::join(option.choices, " or ")));
+      if (!option.in_lab || app.get_option_no_throw(name) != nullptr) continue;
+      std::vector<std::string>& values = flags.options[std::string(option.name)];
+      add_list(app, name, values,
+               option.choices.empty() ? fmt::format("default: {}", option.fallback)
+                                      : fmt::format("{}", fmt::join(option.choices, " or ")));
+      if (option.former.empty()) continue;
+      add_list(app, flag_of(option.former), values, "");
+      app.get_option(flag_of(option.former))->group("");  // which help does not show
     }
 }
 
@@ -93,57 +106,62 @@ class CommandLine {
     app_.failure_message(CLI::FailureMessage::simple);
 
     CLI::App& list_app =
-        add("list", "operators, variants, dtypes; what declines here and why", list);
+        add("list", "operators, variants, dtypes; what is unavailable here and why", list);
     add_operators(list_app, flags_);
     add_devices(list_app, flags_);
     add_json(list_app, flags_);
 
     CLI::App& info_app = add("info", "processor, caches, instruction set, memory, system", info);
     add_json(info_app, flags_);
-    add_out(info_app, flags_, "write info.json into this folder");
+    add_out(info_app, flags_, "write info.json to this folder");
 
-    add_json(add("doctor", "what is loaded, what is missing, what to do", doctor), flags_);
+    add_json(add("doctor", "what is loaded, what is missing, how to get it", doctor), flags_);
 
-    CLI::App& verify_app = add_measured("verify", "compare with the reference", verify);
+    CLI::App& verify_app = add_measured("verify", "compare results with the reference", verify);
     verify_app.add_flag("--all", flags_.all, "every operator");
-    verify_app.add_option("--grid", flags_.grid, "quick, test or full: the operator's own cases");
+    verify_app.add_option("--grid", flags_.grid, "the operator's own cases: quick, test or full");
 
     CLI::App& parity_app =
-        add_measured("parity", "every way to compute one input, one hash each", parity);
-    parity_app.add_flag("--all", flags_.all, "every operator, as when none is named");
+        add_measured("parity", "one input in every configuration, one hash each", parity);
+    parity_app.add_flag("--all", flags_.all, "every operator (the default)");
 
-    CLI::App& bench_app =
-        add_measured("bench", "times beside a plain copy and other libraries", bench);
+    CLI::App& bench_app = add_measured(
+        "bench", "measure times; compare with a plain copy and other libraries", bench);
     bench_app.add_flag("--all", flags_.all, "every operator");
     bench_app.add_flag("--quick", flags_.quick, "fewer shapes and rounds");
 
-    CLI::App& tune_app = add("tune", "measure plans for this machine, store the better ones", tune);
+    CLI::App& profile_app = add_measured(
+        "profile", "count what GPU kernels do, executed as PTX; a model of their time", profile);
+    profile_app.add_flag("--all", flags_.all, "every operator (the default)");
+
+    CLI::App& tune_app = add("tune", "measure plans on this machine, store the better ones", tune);
     add_operators(tune_app, flags_);
     add_shape_flags(tune_app, flags_);
     add_way_flags(tune_app, flags_);
-    add_list(tune_app, "--without", flags_.without, "optional arguments of the calls to leave out");
+    add_list(tune_app, "--without", flags_.without, "optional arguments to omit");
     tune_app.add_flag("--all", flags_.all, "every operator");
     tune_app.add_flag("--quick", flags_.quick, "fewer shapes and rounds");
     tune_app.add_flag("--dry-run", flags_.dry_run, "measure and show, store nothing");
-    tune_app.add_flag("--clear", flags_.clear, "forget stored plans, measure nothing");
-    add_out(tune_app, flags_, "also write tune.jsonl into this folder");
+    tune_app.add_flag("--clear", flags_.clear, "delete stored plans, measure nothing");
+    add_out(tune_app, flags_, "also write tune.jsonl to this folder");
     add_json(tune_app, flags_);
 
     CLI::App& run_app = add("run", "run a variant on arrays from .npy files", run_files);
     add_operators(run_app, flags_);
     run_app.add_option("--in", flags_.in, "NAME=FILE.npy, once for each input")
         ->allow_extra_args(false);
-    add_list(run_app, "--dtype", flags_.dtype, "bf16 reads uint16 arrays as such");
-    add_list(run_app, "--y-dtype", flags_.y_dtype, "the same as x unless given");
+    add_list(run_app, "--dtype", flags_.dtype, "bf16: uint16 arrays hold bf16");
+    add_list(run_app, "--y-dtype", flags_.y_dtype, "default: the same as x");
     add_list(run_app, "--with", flags_.with, "extra outputs, joined by '+'");
     add_way_flags(run_app, flags_);
-    add_out(run_app, flags_, "write every output as NAME.npy into this folder");
+    add_out(run_app, flags_, "write every output as NAME.npy to this folder");
     run_app.add_flag("--dump", flags_.dump, "also write the reference's intermediate arrays");
     run_app.add_flag("--print", flags_.print, "print the arrays, abbreviated");
     add_json(run_app, flags_);
 
-    add("report", "tables and plots of a folder's results as HTML and PNG", report)
-        .add_option("folder", flags_.out, "where verify, parity, bench and info wrote to")
+    add("report", "write a folder's results as tables and plots, in HTML and PNG", report)
+        .add_option("folder", flags_.out,
+                    "the folder to which verify, parity, bench and info wrote")
         ->required();
   }
 
@@ -171,13 +189,13 @@ class CommandLine {
     add_shape_flags(app, flags_);
     add_input_flags(app, flags_);
     add_way_flags(app, flags_);
-    add_out(app, flags_, fmt::format("also write {}.jsonl into this folder", name));
+    add_out(app, flags_, fmt::format("also write {}.jsonl to this folder", name));
     add_json(app, flags_);
     return app;
   }
 
   void require_known_command(int argc, char** argv) const {
-    if (argc < 2) throw UsageError("a command is needed\n" + app_.help());
+    if (argc < 2) throw UsageError("no command is given\n" + app_.help());
     if (argv[1][0] == '-') return;
     std::vector<std::string> names;
     for (const CLI::App* app : app_.get_subcommands([](const CLI::App*) { return true; }))

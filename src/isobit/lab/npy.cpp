@@ -21,17 +21,15 @@ namespace {
 
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr std::size_t kMagicSize = 6;
-constexpr std::size_t kAlignment = 64;  // of the elements, as NumPy writes them
+constexpr std::size_t kHeaderAlignment = 64;  // of the elements, as NumPy writes them
 
 struct Descr {
   DType dtype;
   const char* text;
 };
-constexpr Descr kDescrs[] = {{DType::f32, "<f4"},
-                             {DType::f16, "<f2"},
-                             {DType::f64, "<f8"},
-                             {DType::i32, "<i4"},
-                             {DType::bf16, "<u2"}};
+constexpr Descr kDescrs[] = {{DType::f32, "<f4"}, {DType::f16, "<f2"}, {DType::f64, "<f8"},
+                             {DType::i32, "<i4"}, {DType::i64, "<i8"}, {DType::boolean, "|b1"},
+                             {DType::u8, "|u1"},  {DType::bf16, "<u2"}};
 
 class Reader {
  public:
@@ -77,7 +75,7 @@ NpyArray read_npy(const std::filesystem::path& file) {
   reader.require(std::memcmp(magic, kMagic, kMagicSize) == 0, "is not a .npy file");
   reader.bytes(version, sizeof version);
   reader.require(version[0] >= 1 && version[0] <= 3,
-                 fmt::format("has version {}; 1 to 3 are known", version[0]));
+                 fmt::format("has version {}; supported: 1 to 3", version[0]));
   std::uint32_t length = 0;  // little-endian, as is every machine that this runs on
   reader.bytes(&length, version[0] == 1 ? 2 : 4);
   reader.require(length <= 10000, "has a header of more than 10000 bytes");
@@ -88,8 +86,10 @@ NpyArray read_npy(const std::filesystem::path& file) {
   const std::string descr = reader.value(header, "descr", "'([^']*)'");
   const auto known = std::find_if(std::begin(kDescrs), std::end(kDescrs),
                                   [&](const Descr& entry) { return entry.text == descr; });
-  reader.require(known != std::end(kDescrs),
-                 fmt::format("has elements '{}'; <f4 <f2 <f8 <i4 and <u2 (bf16) are known", descr));
+  reader.require(
+      known != std::end(kDescrs),
+      fmt::format("has elements '{}'; supported: <f4, <f2, <f8, <i4, <i8, |b1, |u1, <u2 (bf16)",
+                  descr));
   array.dtype = known->dtype;
 
   const std::string shape = reader.value(header, "shape", "\\(([0-9, ]*)\\)");
@@ -102,7 +102,7 @@ NpyArray read_npy(const std::filesystem::path& file) {
   }
   const bool fortran = reader.value(header, "fortran_order", "(True|False)") == "True";
   reader.require(!fortran || array.shape.size() < 2,
-                 "is in Fortran order; np.ascontiguousarray() helps");
+                 "is in Fortran order; convert it with np.ascontiguousarray()");
   array.data.resize(static_cast<std::size_t>(bytes));
   reader.bytes(array.data.data(), array.data.size());
   return array;
@@ -115,7 +115,7 @@ void write_npy(const std::filesystem::path& file, const NpyArray& array) {
       fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", known->text,
                   fmt::join(array.shape, ", "), array.shape.size() == 1 ? "," : "");
   constexpr std::size_t kPrefix = kMagicSize + 4;
-  header.append(kAlignment - (kPrefix + header.size() + 1) % kAlignment, ' ');
+  header.append(kHeaderAlignment - (kPrefix + header.size() + 1) % kHeaderAlignment, ' ');
   header += '\n';
   const auto length = static_cast<std::uint16_t>(header.size());
 

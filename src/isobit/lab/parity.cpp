@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `isobit parity`: one input, every way to compute it, one hash of each output.
+// `isobit parity`: one input, every configuration, one hash of each output.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -7,58 +7,67 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "isobit/dispatch/device_library.h"
 #include "isobit/lab/callers.h"
 #include "isobit/lab/commands.h"
+#include "isobit/lab/configurations.h"
 #include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/triton.h"
-#include "isobit/lab/ways.h"
 
 namespace isobit::lab {
 namespace {
 
-// A call on some rows of the family, of which the first few and the last few may not belong to the
-// input.
+// A call on a part of the family's batch, of which the first few and the last few may not belong to
+// the input.
 struct Batch {
-  std::int64_t first_row, rows;
+  std::int64_t first, count;
   std::int64_t skipped, kept;
 };
 
-// One way to compute the input's rows.
-struct Route {
+// The input computed once: in which configuration, in which batches.
+struct Computation {
   std::string name;
   Case c;
-  Way way;
+  Configuration configuration;
   std::vector<Batch> batches;
 };
 
-void add_rows(Bits& bits, const Array& array, Extent extent, std::int64_t first,
-              std::int64_t count) {
-  if (extent == Extent::row_statistic) return bits.add(array, 0, first, count);
-  for (std::int64_t row = first; row < first + count; ++row)
-    bits.add(array, row, 0, array.form().cols);
+// Adds some indices of an output's batch dim, its first.
+void add_part(BitHash& bits, const Array& array, std::int64_t first, std::int64_t count) {
+  const Form& form = array.form();
+  if (form.extents.size() == 1) return bits.add(array, 0, first, count);
+  const std::int64_t lines = form.extents[0] == 0 ? 0 : form.lines() / form.extents[0];
+  for (std::int64_t line = first * lines; line < (first + count) * lines; ++line)
+    bits.add(array, line, 0, form.line_length());
 }
 
-// Of each output. Sums over the rows of a batch are no sums over the input's rows, so they are left
-// out.
-Hashes hashes_of(const Route& route) {
-  const bool whole = route.batches.size() == 1 && route.batches[0].rows == route.c.rows;
-  std::map<std::string_view, Bits> bits;
-  for (const Batch& batch : route.batches) {
-    Case part = route.c;
-    part.first_row = batch.first_row;
-    part.rows = batch.rows;
-    Workload workload(part);
+// The case of one of a computation's calls.
+Case case_of(const Computation& computation, const Batch& batch) {
+  Case part = computation.c;
+  part.first = batch.first;
+  if (part.operation->batch() >= 0) part.extents[part.operation->batch()] = batch.count;
+  return part;
+}
+
+// Of each output. Sums over a part of the batch are no sums over the input, so they are left out.
+Hashes hashes_of(const Computation& computation) {
+  const Operation& operation = *computation.c.operation;
+  const bool whole =
+      computation.batches.size() == 1 && computation.batches[0].count == computation.c.batch();
+  std::map<std::string_view, BitHash> bits;
+  for (const Batch& batch : computation.batches) {
+    Workload workload(case_of(computation, batch));
     workload.draw();
-    run(workload, route.way);
+    run(workload, computation.configuration);
     for (const Argument* output : workload.outputs()) {
       const Array& array = *workload.find(output->name);
-      if (output->extent != Extent::row_vector)
-        add_rows(bits[output->name], array, output->extent, batch.skipped, batch.kept);
+      if (operation.has_batch(*output))
+        add_part(bits[output->name], array, batch.skipped, batch.kept);
       else if (whole)
-        bits[output->name].add(array, 0, 0, array.form().cols);
+        bits[output->name].add(array);
     }
   }
   Hashes hashes;
@@ -66,13 +75,20 @@ Hashes hashes_of(const Route& route) {
   return hashes;
 }
 
-std::vector<Batch> pieces(std::int64_t rows, std::int64_t size) {
+std::vector<Batch> pieces(std::int64_t batch, std::int64_t size) {
   std::vector<Batch> batches;
-  for (std::int64_t row = 0; row < rows; row += size) {
-    const std::int64_t count = std::min(size, rows - row);
-    batches.push_back({row, count, 0, count});
+  for (std::int64_t at = 0; at < batch; at += size) {
+    const std::int64_t count = std::min(size, batch - at);
+    batches.push_back({at, count, 0, count});
   }
   return batches;
+}
+
+// What an index of the batch dim stands for: one of them, and several: "row", "rows".
+std::pair<std::string, std::string> batch_words(const Operation& operation) {
+  std::string name(operation.dims[operation.batch()].name);
+  if (name == "batch") return {"matrix", "matrices"};
+  return {name.ends_with('s') ? name.substr(0, name.size() - 1) : name, name};
 }
 
 // What is dropped depends on a row's number, which is another one in another batch.
@@ -81,28 +97,47 @@ bool drops(const Case& c) {
   return dropout != c.options.end() && dropout->second > 0;
 }
 
-// The routes of one variant beside its plain ones: other plans, batches and places in memory.
-void add_variations(std::vector<Route>& routes, const Case& c, const Way& way) {
-  const std::vector<Batch> whole = pieces(c.rows, c.rows);
+std::int64_t longest_line(const Case& c) {
+  std::int64_t most = c.row_stride;
+  for (const Argument& argument : c.operation->arguments)
+    most = std::max(most, c.form_of(argument).line_length());
+  return most;
+}
+
+// The computations of one variant beside its plain ones: other plans, batches and places in memory.
+void add_variations(std::vector<Computation>& computations, const Case& c,
+                    const Configuration& configuration) {
+  const std::int64_t batch = c.batch();
+  const std::vector<Batch> whole = pieces(batch, batch);
   const auto name = [&](std::string_view what) {
-    return fmt::format("{} {}", name_and_place(way.info), what);
+    return fmt::format("{} {}", name_and_place(configuration.info), what);
   };
-  for (const Way& other : other_plans(way))
-    routes.push_back({name(plan_text(other)), c, other, whole});
-  if (!drops(c)) {
-    routes.push_back({name("rows one at a time"), c, way, pieces(c.rows, 1)});
-    routes.push_back({name("rows in pieces of 5"), c, way, pieces(c.rows, 5)});
-    routes.push_back({name("rows among others"), c, way, {{-19, c.rows + 24, 19, c.rows}}});
+  for (const Configuration& other : other_plans(configuration))
+    computations.push_back({name(plan_text(other)), c, other, whole});
+  if (c.operation->batch() >= 0 && !drops(c)) {
+    const auto [row, rows] = batch_words(*c.operation);
+    computations.push_back(
+        {name(fmt::format("one {} per call", row)), c, configuration, pieces(batch, 1)});
+    computations.push_back({name("batches of 5 " + rows), c, configuration, pieces(batch, 5)});
+    computations.push_back(
+        {name("within a larger batch"), c, configuration, {{-19, batch + 24, 19, batch}}});
   }
   Case misaligned = c, strided = c;
   misaligned.offset = c.offset + 1;
-  strided.row_stride = c.stride() + 13;
-  routes.push_back({name("misaligned by an element"), misaligned, way, whole});
-  routes.push_back({name("rows far apart"), strided, way, whole});
+  strided.row_stride = longest_line(c) + 13;
+  computations.push_back({name("misaligned by one element"), misaligned, configuration, whole});
+  computations.push_back({name("with gaps between rows"), strided, configuration, whole});
+  if (!takes_any_strides(*c.operation)) return;
+  for (const Layout layout : {Layout::reversed, Layout::spread}) {
+    Case otherwise = c;
+    otherwise.layout = layout;
+    computations.push_back({name(fmt::format("layout {}", kLayouts[static_cast<int>(layout)])),
+                            otherwise, configuration, whole});
+  }
 }
 
-// All routes of one case; those that cannot be gone are told at once.
-std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
+// All computations of one case; those that are impossible are told at once.
+std::vector<Computation> computations_of(const Case& c, Flags flags, const auto& decline) {
   const std::set<int> threads = {1, 2, 3, Machine::here().threads};
   if (flags.threads.empty()) flags.threads.assign(threads.begin(), threads.end());
   if (flags.isa.empty())
@@ -110,7 +145,7 @@ std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
   std::erase_if(flags.isa, [&](const std::string& name) {
     const std::optional<Isa> isa = isa_named(name);
     const bool lacking = isa && !contains(Machine::isas_here(), *isa);
-    if (lacking) decline(name, "this processor lacks it");
+    if (lacking) decline(name, "this processor does not support it");
     return lacking;
   });
   const Workload workload(c);
@@ -118,35 +153,45 @@ std::vector<Route> routes_of(const Case& c, Flags flags, const auto& decline) {
   attach_devices();
   if (flags.device.empty()) {
     if (!flags.isa.empty()) flags.device.emplace_back("cpu");
-    for (Device device : {Device::emu, Device::cuda}) {
+    for (Device device : {Device::emu, Device::ptx, Device::sass, Device::cuda, Device::hip}) {
       if (attached(device) != nullptr)
         flags.device.emplace_back(name_of(device));
-      else
+      else if (device == Device::emu || device == Device::cuda)  // few have the others
         decline(name_of(device), missing_device(device));
     }
   }
-  Ways ways;
-  if (!flags.device.empty()) ways = ways_of(workload, flags, Unnamed::all);
-  std::stable_sort(ways.able.begin(), ways.able.end(),
-                   [](const Way& a, const Way& b) { return a.variant < b.variant; });
+  Configurations configurations;
+  if (!flags.device.empty()) configurations = configurations_of(workload, flags, Unnamed::all);
+  std::stable_sort(
+      configurations.able.begin(), configurations.able.end(),
+      [](const Configuration& a, const Configuration& b) { return a.variant < b.variant; });
 
-  std::vector<Route> routes;
-  for (std::size_t i = 0; i < ways.able.size(); ++i) {
-    const Way& way = ways.able[i];
-    const std::string name = label(way);
-    const bool new_route = std::none_of(routes.begin(), routes.end(),
-                                        [&](const Route& route) { return route.name == name; });
-    if (new_route) routes.push_back({name, c, way, pieces(c.rows, c.rows)});
-    const bool widest = i + 1 == ways.able.size() || ways.able[i + 1].variant != way.variant;
-    if (widest) add_variations(routes, c, way);
+  std::vector<Computation> computations;
+  for (std::size_t i = 0; i < configurations.able.size(); ++i) {
+    const Configuration& configuration = configurations.able[i];
+    const std::string name = label(configuration);
+    const bool is_new =
+        std::none_of(computations.begin(), computations.end(),
+                     [&](const Computation& computation) { return computation.name == name; });
+    if (is_new) computations.push_back({name, c, configuration, pieces(c.batch(), c.batch())});
+    const bool widest = i + 1 == configurations.able.size() ||
+                        configurations.able[i + 1].variant != configuration.variant;
+    if (widest) add_variations(computations, c, configuration);
   }
-  std::erase_if(routes, [&](const Route& route) {  // another place in memory may suit it less
-    const std::string reason = declines(Workload(route.c), route.way);
-    if (!reason.empty()) decline(route.name, reason);
-    return !reason.empty();
-  });
-  for (const auto& [way, reason] : ways.declined) decline(label(way), reason);
-  return routes;
+  std::erase_if(computations,
+                [&](const Computation& computation) {  // another place in memory may suit it less
+                  for (const Batch& batch : computation.batches) {
+                    const std::string reason =
+                        declines(Workload(case_of(computation, batch)), computation.configuration);
+                    if (reason.empty()) continue;
+                    decline(computation.name, reason);
+                    return true;
+                  }
+                  return false;
+                });
+  for (const auto& [configuration, reason] : configurations.declined)
+    decline(label(configuration), reason);
+  return computations;
 }
 
 // Callers from elsewhere choose no device, variant, instruction set or plan.
@@ -163,17 +208,17 @@ std::vector<Called> calls_from_elsewhere(const Case& c, const Flags& flags, Prog
   return calls;
 }
 
-// The hashes of one case, way by way.
-class Comparison {
+// The hashes of one case, by configuration.
+class ParityReport {
  public:
-  Comparison(const Case& c, JsonLines& lines)
+  ParityReport(const Case& c, JsonLines& lines)
       : case_(c), lines_(lines), heads_(heads_of(c)), table_(heads_) {}
 
-  // `line` is what is known of the way.
-  void add(const std::string& way, Json line, const Hashes& hashes) {
-    line["way"] = way;
+  // `line` is what is known of the configuration.
+  void add(const std::string& configuration, Json line, const Hashes& hashes) {
+    line["configuration"] = configuration;
     line["outputs"] = Json::object();
-    std::vector<std::string> cells = {way};
+    std::vector<std::string> cells = {configuration};
     for (std::size_t i = 1; i < heads_.size(); ++i) {
       const auto hash = hashes.find(heads_[i]);
       if (hash == hashes.end()) {
@@ -189,19 +234,20 @@ class Comparison {
     table_.add(std::move(cells));
   }
 
-  void decline(std::string_view way, std::string_view reason) {
+  void decline(std::string_view configuration, std::string_view reason) {
     Json line = describe(case_);
-    line["way"] = way;
-    line["declined"] = reason;
+    line["configuration"] = configuration;
+    line["unavailable"] = reason;
     lines_.add(line);
-    declined_.emplace_back(way, reason);
+    declined_.emplace_back(configuration, reason);
   }
 
   void print() const {
-    fmt::print("{} {}  {} x {}  {}  {}\n", case_.operation->op, case_.operation->pass, case_.rows,
-               case_.cols, types_text(case_.types), case_.input);
+    fmt::print("{} {}  {}  {}  {}\n", case_.operation->op, case_.operation->pass,
+               extents_text(case_), types_text(case_.types), case_.input);
     table_.print();
-    for (const auto& [way, reason] : declined_) fmt::print("{}: declined, {}\n", way, reason);
+    for (const auto& [configuration, reason] : declined_)
+      fmt::print("{}: unavailable: {}\n", configuration, reason);
     fmt::print("\n");
   }
 
@@ -209,7 +255,7 @@ class Comparison {
 
  private:
   static std::vector<std::string> heads_of(const Case& c) {
-    std::vector<std::string> heads = {"way"};
+    std::vector<std::string> heads = {"configuration"};
     for (const Argument& argument : c.operation->arguments)
       if (argument.role == Role::output) heads.emplace_back(argument.name);
     return heads;
@@ -219,45 +265,50 @@ class Comparison {
   JsonLines& lines_;
   std::vector<std::string> heads_;
   Table table_;
-  Hashes expected_;  // what the first way that has an output says of it
+  Hashes expected_;  // of the first configuration that has the output
   std::vector<std::pair<std::string, std::string>> declined_;
   bool same_ = true;
 };
 
-// Returns whether all ways to compute the case gave the same bits.
+// Returns whether all configurations gave the same bits.
 bool compare_ways(const Case& c, const Flags& flags, JsonLines& lines) {
-  Comparison comparison(c, lines);
-  const std::vector<Route> routes =
-      routes_of(c, flags, [&](auto way, auto reason) { comparison.decline(way, reason); });
-  Progress progress(routes.size() + 2);
-  for (const Route& route : routes) {
-    progress.step(route.name);
-    comparison.add(route.name, describe(route.c, route.way), hashes_of(route));
+  ParityReport report(c, lines);
+  const std::vector<Computation> computations = computations_of(
+      c, flags, [&](auto configuration, auto reason) { report.decline(configuration, reason); });
+  Progress progress(computations.size() + 2);
+  for (const Computation& computation : computations) {
+    progress.step(computation.name);
+    report.add(computation.name, describe(computation.c, computation.configuration),
+               hashes_of(computation));
   }
   for (const Called& called : calls_from_elsewhere(c, flags, progress)) {
     if (called.declined.empty())
-      comparison.add(called.way, describe(c), called.outputs);
+      report.add(called.configuration, describe(c), called.outputs);
     else
-      comparison.decline(called.way, called.declined);
+      report.decline(called.configuration, called.declined);
   }
   progress.clear();
-  if (!flags.json) comparison.print();
-  return comparison.same();
+  if (!flags.json) report.print();
+  return report.same();
 }
 
 }  // namespace
 
 int parity(const Flags& given) {
-  Flags flags = given;
-  const bool small = contains(flags.device, kTriton);
-  if (flags.rows.empty()) flags.rows = {small ? kSmallRows : 37};
-  if (flags.cols.empty()) flags.cols = {small ? kSmallCols : 1000};
-  JsonLines lines(flags, "parity");
+  const bool small = contains(given.device, kTriton);
+  JsonLines lines(given, "parity");
   bool same = true;
-  for (const Operation* operation : operations_of(flags))
+  for (const Operation* operation : operations_of(given)) {
+    Flags flags = given;
+    for (const Dim& dim : operation->dims)
+      if (std::vector<std::int64_t>& extents = flags.dims[std::string(dim.name)];
+          extents.empty() && dim.derived == nullptr)
+        extents = {small ? small_extent(dim) : dim.in_parity};
     for (const Case& c : cases_of(*operation, flags, "quick"))
       same &= compare_ways(c, flags, lines);
-  if (!flags.json) fmt::print("{}\n", same ? "the same bits in every way" : "the bits differ");
+  }
+  if (!given.json)
+    fmt::print("{}\n", same ? "all configurations give the same bits" : "the bits differ");
   return same ? kPassed : kFailed;
 }
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "isobit/core/dtype.h"
+#include "isobit/core/case.h"
 
 struct IsobitPeer;
 
@@ -19,14 +19,17 @@ namespace isobit::lab {
 
 // One call, by the vocabulary's names. Arrays are contiguous and outlive what is prepared for them.
 struct PeerCase {
+  struct Option {
+    std::string name, text;  // text: of a choice
+    double number = 0;
+    bool usual = true;
+  };
+
   std::string op;
   std::string pass;
-  std::string kind;  // of an elementwise operator
-  DType dtype = DType::f32;
-  DType weight_dtype = DType::f32;
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  double eps = 1e-5;
+  Types types{DType::f32, DType::f32};
+  std::vector<std::pair<std::string, std::int64_t>> dims;
+  std::vector<Option> options;
   int threads = 1;
   std::vector<std::pair<std::string, void*>> arrays;
 };

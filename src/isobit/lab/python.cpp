@@ -43,8 +43,8 @@ std::string program() {
 }
 
 std::string no_python() {
-  return fmt::format("no Python at {}; {}set ISOBIT_PYTHON", program(),
-                     checkout() ? "`make build` makes .venv, or " : "");
+  return fmt::format("no Python at {}; {}set ISOBIT_PYTHON to one", program(),
+                     checkout() ? "run `make build` to create .venv, or " : "");
 }
 
 // The checkout's modules, before those that the user has put there. Without a checkout, the user's.
@@ -123,12 +123,12 @@ bool not_started(int status) { return WIFEXITED(status) && WEXITSTATUS(status) =
 
 std::string trouble_of(int status, const std::filesystem::path& complaints) {
   if (WIFSIGNALED(status))
-    return fmt::format("Python was ended by signal {} ({})", WTERMSIG(status),
+    return fmt::format("Python was killed by signal {} ({})", WTERMSIG(status),
                        strsignal(WTERMSIG(status)));
   if (not_started(status)) return no_python();
   if (WEXITSTATUS(status) == 0) return "";
   const std::string last = last_line(complaints);
-  return fmt::format("Python ended with status {}{}{}", WEXITSTATUS(status),
+  return fmt::format("Python exited with status {}{}{}", WEXITSTATUS(status),
                      last.empty() ? "" : ": ", last);
 }
 
@@ -145,7 +145,7 @@ PythonRun run_python(const std::vector<std::string>& arguments, std::chrono::mil
   const std::optional<int> status = wait(*child, limit);
   return {objects_in(output),
           status ? trouble_of(*status, complaints)
-                 : fmt::format("Python had not ended after {} s", limit.count() / 1000.0)};
+                 : fmt::format("Python timed out after {} s", limit.count() / 1000.0)};
 }
 
 PythonDialogue::PythonDialogue(const std::vector<std::string>& arguments) {
@@ -187,7 +187,7 @@ Json PythonDialogue::ask(const Json& question) {
   }
   Json answer = Json::parse(heard_.substr(0, end), nullptr, false);
   if (!answer.is_object())
-    throw std::runtime_error("Python's answer is no JSON object: " + heard_.substr(0, end));
+    throw std::runtime_error("Python's answer is not a JSON object: " + heard_.substr(0, end));
   heard_.erase(0, end + 1);
   return answer;
 }
@@ -196,19 +196,19 @@ void PythonDialogue::ended() {
   const std::optional<int> status = child_ != 0 ? wait(child_, kFarewell) : std::nullopt;
   child_ = 0;
   const std::string how = status ? trouble_of(*status, folder_.path() / "complaints") : "";
-  throw std::runtime_error(how.empty() ? "Python ended without an answer" : how);
+  throw std::runtime_error(how.empty() ? "Python exited without an answer" : how);
 }
 
 int report(const Flags& flags) {
   if (!std::filesystem::is_directory(flags.out))
     throw UsageError("no folder " + flags.out.string());
   const std::optional<pid_t> child =
-      start({"-m", "isobit.report", flags.out.string()}, [](auto) {});
+      start({"-m", "isobit.lab.report", flags.out.string()}, [](auto) {});
   int status = 0;
   if (child) waitpid(*child, &status, 0);
   if (!child || not_started(status)) throw std::runtime_error(no_python());
   if (status != 0)
-    throw std::runtime_error("the report failed; `isobit doctor` says what Python lacks");
+    throw std::runtime_error("the report failed; run `isobit doctor` to see what is missing");
   return kPassed;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the project's Python: what draws reports, and what computes in Python's ways.
+// Runs the project's Python: what draws reports, and what computes through Python.
 #pragma once
 
 #include <sys/types.h>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// References in double, or in quad beside f64, over chunks of rows that are spread over the
-// threads.
+// References in double, or in quad beside types of 64 bits, over parts of the batch that are spread
+// over the threads.
 #include "isobit/lab/reference.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "isobit/ops/catalog.h"
 #include "isobit/simd/parallel_for.h"
@@ -11,18 +12,28 @@
 namespace isobit::lab {
 namespace {
 
-constexpr std::int64_t kChunk = 1 << 18;  // elements of a matrix: a few such arrays fit in L3
+constexpr std::int64_t kChunk = 1 << 18;  // elements of an array: a few such arrays fit in L3
 
-// An operation's arguments for up to `capacity` rows of a workload, in Real. Inputs are the
-// workload's arrays of the same names; outputs that neither the operation needs nor the workload
-// has are absent.
+// Elements of an argument at one index of the batch, or of all of it where it has no batch dim.
+std::int64_t elements_of(const Operation& operation, const Argument& argument,
+                         const Extents& extents) {
+  std::int64_t count = 1;
+  for (int place : operation.dims_of(argument))
+    if (place != operation.batch()) count *= extents[static_cast<std::size_t>(place)];
+  return count;
+}
+
+// An operation's arguments for up to `capacity` indices of a workload's batch, in Real. Inputs are
+// the workload's arrays of the same names; outputs that neither the operation needs nor the
+// workload has are absent.
 template <class Real>
-class Rows {
+class Part {
  public:
-  Rows(const Operation& operation, const Workload& workload, std::int64_t capacity)
+  Part(const Operation& operation, const Workload& workload, std::int64_t capacity)
       : operation_(operation),
-        cols_(workload.the_case().cols),
+        extents_(workload.the_case().extents_of(operation)),
         dtype_(workload.the_case().types.x),
+        y_dtype_(workload.the_case().types.y),
         exact_(operation.make_arguments()),
         scale_(operation.make_arguments()) {
     set_options(operation, workload.the_case(), exact_);
@@ -33,33 +44,34 @@ class Rows {
       const bool needed = !input && argument.presence == Presence::required;
       if ((array == nullptr && !needed) || !exact_.applies(argument)) continue;
       Buffer& buffer = buffers_.emplace_back(Buffer{&argument, array, {}, {}});
-      buffer.exact.resize(static_cast<std::size_t>(size(argument, capacity)));
+      const bool parts = operation.has_batch(argument);
+      const std::int64_t size = elements_of(operation, argument, extents_);
+      buffer.exact.resize(static_cast<std::size_t>(parts ? capacity * size : size));
       if (!input) buffer.scale.resize(buffer.exact.size());
-      if (input && argument.extent == Extent::row_vector)
-        array->load(0, 0, std::span<Real>(buffer.exact));
+      if (input && !parts) load(buffer, 0, array->form().lines());
     }
   }
 
-  // Writes the row outputs of `rows` rows from `first` on, and adds them to the column outputs.
-  void compute(std::int64_t first, std::int64_t rows) {
-    load(first, rows);
-    operation_.reference(exact_, scale_, {dtype_, first});
+  // Writes the outputs that have the batch dim at `count` indices from `first` on, and adds to the
+  // others.
+  void compute(std::int64_t first, std::int64_t count) {
+    load(first, count);
+    operation_.reference(exact_, scale_, {dtype_, y_dtype_, first});
   }
 
-  void emit(const EmitArray& emit, std::int64_t rows) {
-    load(0, rows);
-    operation_.intermediates(exact_, {dtype_, 0}, emit);
+  void emit(const EmitArray& emit, std::int64_t count) {
+    load(0, count);
+    operation_.intermediates(exact_, {dtype_, y_dtype_, 0}, emit);
   }
 
   std::span<const Real> exact(const Argument& argument) const { return find(argument).exact; }
   std::span<const Real> scale(const Argument& argument) const { return find(argument).scale; }
 
-  // Adds another's column outputs.
-  void add(const Rows& other) {
+  // Adds another's outputs that lack the batch dim.
+  void add(const Part& other) {
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
       Buffer& buffer = buffers_[i];
-      if (buffer.argument->extent != Extent::row_vector) continue;
-      if (buffer.argument->role == Role::input) continue;
+      if (operation_.has_batch(*buffer.argument) || buffer.argument->role == Role::input) continue;
       std::transform(buffer.exact.begin(), buffer.exact.end(), other.buffers_[i].exact.begin(),
                      buffer.exact.begin(), std::plus<>());
       std::transform(buffer.scale.begin(), buffer.scale.end(), other.buffers_[i].scale.begin(),
@@ -74,34 +86,42 @@ class Rows {
     std::vector<Real> exact, scale;
   };
 
-  std::int64_t size(const Argument& argument, std::int64_t rows) const {
-    if (argument.extent == Extent::matrix) return rows * cols_;
-    return argument.extent == Extent::row_vector ? cols_ : rows;
+  TensorView view(const Argument& argument, std::vector<Real>& values, std::int64_t count) const {
+    Form form{sizeof(Real) == 8 ? DType::f64 : DType::f128, {}};
+    for (int place : operation_.dims_of(argument))
+      form.extents.push_back(
+          place == operation_.batch() ? count : extents_[static_cast<std::size_t>(place)]);
+    TensorView view{values.data(), static_cast<std::int64_t>(values.size() * sizeof(Real)),
+                    form.dtype, static_cast<int>(form.extents.size())};
+    std::ranges::copy(form.extents, view.shape.begin());
+    std::ranges::copy(strides_of(form), view.strides.begin());
+    return view;
   }
 
-  TensorView view(const Argument& argument, std::vector<Real>& values, std::int64_t rows) const {
-    const auto bytes = static_cast<std::int64_t>(values.size() * sizeof(Real));
-    const DType dtype = sizeof(Real) == 8 ? DType::f64 : DType::f128;
-    if (argument.extent == Extent::matrix)
-      return matrix_view(values.data(), bytes, dtype, rows, cols_, cols_);
-    return vector_view(values.data(), bytes, dtype, size(argument, rows));
+  static void load(Buffer& buffer, std::int64_t first, std::int64_t lines) {
+    const std::int64_t length = buffer.array->form().line_length();
+    for (std::int64_t line = 0; line < lines; ++line)
+      buffer.array->load(
+          first + line, 0,
+          std::span<Real>(buffer.exact)
+              .subspan(static_cast<std::size_t>(line * length), static_cast<std::size_t>(length)));
   }
 
-  void load(std::int64_t first, std::int64_t rows) {
+  void load(std::int64_t first, std::int64_t count) {
     for (Buffer& buffer : buffers_) {
       const Argument& argument = *buffer.argument;
       const bool input = argument.role == Role::input;
-      exact_[argument] = view(argument, buffer.exact, rows);
-      scale_[argument] = view(argument, input ? buffer.exact : buffer.scale, rows);
-      if (!input) continue;
-      const std::span<Real> values(buffer.exact);
-      if (argument.extent == Extent::row_statistic)
-        buffer.array->load(0, first, values.first(static_cast<std::size_t>(rows)));
-      if (argument.extent == Extent::matrix)
-        for (std::int64_t row = 0; row < rows; ++row)
-          buffer.array->load(first + row, 0,
-                             values.subspan(static_cast<std::size_t>(row * cols_),
-                                            static_cast<std::size_t>(cols_)));
+      exact_[argument] = view(argument, buffer.exact, count);
+      scale_[argument] = view(argument, input ? buffer.exact : buffer.scale, count);
+      if (!input || !operation_.has_batch(argument)) continue;
+      const Form& form = buffer.array->form();
+      if (form.extents.size() == 1) {
+        buffer.array->load(0, first,
+                           std::span<Real>(buffer.exact).first(static_cast<std::size_t>(count)));
+      } else if (form.extents[0] != 0) {
+        const std::int64_t lines = form.lines() / form.extents[0];
+        load(buffer, first * lines, count * lines);
+      }
     }
   }
 
@@ -111,29 +131,33 @@ class Rows {
   }
 
   const Operation& operation_;
-  std::int64_t cols_;
-  DType dtype_;
+  Extents extents_;
+  DType dtype_, y_dtype_;
   Arguments exact_, scale_;
   std::vector<Buffer> buffers_;
 };
 
-// Calls visit(rows, task, first, count) for every chunk after its rows are computed. Which task
-// owns which chunk depends on the number of processors alone, so that C is the same from run to
-// run.
+// Calls visit(part, task, first, count) for every chunk of the batch after it is computed. Which
+// task owns which chunk depends on the number of processors alone, so that C is the same from run
+// to run.
 template <class Real, class Visit>
-Rows<Real> compute_all(const Operation& operation, const Workload& workload, Visit visit) {
-  const std::int64_t rows = workload.the_case().rows;
-  const std::int64_t per_chunk =
-      std::max<std::int64_t>(1, kChunk / std::max<std::int64_t>(1, workload.the_case().cols));
-  const std::int64_t chunks = (rows + per_chunk - 1) / per_chunk;
+Part<Real> compute_all(const Operation& operation, const Workload& workload, Visit visit) {
+  std::int64_t largest = 1;
+  for (const Argument& argument : operation.arguments)
+    if (operation.has_batch(argument))
+      largest = std::max(
+          largest, elements_of(operation, argument, workload.the_case().extents_of(operation)));
+  const std::int64_t batch = workload.the_case().batch();
+  const std::int64_t per_chunk = std::max<std::int64_t>(1, kChunk / largest);
+  const std::int64_t chunks = (batch + per_chunk - 1) / per_chunk;
   const std::int64_t tasks = std::clamp<std::int64_t>(chunks, 1, Machine::here().threads);
 
-  std::vector<Rows<Real>> results;
+  std::vector<Part<Real>> results;
   for (std::int64_t task = 0; task < tasks; ++task)
-    results.emplace_back(operation, workload, std::min(per_chunk, rows));
+    results.emplace_back(operation, workload, std::min(per_chunk, batch));
   simd::threads()(tasks, [&](std::int64_t task) {
     for (std::int64_t chunk = task * chunks / tasks; chunk < (task + 1) * chunks / tasks; ++chunk) {
-      const std::int64_t first = chunk * per_chunk, count = std::min(per_chunk, rows - first);
+      const std::int64_t first = chunk * per_chunk, count = std::min(per_chunk, batch - first);
       results[task].compute(first, count);
       visit(results[task], task, first, count);
     }
@@ -142,46 +166,62 @@ Rows<Real> compute_all(const Operation& operation, const Workload& workload, Vis
   return std::move(results[0]);
 }
 
+// Calls visit(line, first element, values' place, how many) for all of an output that a chunk of
+// the batch has.
+template <class Visit>
+void for_each_line(const Array& array, std::int64_t first, std::int64_t count, Visit visit) {
+  const Form& form = array.form();
+  if (form.extents.size() == 1) return visit(0, first, 0, count);
+  const std::int64_t length = form.line_length();
+  const std::int64_t lines = form.extents[0] == 0 ? 0 : form.lines() / form.extents[0];
+  for (std::int64_t line = 0; line < count * lines; ++line)
+    visit(first * lines + line, 0, line * length, length);
+}
+
 template <class Real>
 std::vector<Comparison> compare_in(const Workload& workload) {
+  const Operation& operation = workload.operation();
   const std::vector<const Argument*> outputs = workload.outputs();
   std::vector<Comparison> none;
   for (const Argument* output : outputs) none.push_back({output, {}});
   std::vector<std::vector<Comparison>> found(static_cast<std::size_t>(Machine::here().threads),
                                              none);
 
-  const std::int64_t cols = workload.the_case().cols;
-  const auto judge_rows = [&](const Rows<Real>& rows, std::int64_t task, std::int64_t first,
-                              std::int64_t count) {
-    for (Comparison& comparison : found[task]) {
-      const Argument& argument = *comparison.argument;
-      const Array& actual = *workload.find(argument.name);
-      const auto exact = rows.exact(argument), scale = rows.scale(argument);
-      if (argument.extent == Extent::row_statistic)
-        measure(actual, 0, first, exact.first(count), scale.first(count), comparison.deviation);
-      if (argument.extent == Extent::matrix)
-        for (std::int64_t row = 0; row < count; ++row)
-          measure(actual, first + row, 0, exact.subspan(row * cols, cols),
-                  scale.subspan(row * cols, cols), comparison.deviation);
-    }
+  const bool any_nan = operation.moves_bytes(workload.args());
+  const auto judge = [&](const Array& actual, std::int64_t first, std::int64_t count,
+                         std::span<const Real> exact, std::span<const Real> scale,
+                         Deviation& worst) {
+    for_each_line(actual, first, count,
+                  [&](std::int64_t line, std::int64_t begin, std::int64_t at, std::int64_t length) {
+                    measure(actual, line, begin, exact.subspan(at, length),
+                            scale.subspan(at, length), worst, any_nan);
+                  });
   };
-  const Rows<Real> sums = compute_all<Real>(workload.operation(), workload, judge_rows);
+  const Part<Real> sums = compute_all<Real>(
+      operation, workload,
+      [&](const Part<Real>& part, std::int64_t task, std::int64_t first, std::int64_t count) {
+        for (Comparison& comparison : found[task])
+          if (const Argument& argument = *comparison.argument; operation.has_batch(argument))
+            judge(*workload.find(argument.name), first, count, part.exact(argument),
+                  part.scale(argument), comparison.deviation);
+      });
 
   std::vector<Comparison> worst = std::move(none);
   for (std::size_t i = 0; i < worst.size(); ++i) {
     const Argument& argument = *worst[i].argument;
     for (const auto& of_task : found) worst[i].deviation.merge(of_task[i].deviation);
-    if (argument.extent == Extent::row_vector)
-      measure(*workload.find(argument.name), 0, 0, sums.exact(argument), sums.scale(argument),
-              worst[i].deviation);
+    const Array& actual = *workload.find(argument.name);
+    if (!operation.has_batch(argument))
+      judge(actual, 0, actual.form().extents[0], sums.exact(argument), sums.scale(argument),
+            worst[i].deviation);
   }
   return worst;
 }
 
-// The pass of the same operator that returns `statistic`.
-const Operation* producer(const Operation& consumer, std::string_view statistic) {
+// The pass of the same operator that returns an array of this name.
+const Operation* producer(const Operation& consumer, std::string_view name) {
   for (const Operation* operation : catalog()) {
-    const Argument* argument = operation->find(statistic);
+    const Argument* argument = operation->find(name);
     if (operation->op == consumer.op && argument && argument->role == Role::output)
       return operation;
   }
@@ -191,28 +231,33 @@ const Operation* producer(const Operation& consumer, std::string_view statistic)
 }  // namespace
 
 std::vector<Comparison> compare(const Workload& workload) {
-  return workload.the_case().types.x == DType::f64 ? compare_in<quad>(workload)
-                                                   : compare_in<double>(workload);
+  const auto wide = [](DType dtype) { return dtype == DType::f64 || dtype == DType::i64; };
+  const Types& types = workload.the_case().types;
+  return wide(types.x) || wide(types.y) ? compare_in<quad>(workload) : compare_in<double>(workload);
 }
 
-void draw_statistics(const Workload& workload) {
+void draw_produced(const Workload& workload) {
   for (const Argument& argument : workload.operation().arguments) {
     const Array* array = workload.find(argument.name);
-    if (argument.role != Role::input || argument.extent != Extent::row_statistic || !array)
-      continue;
+    if (argument.drawn != Drawn::produced || !array) continue;
     const Operation& source = *producer(workload.operation(), argument.name);
     const Argument& output = *source.find(argument.name);
     compute_all<double>(
         source, workload,
-        [&](const Rows<double>& rows, std::int64_t, std::int64_t first, std::int64_t count) {
-          array->store(0, first, rows.exact(output).first(count));
+        [&](const Part<double>& part, std::int64_t, std::int64_t first, std::int64_t count) {
+          const std::span<const double> values = part.exact(output);
+          for_each_line(
+              *array, first, count,
+              [&](std::int64_t line, std::int64_t begin, std::int64_t at, std::int64_t length) {
+                array->store(line, begin, values.subspan(at, length));
+              });
         });
   }
 }
 
 void emit_intermediates(const Workload& workload, const EmitArray& emit) {
-  const std::int64_t rows = workload.the_case().rows;
-  Rows<double>(workload.operation(), workload, rows).emit(emit, rows);
+  const std::int64_t batch = workload.the_case().batch();
+  Part<double>(workload.operation(), workload, batch).emit(emit, batch);
 }
 
 }  // namespace isobit::lab

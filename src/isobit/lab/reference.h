@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs an operation's reference over a workload a few rows at a time, so that memory stays bounded.
+// Runs an operation's reference over a workload a part of the batch at a time, so that memory stays
+// bounded.
 #pragma once
 
 #include <string>
@@ -19,8 +20,8 @@ struct Comparison {
 // How far each output of the workload lies from the reference.
 std::vector<Comparison> compare(const Workload& workload);
 
-// Fills given statistics with what the pass that computes them would return, rounded.
-void draw_statistics(const Workload& workload);
+// Fills inputs that another pass produces with what it would return, rounded.
+void draw_produced(const Workload& workload);
 
 // Calls the reference for its intermediates.
 void emit_intermediates(const Workload& workload, const EmitArray& emit);

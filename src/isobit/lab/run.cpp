@@ -4,17 +4,16 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "isobit/core/error.h"
 #include "isobit/lab/commands.h"
+#include "isobit/lab/configurations.h"
 #include "isobit/lab/npy.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/triton.h"
 #include "isobit/lab/usage.h"
 #include "isobit/lab/verdict.h"
-#include "isobit/lab/ways.h"
 
 namespace isobit::lab {
 namespace {
@@ -29,14 +28,28 @@ Files read_files(const Operation& operation, const Flags& flags) {
   for (const std::string& pair : flags.in) {
     const std::size_t equals = pair.find('=');
     if (equals == std::string::npos)
-      throw UsageError(fmt::format("--in has '{}'; NAME=FILE.npy is needed", pair));
+      throw UsageError(fmt::format("--in is '{}'; expected NAME=FILE.npy", pair));
     const std::string name = pair.substr(0, equals);
     index_of(fmt::format("{} {} input", operation.op, operation.pass), name, inputs);
     files[name] = read_npy(pair.substr(equals + 1));
   }
-  if (!files.contains("x"))
-    throw UsageError(fmt::format("{} {} needs --in x=FILE.npy", operation.op, operation.pass));
+  const std::string_view first = operation.arguments.front().name;
+  if (!files.contains(first))
+    throw UsageError(
+        fmt::format("{} {} needs --in {}=FILE.npy", operation.op, operation.pass, first));
   return files;
+}
+
+// Arrays as the files have them, their first dimensions as one; the operator's own check says what
+// does not fit.
+Form form_of(const Operation& operation, const NpyArray& file, const Argument& argument) {
+  const std::size_t dims = operation.dims_of(argument).size(), rank = file.shape.size();
+  const std::size_t rest = std::min(rank, dims - 1);
+  Form form{file.dtype, std::vector<std::int64_t>(dims, 1)};
+  std::copy_n(file.shape.end() - static_cast<std::ptrdiff_t>(rest), rest,
+              form.extents.end() - static_cast<std::ptrdiff_t>(rest));
+  for (std::size_t i = 0; i < rank - rest; ++i) form.extents[0] *= file.shape[i];
+  return form;
 }
 
 // The case that the arrays' shapes and types stand for.
@@ -46,12 +59,24 @@ Case case_of(const Operation& operation, const Flags& flags, const Files& files)
   plain.options = flags.options;
   plain.dtype = {"f32"};
   Case c = cases_of(operation, plain, "quick").front();
-  const NpyArray& x = files.find("x")->second;
-  if (x.shape.empty()) throw UsageError("x has no dimension; 1 or more are needed");
-  c.cols = x.shape.back();
-  c.rows = 1;
-  for (std::size_t i = 0; i + 1 < x.shape.size(); ++i) c.rows *= x.shape[i];
+  const std::string_view first = operation.arguments.front().name;
+  const NpyArray& x = files.find(first)->second;
+  if (x.shape.empty())
+    throw UsageError(fmt::format("{} has no dimensions; must have at least 1", first));
   c.types = {x.dtype, x.dtype};
+  c.extents = {};
+  Extents known{};
+  for (const Argument& argument : operation.arguments) {
+    const auto file = files.find(argument.name);
+    if (file == files.end()) continue;
+    const Form form = form_of(operation, file->second, argument);
+    const std::span<const int> dims = operation.dims_of(argument);
+    for (std::size_t i = 0; i < dims.size(); ++i)
+      if (known[dims[i]]++ == 0) c.extents[dims[i]] = form.extents[i];
+  }
+  const Arguments options = operation.make_arguments();
+  set_options(operation, c, options);
+  operation.derive(c.extents, options);
   if (!flags.y_dtype.empty()) c.types.y = cases_of(operation, flags, "quick").front().types.y;
   for (const Argument& argument : operation.arguments) {
     const auto file = files.find(argument.name);
@@ -67,34 +92,6 @@ Case case_of(const Operation& operation, const Flags& flags, const Files& files)
       });
   c.input = "files";
   return c;
-}
-
-// Arrays as the files have them; the operator's own check says what does not fit.
-Form form_of(const NpyArray& file, const Argument& argument) {
-  const bool matrix = argument.extent == Extent::matrix && !file.shape.empty();
-  const std::int64_t cols = matrix ? file.shape.back() : file.elements();
-  return {file.dtype, cols == 0 ? 0 : file.elements() / cols, cols};
-}
-
-std::size_t row_bytes(const Form& form) {
-  return static_cast<std::size_t>(form.cols * size_of(form.dtype));
-}
-
-NpyArray to_file(const Array& array, std::vector<std::int64_t> shape) {
-  const Form& form = array.form();
-  NpyArray file{form.dtype, std::move(shape), {}};
-  file.data.resize(static_cast<std::size_t>(form.rows) * row_bytes(form));
-  for (std::int64_t row = 0; row < form.rows; ++row)
-    std::memcpy(file.data.data() + static_cast<std::size_t>(row) * row_bytes(form), array.row(row),
-                row_bytes(form));
-  return file;
-}
-
-void from_file(const Array& array, const NpyArray& file) {
-  const Form& form = array.form();
-  for (std::int64_t row = 0; row < form.rows; ++row)
-    std::memcpy(array.row(row), file.data.data() + static_cast<std::size_t>(row) * row_bytes(form),
-                row_bytes(form));
 }
 
 // The first and last three of more than eight, as NumPy abbreviates.
@@ -114,15 +111,16 @@ std::string abbreviated(std::int64_t count, std::string_view separator, std::str
 
 void print(std::string_view name, const Array& array) {
   const Form& form = array.form();
-  const auto row_text = [&](std::int64_t row) {
-    std::vector<double> values(static_cast<std::size_t>(form.cols));
-    array.load(row, 0, std::span<double>(values));
-    return fmt::format("[{}]", abbreviated(form.cols, " ", "... ", [&](std::int64_t col) {
-                         return fmt::format("{:12.6g}", values[static_cast<std::size_t>(col)]);
+  const auto line_text = [&](std::int64_t line) {
+    std::vector<double> values(static_cast<std::size_t>(form.line_length()));
+    array.load(line, 0, std::span<double>(values));
+    return fmt::format("[{}]", abbreviated(form.line_length(), " ", "... ", [&](std::int64_t i) {
+                         return fmt::format("{:12.6g}", values[static_cast<std::size_t>(i)]);
                        }));
   };
-  fmt::print("{} ({}, {}) {}\n {}\n", name, form.rows, form.cols, name_of(form.dtype),
-             abbreviated(form.rows, "\n ", "...\n ", row_text));
+  fmt::print("{} ({}{}) {}\n {}\n", name, form.extents.size() == 1 ? "1, " : "",
+             fmt::join(form.extents, ", "), name_of(form.dtype),
+             abbreviated(form.lines(), "\n ", "...\n ", line_text));
 }
 
 // A workload that holds the files; inputs without a file are absent.
@@ -131,12 +129,12 @@ Workload load(const Case& c, const Files& files) {
     if (argument.role == Role::output) return any_argument(of, argument);
     const auto file = files.find(argument.name);
     if (file == files.end()) return std::nullopt;
-    return form_of(file->second, argument);
+    return form_of(*of.operation, file->second, argument);
   });
   for (const Argument& argument : c.operation->arguments) {
     if (argument.role != Role::input || !workload.args().applies(argument)) continue;
     if (const Array* array = workload.find(argument.name))
-      from_file(*array, files.find(argument.name)->second);
+      array->unpack(files.find(argument.name)->second.data);
     else if (argument.presence == Presence::required)
       throw UsageError(fmt::format("{} {} needs --in {}=FILE.npy", c.operation->op,
                                    c.operation->pass, argument.name));
@@ -146,24 +144,32 @@ Workload load(const Case& c, const Files& files) {
   return workload;
 }
 
-// Among the ways that were selected the default variant, where it is one of them.
-Way one_way(const Workload& workload, const Flags& flags) {
-  const Ways ways = ways_of(workload, flags, Unnamed::best);
-  if (ways.able.empty())
-    throw Unsupported(fmt::format("{} {}: no selected variant can run this call{}",
+// The default variant, where it is among what was selected.
+Configuration one_configuration(const Workload& workload, const Flags& flags) {
+  const Configurations configurations = configurations_of(workload, flags, Unnamed::best);
+  if (configurations.able.empty())
+    throw Unsupported(fmt::format("{} {}: no selected variant supports this call{}",
                                   workload.operation().op, workload.operation().pass,
-                                  ways.reasons()));
-  for (const Way& way : ways.able)
-    if (!in_triton(way.info) && way.variant == workload.operation().default_variant(
-                                                   workload.args(), execution_for(way).machine))
-      return way;
-  return ways.able.front();
+                                  configurations.reasons()));
+  for (const Configuration& configuration : configurations.able)
+    if (!in_triton(configuration.info) &&
+        configuration.variant == workload.operation().default_variant(
+                                     workload.args(), execution_for(configuration).machine))
+      return configuration;
+  return configurations.able.front();
 }
 
-std::vector<std::int64_t> shape_of(const Argument& output, const NpyArray& x) {
-  if (output.extent == Extent::matrix) return x.shape;
-  if (output.extent == Extent::row_vector) return {x.shape.back()};
-  return {x.shape.begin(), x.shape.end() - 1};
+// An output's own extents, its batch dim as the leading dimensions of x.
+std::vector<std::int64_t> shape_of(const Workload& workload, const Argument& output,
+                                   const NpyArray& x) {
+  const Operation& operation = workload.operation();
+  std::vector<std::int64_t> shape = workload.find(output.name)->form().extents;
+  if (!operation.has_batch(output)) return shape;
+  const auto rest = std::ssize(operation.dims_of(operation.arguments.front())) - 1;
+  const auto leading = std::max<std::ptrdiff_t>(std::ssize(x.shape) - rest, 0);
+  shape.erase(shape.begin());
+  shape.insert(shape.begin(), x.shape.begin(), x.shape.begin() + leading);
+  return shape;
 }
 
 void dump(const Workload& workload, const Flags& flags) {
@@ -176,38 +182,42 @@ void dump(const Workload& workload, const Flags& flags) {
     file.data.assign(bytes.begin(), bytes.end());
     write_npy(folder / fmt::format("{}.npy", name), file);
     if (!flags.print) return;
-    const Array array({DType::f64, rows, cols}, cols, 0, {});
-    from_file(array, file);
+    const Array array({DType::f64, {rows, cols}});
+    array.unpack(file.data);
     print(name, array);
   });
 }
 
-void report(const Workload& workload, const Way& way, const Verdict& verdict, const Flags& flags) {
-  Json line = describe(workload.the_case(), way);
+void report(const Workload& workload, const Configuration& configuration, const Verdict& verdict,
+            const Flags& flags) {
+  Json line = describe(workload.the_case(), configuration);
   line["outputs"] = verdict.outputs_json();
+  line["limit"] = verdict.limit;
   line["passed"] = verdict.passed();
   if (flags.json) {
     fmt::print("{}\n", line.dump());
     return;
   }
   Table table({"output", ">C", ">max abs", ">max ulp", "bits"});
-  for (const auto& [argument, worst, bits] : verdict.outputs)
-    table.add({std::string(argument->name), short_number(worst.c), short_number(worst.max_abs),
-               short_number(worst.max_ulp), bits});
-  fmt::print("{} {} {}\n", workload.operation().op, workload.operation().pass, label(way));
+  for (const Verdict::Output& output : verdict.outputs)
+    table.add({std::string(output.argument->name), short_number(output.deviation.c),
+               short_number(output.deviation.max_abs), short_number(output.deviation.max_ulp),
+               output.bits});
+  fmt::print("{} {} {}\n", workload.operation().op, workload.operation().pass,
+             label(configuration));
   table.print();
 }
 
 }  // namespace
 
 int run_files(const Flags& flags) {
-  if (flags.ops.size() != 1) throw UsageError("run needs one operator");
+  if (flags.ops.size() != 1) throw UsageError("run needs exactly one operator");
   if (flags.dump && flags.out.empty()) throw UsageError("--dump needs --out DIR");
   const Operation& operation = *operations_of(flags).front();
   const Files files = read_files(operation, flags);
   const Workload workload = load(case_of(operation, flags, files), files);
-  const Way way = one_way(workload, flags);
-  run(workload, way);
+  const Configuration configuration = one_configuration(workload, flags);
+  run(workload, configuration);
   const Verdict verdict = Judge(workload)();
 
   if (!flags.out.empty()) std::filesystem::create_directories(flags.out);
@@ -217,10 +227,12 @@ int run_files(const Flags& flags) {
     if (flags.print) print(argument.name, *array);
     if (argument.role == Role::output && !flags.out.empty())
       write_npy(flags.out / fmt::format("{}.npy", argument.name),
-                to_file(*array, shape_of(argument, files.find("x")->second)));
+                {array->form().dtype,
+                 shape_of(workload, argument, files.find(operation.arguments.front().name)->second),
+                 array->packed()});
   }
   if (flags.dump) dump(workload, flags);
-  report(workload, way, verdict, flags);
+  report(workload, configuration, verdict, flags);
   if (!verdict.passed()) fmt::print(stderr, "failed:\n{}", verdict.complaints());
   return verdict.passed() ? kPassed : kFailed;
 }

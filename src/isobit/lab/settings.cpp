@@ -29,8 +29,9 @@ std::vector<T> or_else(const std::vector<T>& given, std::vector<T> fallback) {
 }
 
 DType dtype_of(std::string_view flag, std::string_view name) {
-  static constexpr std::string_view kNames[] = {"f32", "f16", "bf16", "f64", "i32"};
-  return *dtype_named(kNames[index_of(flag, name, kNames)]);
+  std::vector<std::string_view> names;
+  for (DType dtype : kDTypes) names.push_back(name_of(dtype));
+  return kDTypes[index_of(flag, name, names)];
 }
 
 // Every type of a list once.
@@ -109,6 +110,11 @@ std::vector<bool> statistics_of(const Operation& operation, const Flags& flags) 
 
 using Options = std::map<std::string_view, double>;
 
+// Whether an option's choices, if it has any, include this one.
+bool has_value(const Option& option, std::string_view text) {
+  return option.choices.empty() || contains(option.choices, text);
+}
+
 // What a flag's text means for an option.
 double value_in(const Operation& operation, const Option& option, std::string_view text) {
   if (!option.choices.empty())
@@ -116,8 +122,10 @@ double value_in(const Operation& operation, const Option& option, std::string_vi
         index_of(fmt::format("{} {}", operation.op, option.name), text, option.choices));
   const std::string flag = flag_of(option.name);
   const double value = number<double>(flag, text);
-  if (option.whole && !(value >= 0 && value < 0x1p53 && value == std::trunc(value)))
-    throw UsageError(fmt::format("{} is {}; a whole number below 2^53 is needed", flag, text));
+  const bool in_range =
+      option.type == OptionType::integer ? std::fabs(value) < 0x1p53 : value >= 0 && value < 0x1p53;
+  if (option.is_integer() && !(in_range && value == std::trunc(value)))
+    throw UsageError(fmt::format("{} is {}; must be a whole number below 2^53", flag, text));
   return value;
 }
 
@@ -127,7 +135,8 @@ std::vector<double> values_of(const Operation& operation, const Option& option, 
       given != flags.options.end() && !given->second.empty()) {
     std::vector<double> values;
     for (const std::string& text : given->second)
-      values.push_back(value_in(operation, option, text));
+      if (one_operator(flags) || has_value(option, text))
+        values.push_back(value_in(operation, option, text));
     return values;
   }
   if (grid != nullptr)
@@ -161,9 +170,67 @@ std::vector<Options> options_of(const Operation& operation, const Flags& flags,
   return combinations;
 }
 
+// What the flags give for a dim.
+std::span<const std::int64_t> extents_in(const Flags& flags, const Dim& dim) {
+  const auto given = flags.dims.find(dim.name);
+  return given == flags.dims.end() ? std::span<const std::int64_t>() : given->second;
+}
+
+// Every combination of extents, in the order of the dims; those that others determine are 0.
+std::vector<std::vector<std::int64_t>> shapes_of(const Operation& operation, const Flags& flags,
+                                                 const CaseGrid& grid) {
+  std::vector<std::vector<std::int64_t>> shapes(1);
+  for (const Dim& dim : operation.dims) {
+    const std::span<const std::int64_t> given = extents_in(flags, dim);
+    std::vector<std::int64_t> extents(given.begin(), given.end());
+    if (const auto listed = grid.dims.find(dim.name); extents.empty() && listed != grid.dims.end())
+      extents = listed->second;
+    if (extents.empty()) extents = {dim.derived != nullptr ? 0 : dim.usual};
+    std::vector<std::vector<std::int64_t>> wider;
+    for (const std::vector<std::int64_t>& shape : shapes)
+      for (std::int64_t extent : extents) {
+        wider.push_back(shape);
+        wider.back().push_back(extent);
+      }
+    shapes = std::move(wider);
+  }
+  return shapes;
+}
+
+// Refuses flags for dims that the operation lacks or computes.
+void check_dims(const Operation& operation, const Flags& flags) {
+  for (const auto& [name, extents] : flags.dims) {
+    if (extents.empty()) continue;
+    const auto dim = std::ranges::find(operation.dims, name, &Dim::name);
+    if (dim == operation.dims.end()) {
+      std::vector<std::string> known;
+      for (const Dim& one : operation.dims) known.push_back(flag_of(one.name));
+      throw UsageError(fmt::format("{} has no {}; known: {}", operation.op, flag_of(name),
+                                   fmt::join(known, ", ")));
+    }
+    if (dim->derived != nullptr)
+      throw UsageError(
+          fmt::format("{} computes {} from its other dimensions", operation.op, flag_of(name)));
+  }
+}
+
+// The extents of one combination, with those that follow from them and the options.
+Extents complete(const Operation& operation, const std::vector<std::int64_t>& shape,
+                 const Options& options) {
+  Extents extents{};
+  std::ranges::copy(shape, extents.begin());
+  const Arguments args = operation.make_arguments();
+  for (const Option& option : operation.options)
+    if (const auto found = options.find(option.name); found != options.end())
+      option.set(args.get(), found->second);
+  operation.derive(extents, args);
+  return extents;
+}
+
 // Whether a flag says what to compute, so that the grid is not meant.
 bool names_a_case(const Operation& operation, const Flags& flags) {
-  if (!flags.rows.empty() || !flags.cols.empty() || !flags.dtype.empty() ||
+  const auto named = [&](const Dim& dim) { return !extents_in(flags, dim).empty(); };
+  if (std::ranges::any_of(operation.dims, named) || !flags.dtype.empty() ||
       !flags.weight_dtype.empty() || !flags.y_dtype.empty() || !flags.with.empty() ||
       !flags.input.empty())
     return true;
@@ -173,22 +240,12 @@ bool names_a_case(const Operation& operation, const Flags& flags) {
   });
 }
 
-Flags with_small_shape(Flags flags) {
-  flags.rows = or_else(flags.rows, {kSmallRows});
-  flags.cols = or_else(flags.cols, {kSmallCols});
-  return flags;
-}
-
 // A grid of the operation, where the flags do not say otherwise. It looks into the flags.
 CaseGrid narrowed(const Operation&, const Flags&&, CaseGrid) = delete;
 CaseGrid narrowed(const Operation& operation, const Flags& flags, CaseGrid grid) {
-  if (!flags.rows.empty() || !flags.cols.empty()) {
-    grid.rows = or_else(flags.rows, or_else(grid.rows, {64}));
-    grid.cols = or_else(flags.cols, or_else(grid.cols, {768}));
-    grid.shapes.clear();
-  }
-  for (std::int64_t rows : grid.rows)
-    for (std::int64_t cols : grid.cols) grid.shapes.push_back({rows, cols});
+  const auto named = [&](const Dim& dim) { return !extents_in(flags, dim).empty(); };
+  if (std::ranges::any_of(operation.dims, named)) grid.shapes.clear();
+  if (grid.shapes.empty()) grid.shapes = shapes_of(operation, flags, grid);
   grid.types = types_of(operation, flags, grid.types);
   if (!flags.input.empty()) grid.inputs.assign(flags.input.begin(), flags.input.end());
   for (std::string_view family : grid.inputs) index_of("input family", family, family_names());
@@ -196,21 +253,66 @@ CaseGrid narrowed(const Operation& operation, const Flags& flags, CaseGrid grid)
 }
 
 // Arrays whose size can be computed; whether there is as much memory is the allocator's to say.
-void require_extents(std::int64_t rows, std::int64_t cols, std::int64_t offset,
-                     std::int64_t row_stride) {
+void require_sizes(const Case& c) {
   constexpr std::int64_t kMost = std::int64_t{1} << 50;
-  const auto require = [](bool condition, std::string_view flag, std::int64_t value,
+  const auto require = [](bool condition, std::string_view name, std::int64_t value,
                           std::string_view rule) {
-    if (!condition) throw UsageError(fmt::format("--{} is {}; {}", flag, value, rule));
+    if (!condition) throw UsageError(fmt::format("{} is {}; {}", flag_of(name), value, rule));
   };
-  require(rows >= 0 && rows <= kMost, "rows", rows, "0 to 2^50 are allowed");
-  require(cols >= 0 && cols <= kMost, "cols", cols, "0 to 2^50 are allowed");
-  require(offset >= 0 && offset <= kMost, "offset", offset, "0 to 2^50 are allowed");
-  require(row_stride == 0 || row_stride >= cols, "row-stride", row_stride,
-          fmt::format("rows have {} columns", cols));
-  const std::int64_t stride = std::max(row_stride, cols);
-  require(stride == 0 || rows <= kMost / stride, "rows", rows,
-          fmt::format("2^50 elements are the most, and a row takes {}", stride));
+  const Operation& operation = *c.operation;
+  for (std::size_t i = 0; i < operation.dims.size(); ++i)
+    require(c.extents[i] >= 0 && c.extents[i] <= kMost, operation.dims[i].name, c.extents[i],
+            "allowed: 0 to 2^50");
+  require(c.offset >= 0 && c.offset <= kMost, "offset", c.offset, "allowed: 0 to 2^50");
+  for (const Argument& argument : operation.arguments) {
+    const Form form = c.form_of(argument);
+    const std::span<const int> dims = operation.dims_of(argument);
+    std::int64_t elements = std::max<std::int64_t>(form.line_length(), 1);
+    if (form.extents.size() >= 2 && c.row_stride != 0) {
+      require(c.row_stride >= form.line_length(), "row_stride", c.row_stride,
+              fmt::format("must be at least {}, the length of a row", form.line_length()));
+      elements = std::max(elements, c.row_stride);
+    }
+    for (std::size_t i = form.extents.size() - 1; i-- > 0;) {
+      require(form.extents[i] <= kMost / elements, operation.dims[dims[i]].name, form.extents[i],
+              fmt::format("an array has at most 2^50 elements; one index has {}", elements));
+      elements *= std::max<std::int64_t>(form.extents[i], 1);
+    }
+  }
+}
+
+// Of its largest array; what is too large for a number was refused.
+std::int64_t elements_of(const Case& c) {
+  std::int64_t most = 0;
+  for (const Argument& argument : c.operation->arguments)
+    most = std::max(most, c.form_of(argument).elements());
+  return most;
+}
+
+// Of several operators, those that have an option but none of the choices that its flag names are
+// left out. A choice that nobody has is a mistake.
+void leave_out_without_choices(std::vector<const Operation*>& operations, const Flags& flags) {
+  for (const auto& [name, texts] : flags.options) {
+    const auto option_of = [&](const Operation* operation) -> const Option* {
+      const auto found = std::ranges::find(operation->options, name, &Option::name);
+      return found == operation->options.end() ? nullptr : &*found;
+    };
+    std::vector<std::string_view> known;
+    bool any = false;
+    for (const Operation* operation : operations)
+      if (const Option* option = option_of(operation)) {
+        any |= option->choices.empty();
+        known.insert(known.end(), option->choices.begin(), option->choices.end());
+      }
+    if (!any && !known.empty())
+      for (const std::string& text : texts) index_of(name, text, known);
+    std::erase_if(operations, [&](const Operation* operation) {
+      const Option* option = option_of(operation);
+      return option != nullptr && !texts.empty() &&
+             std::ranges::none_of(texts,
+                                  [&](const auto& text) { return has_value(*option, text); });
+    });
+  }
 }
 
 }  // namespace
@@ -222,7 +324,7 @@ T number(std::string_view flag, std::string_view text) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    throw UsageError(fmt::format("{} is '{}'; a {}number is needed", flag, text,
+    throw UsageError(fmt::format("{} is '{}'; must be a {}number", flag, text,
                                  std::is_integral_v<T> ? "whole " : ""));
   return value;
 }
@@ -249,6 +351,7 @@ std::vector<const Operation*> operations_of(const Flags& flags) {
   if (selected.empty())
     throw UsageError(
         fmt::format("{} has no pass {}", fmt::join(flags.ops, ", "), fmt::join(flags.pass, ", ")));
+  if (!one_operator(flags)) leave_out_without_choices(selected, flags);
   return selected;
 }
 
@@ -257,11 +360,18 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
   if (!flags.grid.empty()) grid = kGrids[index_of("grid", flags.grid, kGrids)];
   const bool use_grid = !flags.grid.empty() || !names_a_case(operation, flags);
   const bool small = grid == "quick" && flags.grid.empty() && contains(flags.device, kTriton);
-  const Flags smaller = with_small_shape(flags);
+  Flags smaller = flags;
+  for (const Dim& dim : operation.dims)
+    if (extents_in(flags, dim).empty() && dim.derived == nullptr)
+      smaller.dims[std::string(dim.name)] = {small_extent(dim)};
   const Flags& asked = small ? smaller : flags;
-  std::vector<CaseGrid> grids = {
-      {.rows = {64}, .cols = {768}, .types = {{DType::f32, DType::f32}}, .inputs = {"randn"}}};
+  if (one_operator(flags)) check_dims(operation, flags);
+  std::vector<CaseGrid> grids = {{.types = {{DType::f32, DType::f32}}, .inputs = {"randn"}}};
   if (use_grid) grids = operation.cases(grid);
+  std::vector<Layout> layouts;
+  for (const std::string& name : flags.layout)
+    layouts.push_back(static_cast<Layout>(index_of("layout", name, kLayouts)));
+  if (layouts.empty() || !takes_any_strides(operation)) layouts = {Layout::dense};
 
   std::vector<Case> cases;
   std::set<Case> known;  // flags may make cases of two grids one
@@ -269,32 +379,34 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
     const CaseGrid axes = narrowed(operation, asked, one);
     const std::vector<std::string> withs = with_of(operation, flags, axes);
     const std::vector<bool> statistics = statistics_of(operation, flags);
+    const auto add = [&](Case c) {
+      require_sizes(c);
+      const bool large = elements_of(c) > kLargeCase;
+      if (large && flags.input.empty() && !contains(kLargeFamilies, c.input)) return;
+      for (bool given : statistics) {
+        c.given_statistics = given;
+        if (known.insert(c).second) cases.push_back(c);
+      }
+    };
     for (const Options& options : options_of(operation, flags, use_grid ? &axes : nullptr))
       for (const std::string& with : withs)
         for (const Types& types : axes.types)
-          for (const auto& [rows, cols] : axes.shapes)
+          for (const std::vector<std::int64_t>& shape : axes.shapes)
             for (std::string_view input : axes.inputs)
               for (std::uint64_t seed : or_else(flags.seed, {0}))
                 for (std::int64_t offset : or_else(flags.offset, {0}))
-                  for (std::int64_t row_stride : or_else(flags.row_stride, {0})) {
-                    require_extents(rows, cols, offset, row_stride);
-                    const bool large = cols > 0 && rows > kLargeCase / cols;
-                    if (large && flags.input.empty() && !contains(kLargeFamilies, input)) continue;
-                    for (bool given : statistics) {
-                      Case c{.operation = &operation,
-                             .rows = rows,
-                             .cols = cols,
-                             .types = types,
-                             .options = options,
-                             .input = std::string(input),
-                             .seed = seed,
-                             .offset = offset,
-                             .row_stride = row_stride,
-                             .with = with,
-                             .given_statistics = given};
-                      if (known.insert(c).second) cases.push_back(std::move(c));
-                    }
-                  }
+                  for (std::int64_t row_stride : or_else(flags.row_stride, {0}))
+                    for (Layout layout : layouts)
+                      add({.operation = &operation,
+                           .extents = complete(operation, shape, options),
+                           .types = types,
+                           .options = options,
+                           .input = std::string(input),
+                           .seed = seed,
+                           .offset = offset,
+                           .row_stride = row_stride,
+                           .layout = layout,
+                           .with = with});
   }
   return cases;
 }

@@ -21,7 +21,9 @@ struct Flags {
   bool all = false;
   std::vector<std::string> pass, variant, device, isa, dtype, weight_dtype, y_dtype, input, plan;
   std::vector<std::string> with, statistics;
-  std::vector<std::int64_t> rows, cols, offset, row_stride;
+  std::map<std::string, std::vector<std::int64_t>, std::less<>> dims;  // --rows, --cols, ...
+  std::vector<std::int64_t> offset, row_stride;
+  std::vector<std::string> layout;
   std::vector<std::uint64_t> seed;
   std::vector<int> threads;
   std::map<std::string, std::vector<std::string>, std::less<>> options;  // --eps, --kind, ...

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks isobit.triton_lab, which sees the workloads' memory in files: elements, gaps and guards.
+// Asks isobit.lab.triton, which sees the workloads' memory in files: elements, gaps and guards.
 #include "isobit/lab/triton.h"
 
 #include <fmt/format.h>
@@ -14,13 +14,21 @@
 namespace isobit::lab {
 namespace {
 
-constexpr const char* kModule = "isobit.triton_lab";
+constexpr const char* kModule = "isobit.lab.triton";
 
 Json options_of(const Case& c) {
   Json options = Json::object();
   for (const Option& option : c.operation->options)
-    options[std::string(option.name)] = value_of(option, c.options.at(option.name));
+    if (option.in_lab)
+      options[std::string(option.name)] = value_of(option, c.options.at(option.name));
   return options;
+}
+
+Json form_of(const Array& array) {
+  const TensorView view = array.view();
+  return {{"dtype", name_of(view.dtype)},
+          {"shape", std::vector(view.shape.begin(), view.shape.begin() + view.rank)},
+          {"strides", std::vector(view.strides.begin(), view.strides.begin() + view.rank)}};
 }
 
 void write(const std::filesystem::path& file, std::span<const std::byte> bytes) {
@@ -44,7 +52,7 @@ Triton& Triton::here() {
     return triton;
   } catch (const std::runtime_error& error) {
     throw Unsupported(
-        fmt::format("there is no Triton to use: {}; `isobit doctor` says more", error.what()));
+        fmt::format("Triton is unavailable: {}; run `isobit doctor` for details", error.what()));
   }
 }
 
@@ -60,7 +68,7 @@ Triton* Triton::find(std::string& why) {
 std::string Triton::text() const {
   return fmt::format(
       "{}, {}", version_,
-      interprets() ? "by its interpreter, as PyTorch finds no GPU" : "on " + executor_);
+      interprets() ? "in its interpreter, because PyTorch finds no GPU" : "on " + executor_);
 }
 
 Triton::Triton() : python_({"-m", kModule}) {
@@ -76,7 +84,7 @@ Triton::Triton() : python_({"-m", kModule}) {
       variant.knobs.push_back({name, variant.values.emplace_back(knob.at("values")), meaning});
     }
     if (variant.knobs.size() > kMaxKnobs)
-      throw std::runtime_error(fmt::format("{} has {} knobs; a plan holds {}", variant.name,
+      throw std::runtime_error(fmt::format("{} has {} knobs; a plan holds at most {}", variant.name,
                                            variant.knobs.size(), kMaxKnobs));
   }
 }
@@ -93,32 +101,33 @@ std::vector<VariantInfo> Triton::variants(const Operation& operation) const {
   for (const Variant& variant : variants_) {
     operators.insert(variant.op);
     if (variant.op == operation.op && variant.pass == operation.pass)
-      infos.push_back({variant.name, Device::cpu, variant.knobs, kTriton});
+      infos.push_back({variant.name, Device::cpu, variant.knobs, Bits::canonical, kTriton});
   }
   if (infos.empty())
-    throw Unsupported(fmt::format("{} {} has no variants in Triton; {} have", operation.op,
-                                  operation.pass, fmt::join(operators, " and ")));
+    throw Unsupported(fmt::format("{} {} has no Triton variants; operators that do: {}",
+                                  operation.op, operation.pass, fmt::join(operators, ", ")));
   return infos;
 }
 
-std::vector<Triton::Offer> Triton::offers(const Workload& workload) {
-  Json arrays = Json::array();
+std::vector<Triton::Support> Triton::support(const Workload& workload) {
+  Json arrays = Json::object();
   for (const Argument& argument : workload.operation().arguments)
-    if (workload.find(argument.name)) arrays.push_back(argument.name);
+    if (const Array* array = workload.find(argument.name))
+      arrays[std::string(argument.name)] = form_of(*array);
   const Case& c = workload.the_case();
-  const Json answer = ask({{"do", "offer"},
+  const Json answer = ask({{"do", "support"},
                            {"case", describe(c)},
                            {"options", options_of(c)},
                            {"arrays", std::move(arrays)}});
-  std::vector<Offer> offers;
+  std::vector<Support> all;
   for (const VariantInfo& info : variants(workload.operation())) {
     const Json& told = answer.at(std::string(info.name));
-    Offer& offer = offers.emplace_back(Offer{told.value("declines", "")});
-    if (!offer.declines.empty()) continue;
+    Support& support = all.emplace_back(Support{told.value("unavailable", "")});
+    if (!support.declines.empty()) continue;
     for (std::size_t i = 0; i < info.knobs.size(); ++i)
-      offer.plan[i] = told.at("plan").at(std::string(info.knobs[i].name));
+      support.plan[i] = told.at("plan").at(std::string(info.knobs[i].name));
   }
-  return offers;
+  return all;
 }
 
 void Triton::run(const Workload& workload, const VariantInfo& info, const Plan& plan) {
@@ -132,15 +141,17 @@ void Triton::run(const Workload& workload, const VariantInfo& info, const Plan& 
   from_files(workload);
 }
 
-std::vector<Times> Triton::race(const Workload& workload, const std::vector<Way>& ways,
-                                double copied_bytes, int rounds) {
+std::vector<Times> Triton::time_interleaved(const Workload& workload,
+                                            const std::vector<Configuration>& configurations,
+                                            double copied_bytes, int rounds) {
   const Case& c = workload.the_case();
   Json told = Json::array();
-  for (const Way& way : ways)
-    told.push_back({{"variant", way.info.name}, {"plan", plan_json(way.info, way.plan)}});
+  for (const Configuration& configuration : configurations)
+    told.push_back({{"variant", configuration.info.name},
+                    {"plan", plan_json(configuration.info, configuration.plan)}});
   const Json answer = ask({{"do", "bench"},
                            {"op", c.operation->op},
-                           {"ways", std::move(told)},
+                           {"configurations", std::move(told)},
                            {"options", options_of(c)},
                            {"arrays", to_files(workload)},
                            {"copied_bytes", copied_bytes},
@@ -166,14 +177,10 @@ Json Triton::to_files(const Workload& workload) const {
     const std::filesystem::path file = folder_.path() / name;
     const std::span<std::byte> storage = array->storage();
     write(file, storage);
-    const Form& form = array->form();
-    Json shape = {form.elements()};
-    if (argument.extent == Extent::matrix) shape = {form.rows, form.cols};
-    arrays[name] = {{"file", file.string()},
-                    {"bytes", storage.size()},
-                    {"first", array->row(0) - storage.data()},
-                    {"dtype", name_of(form.dtype)},
-                    {"shape", std::move(shape)}};
+    arrays[name] = form_of(*array);
+    arrays[name]["file"] = file.string();
+    arrays[name]["bytes"] = storage.size();
+    arrays[name]["first"] = array->line(0) - storage.data();
   }
   return arrays;
 }

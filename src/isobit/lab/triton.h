@@ -3,6 +3,7 @@
 // interpreter.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -10,23 +11,26 @@
 #include <vector>
 
 #include "isobit/lab/python.h"
-#include "isobit/lab/race.h"
 #include "isobit/lab/temporary_folder.h"
+#include "isobit/lab/timing.h"
 #include "isobit/lab/workload.h"
 
 namespace isobit::lab {
 
 inline constexpr std::string_view kTriton = "triton";  // beside the library's devices
 
-// The shape that is computed unless told: Triton's interpreter takes a tenth of a second for a row.
-inline constexpr std::int64_t kSmallRows = 3, kSmallCols = 600;
+// The extent of a dim unless one is given: Triton's interpreter takes a tenth of a second for a
+// row.
+inline std::int64_t small_extent(const Dim& dim) {
+  return dim.batch ? 3 : std::min<std::int64_t>(dim.usual, 600);
+}
 
 inline bool in_triton(const VariantInfo& info) { return info.elsewhere == kTriton; }
 
 class Triton {
  public:
   // What a variant makes of a workload.
-  struct Offer {
+  struct Support {
     std::string declines;  // why it does; empty where it takes it
     Plan plan{};           // its own
   };
@@ -37,20 +41,21 @@ class Triton {
   static Triton* find(std::string& why);
 
   const std::string& executor() const { return executor_; }  // "interpreter", or a GPU's name
-  std::string text() const;                                  // "3.7.1, by its interpreter"
+  std::string text() const;                                  // "3.7.1, in its interpreter"
   bool interprets() const { return executor_ == "interpreter"; }
 
   // Throws Unsupported where an operator has none.
   std::vector<VariantInfo> variants(const Operation& operation) const;
   bool has_variants(const Operation& operation) const;
   // Of each variant, in the same order.
-  std::vector<Offer> offers(const Workload& workload);
+  std::vector<Support> support(const Workload& workload);
 
   // On the workload's arrays as they are, and whatever surrounds them.
   void run(const Workload& workload, const VariantInfo& info, const Plan& plan);
   // On copies of the arrays, each with so many rounds. The last is a copy of as many bytes.
-  std::vector<Times> race(const Workload& workload, const std::vector<Way>& ways,
-                          double copied_bytes, int rounds);
+  std::vector<Times> time_interleaved(const Workload& workload,
+                                      const std::vector<Configuration>& configurations,
+                                      double copied_bytes, int rounds);
 
  private:
   struct Variant {

@@ -8,10 +8,23 @@
 #include <algorithm>
 
 namespace isobit::lab {
+namespace {
+
+// Where the worst element stands: "3, 5".
+std::string index_of(const Verdict::Output& output) {
+  std::vector<std::int64_t> index(output.extents.size());
+  index.back() = output.deviation.place;
+  std::int64_t line = output.deviation.line;
+  for (std::size_t i = index.size() - 1; i-- > 0; line /= output.extents[i])
+    index[i] = line % output.extents[i];
+  return fmt::format("{}", fmt::join(index, ", "));
+}
+
+}  // namespace
 
 bool Verdict::passed() const {
-  return damage.empty() && std::all_of(outputs.begin(), outputs.end(), [](const Output& output) {
-           return output.deviation.passed();
+  return damage.empty() && std::all_of(outputs.begin(), outputs.end(), [&](const Output& output) {
+           return output.deviation.c <= limit;
          });
 }
 
@@ -27,15 +40,13 @@ Json Verdict::outputs_json() const {
 
 std::string Verdict::complaints() const {
   std::string text;
-  for (const auto& [argument, worst, bits] : outputs) {
-    if (worst.passed()) continue;
-    const std::string place = argument->extent == Extent::matrix
-                                  ? fmt::format("{}, {}", worst.row, worst.col)
-                                  : std::to_string(worst.col);
+  for (const Output& output : outputs) {
+    const Deviation& worst = output.deviation;
+    if (worst.c <= limit) continue;
     text += fmt::format(
-        "  {}[{}]: expected {:.9g}, actual {:.9g}, {:.3g} ulps apart; C is {:.3g}, at most {} is "
-        "right\n",
-        argument->name, place, worst.expected, worst.actual, worst.ulp, worst.c, kTolerance);
+        "  {}[{}]: expected {:.9g}, actual {:.9g}, {:.3g} ulps apart; C = {:.3g}, limit {}\n",
+        output.argument->name, index_of(output), worst.expected, worst.actual, worst.ulp, worst.c,
+        limit);
   }
   if (!damage.empty()) text += fmt::format("  {}\n", damage);
   return text;
@@ -44,11 +55,13 @@ std::string Verdict::complaints() const {
 Verdict Judge::operator()() {
   Verdict verdict;
   verdict.damage = workload_.damage();
+  verdict.limit = workload_.operation().limit(workload_.args());
   const std::vector<std::string> all_bits = output_bits(workload_);
   auto found = known_.find(all_bits);
   if (found == known_.end()) found = known_.emplace(all_bits, compare(workload_)).first;
   for (std::size_t i = 0; i < all_bits.size(); ++i)
-    verdict.outputs.push_back({found->second[i].argument, found->second[i].deviation, all_bits[i]});
+    verdict.outputs.push_back({found->second[i].argument, found->second[i].deviation, all_bits[i],
+                               workload_.find(found->second[i].argument->name)->form().extents});
   return verdict;
 }
 

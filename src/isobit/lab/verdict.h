@@ -15,8 +15,10 @@ struct Verdict {
     const Argument* argument;
     Deviation deviation;
     std::string bits;
+    std::vector<std::int64_t> extents;
   };
   std::vector<Output> outputs;
+  double limit = 0;  // the largest C that passes
   std::string damage;
 
   bool passed() const;
@@ -26,7 +28,7 @@ struct Verdict {
 };
 
 // Judges runs over one workload. The reference is computed once for each set of bits that is met,
-// so the many ways that agree cost one reference.
+// so the many configurations that agree cost one reference.
 class Judge {
  public:
   explicit Judge(const Workload& workload) : workload_(workload) {}

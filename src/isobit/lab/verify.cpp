@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `isobit verify`: every case in every way, against the reference.
+// `isobit verify`: every case in every configuration, against the reference.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -9,29 +9,30 @@
 
 #include "isobit/core/error.h"
 #include "isobit/lab/commands.h"
+#include "isobit/lab/configurations.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/triton.h"
 #include "isobit/lab/usage.h"
 #include "isobit/lab/verdict.h"
-#include "isobit/lab/ways.h"
 
 namespace isobit::lab {
 namespace {
 
 constexpr int kTold = 10;  // failures that are told one by one
 
-// The worst C of each output over the shapes, options and ways of one pass.
+// The worst C of each output over the shapes, options and configurations of one pass.
 class Summary {
  public:
   explicit Summary(const Operation& operation) : operation_(operation) {}
 
-  void add(const Case& c, const Way& way, const Verdict& verdict, bool canonical) {
-    Row& row = rows_[{way.variant, types_text(c.types), c.input}];
-    row.variant = name_and_place(way.info);
+  void add(const Case& c, const Configuration& configuration, const Verdict& verdict,
+           bool canonical) {
+    Row& row = rows_[{configuration.variant, types_text(c.types), c.input}];
+    row.variant = name_and_place(configuration.info);
     ++row.cases;
     row.failed += !verdict.passed();
     row.others += !canonical;
-    in_triton_ |= in_triton(way.info);
+    in_triton_ |= in_triton(configuration.info);
     for (const Verdict::Output& output : verdict.outputs) {
       const auto found = row.worst.try_emplace(output.argument->name, 0).first;
       found->second = std::max(found->second, output.deviation.c);
@@ -41,7 +42,7 @@ class Summary {
   void print() const {
     if (rows_.empty()) return;
     std::vector<std::string> heads = {"variant", "dtype", "input", ">cases", ">failed"};
-    if (in_triton_) heads.emplace_back(">other bits");
+    if (in_triton_) heads.emplace_back(">different bits");
     for (const Argument& argument : operation_.arguments)
       if (argument.role == Role::output) heads.push_back(fmt::format(">C {}", argument.name));
     Table table(std::move(heads));
@@ -77,7 +78,7 @@ class Summary {
 std::vector<std::string> canonical_bits(const Workload& workload) {
   Flags flags;
   flags.device = {std::string(name_of(Device::cpu))};
-  run(workload, ways_of(workload, flags, Unnamed::best).able.at(0));
+  run(workload, configurations_of(workload, flags, Unnamed::best).able.at(0));
   return output_bits(workload);
 }
 
@@ -104,36 +105,39 @@ int verify(const Flags& flags) {
       workload.draw();
       c.operation->check(workload.args());
       Judge judge(workload);
-      const Ways ways = ways_of(workload, flags, Unnamed::all);
-      declined = ways.reasons();
-      std::vector<std::string> expected;  // where a way has to be compared
-      for (const Way& way : ways.able) {
-        if (in_triton(way.info) && expected.empty()) expected = canonical_bits(workload);
-        run(workload, way);
+      const Configurations configurations = configurations_of(workload, flags, Unnamed::all);
+      declined = configurations.reasons();
+      std::vector<std::string> expected;  // where bits have to be compared
+      for (const Configuration& configuration : configurations.able) {
+        if (in_triton(configuration.info) && expected.empty()) expected = canonical_bits(workload);
+        run(workload, configuration);
         const Verdict verdict = judge();
-        Json line = describe(c, way);
+        Json line = describe(c, configuration);
         line["outputs"] = verdict.outputs_json();
+        line["limit"] = verdict.limit;
         line["passed"] = verdict.passed();
-        const bool canonical = !in_triton(way.info) || output_bits(workload) == expected;
-        if (in_triton(way.info)) line["canonical"] = canonical;
+        const bool canonical = !in_triton(configuration.info) || output_bits(workload) == expected;
+        if (in_triton(configuration.info)) line["canonical"] = canonical;
         lines.add(line);
-        summary.add(c, way, verdict, canonical);
+        summary.add(c, configuration, verdict, canonical);
         others += !canonical;
         ++runs;
         if (verdict.passed() || ++failures > kTold) continue;
         progress.clear();
-        fmt::print(stderr, "failed: {}\n{}", command("verify", c, way), verdict.complaints());
+        fmt::print(stderr, "failed: {}\n{}", command("verify", c, configuration),
+                   verdict.complaints());
       }
     }
     progress.clear();
     if (!flags.json) summary.print();
   }
   if (runs == 0)
-    throw Unsupported("nothing was verified: no variant can run these cases" + declined);
-  if (failures > kTold) fmt::print(stderr, "and {} more that failed\n", failures - kTold);
+    throw Unsupported("no variant supports these cases; nothing was verified" + declined);
+  if (failures > kTold) fmt::print(stderr, "and {} more failures\n", failures - kTold);
   if (!flags.json)
-    fmt::print("{} passed, {} failed{}\n", runs - failures, failures,
-               others == 0 ? "" : fmt::format(", {} with other bits than the library's", others));
+    fmt::print(
+        "{} passed, {} failed{}\n", runs - failures, failures,
+        others == 0 ? "" : fmt::format(", {} with bits different from the library's", others));
   return failures == 0 ? kPassed : kFailed;
 }
 

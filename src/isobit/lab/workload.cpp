@@ -12,13 +12,7 @@ namespace isobit::lab {
 
 std::optional<Form> any_argument(const Case& c, const Argument& argument) {
   if (argument.presence == Presence::extra && !c.has(argument)) return std::nullopt;
-  const DType dtype = c.dtype_of(argument);
-  switch (argument.extent) {
-    case Extent::matrix:        return Form{dtype, c.rows, c.cols};
-    case Extent::row_vector:    return Form{dtype, 1, c.cols};
-    case Extent::row_statistic: break;
-  }
-  return Form{dtype, 1, c.rows};
+  return c.form_of(argument);
 }
 
 std::optional<Form> case_argument(const Case& c, const Argument& argument) {
@@ -36,10 +30,10 @@ Workload::Workload(const Case& c, const FormOf& form_of)
     const Argument& argument = operation().arguments[i];
     const std::optional<Form> form = form_of(case_, argument);
     if (!form || !args_.applies(argument)) continue;
-    const bool strided = argument.extent == Extent::matrix && case_.row_stride != 0;
-    arrays_[i].emplace(*form, strided ? case_.row_stride : form->cols, case_.offset,
+    const Layout layout = argument.strides == Strides::any ? case_.layout : Layout::dense;
+    arrays_[i].emplace(*form, strides_of(*form, layout, case_.row_stride), case_.offset,
                        simd::threads());
-    args_[argument] = arrays_[i]->view(argument.extent);
+    args_[argument] = arrays_[i]->view();
   }
 }
 
@@ -59,22 +53,35 @@ std::vector<const Argument*> Workload::outputs() const {
 void Workload::draw() {
   for (std::size_t i = 0; i < arrays_.size(); ++i) {
     const Argument& argument = operation().arguments[i];
-    if (argument.role == Role::input && argument.extent != Extent::row_statistic && arrays_[i])
+    if (argument.role == Role::input && argument.drawn != Drawn::produced && arrays_[i])
       draw(argument, *arrays_[i]);
   }
-  draw_statistics(*this);
+  draw_produced(*this);
   seal();
 }
 
 void Workload::draw(const Argument& argument, const Array& array) const {
-  const Draw draw(case_.input, case_.seed, argument.name, array.form().dtype);
-  const std::int64_t first = argument.extent == Extent::matrix ? case_.first_row : 0;
-  const std::int64_t rows = array.form().rows, tasks = std::min<std::int64_t>(rows, 1024);
+  const Form& form = array.form();
+  const Draw draw(case_.input, case_.seed, argument.name, argument.drawn, form.dtype,
+                  argument.below.empty() ? 0 : case_.extent(argument.below));
+  // The family has a line for each index of the batch dim, or several.
+  const std::int64_t first = operation().has_batch(argument) ? case_.first : 0;
+  if (operation().has_batch(argument) && form.extents.size() == 1) {
+    std::vector<double> value(1);
+    for (std::int64_t i = 0; i < form.line_length(); ++i) {
+      draw.line(first + i, value);
+      array.store(0, i, value);
+    }
+    return;
+  }
+  const std::int64_t lines = form.lines(), tasks = std::min<std::int64_t>(lines, 1024);
+  const std::int64_t before =
+      form.extents[0] == 0 || form.extents.size() == 1 ? 0 : first * (lines / form.extents[0]);
   simd::threads()(tasks, [&](std::int64_t task) {
-    std::vector<double> values(static_cast<std::size_t>(array.form().cols));
-    for (std::int64_t row = task * rows / tasks; row < (task + 1) * rows / tasks; ++row) {
-      draw.row(first + row, values);
-      array.store(row, 0, values);
+    std::vector<double> values(static_cast<std::size_t>(form.line_length()));
+    for (std::int64_t line = task * lines / tasks; line < (task + 1) * lines / tasks; ++line) {
+      draw.line(before + line, values);
+      array.store(line, 0, values);
     }
   });
 }
@@ -94,9 +101,9 @@ std::string Workload::damage() const {
     if (!arrays_[i]) continue;
     const Argument& argument = operation().arguments[i];
     if (argument.role == Role::output && !arrays_[i]->surroundings_intact())
-      return fmt::format("memory beside {} was written", argument.name);
+      return fmt::format("memory outside {} was written", argument.name);
     if (argument.role == Role::input && arrays_[i]->storage_hash() != sealed_[i])
-      return fmt::format("{} is an input and was written", argument.name);
+      return fmt::format("input {} was modified", argument.name);
   }
   return "";
 }

@@ -30,22 +30,33 @@ double widen(T value) {
 }  // namespace
 
 template <class T, class Real>
-Distance distance(T actual, Real exact, Real scale) {
-  if constexpr (std::is_same_v<T, std::int32_t>) {
+Distance distance(T actual, Real exact, Real scale, bool any_nan) {
+  if constexpr (std::is_integral_v<T>) {
     // The true sum wraps around.
-    const auto wrapped = static_cast<std::int32_t>(static_cast<std::int64_t>(exact));
+    const auto wrapped = static_cast<T>(static_cast<__int128>(exact));
     return actual == wrapped ? Distance{} : kNoRounding;
   } else {
     constexpr DType kType = dtype_of(T{});
     constexpr Limits kLimits = limits_of(kType);
     constexpr Limits kComputed = limits_of(kType == DType::f64 ? DType::f64 : DType::f32);
+    constexpr double kComputedLargest = kComputed.largest();
     constexpr double kUnit = Limits::power(-kComputed.digits);
     constexpr double kLargest = kLimits.largest();
 
-    if (exact != exact) return canonical_nan(actual) ? Distance{} : kNoRounding;
-    if (exact > kLargest || exact < -kLargest) return {};  // overflows; not counted
+    if (exact != exact)
+      return (any_nan ? std::isnan(widen(actual)) : canonical_nan(actual)) ? Distance{}
+                                                                           : kNoRounding;
     const double y = widen(actual);
-    if (std::isnan(y)) return kNoRounding;
+    const Real infinity = static_cast<Real>(std::numeric_limits<double>::infinity());
+    if (exact == infinity || exact == -infinity) return Real(y) == exact ? Distance{} : kNoRounding;
+    // On the way to such a result numbers may have left the range: any bits, but always the same.
+    const bool may_overflow = scale > kComputedLargest;
+    const bool overflows = exact > kLargest || exact < -kLargest;
+    if (std::isnan(y) || (std::isinf(y) && !overflows)) {
+      if (may_overflow) return {};
+      if (std::isnan(y)) return kNoRounding;
+    }
+    if (overflows && (may_overflow || (std::isinf(y) && (y > 0) == (exact > 0)))) return {};
     // Infinity stands for the first number that the type lacks.
     const Real beyond = static_cast<Real>(Limits::power(kLimits.max_exponent)) * 2;
     const Real difference = (std::isinf(y) ? (y > 0 ? beyond : -beyond) : Real(y)) - exact;
@@ -75,21 +86,23 @@ void Deviation::merge(const Deviation& other) {
 }
 
 template <class Real>
-void measure(const Array& actual, std::int64_t row, std::int64_t first_col,
-             std::span<const Real> exact, std::span<const Real> scale, Deviation& worst) {
-  visit(actual.form().dtype, [&]<class T>(Type<T>) {
+void measure(const Array& actual, std::int64_t line, std::int64_t first,
+             std::span<const Real> exact, std::span<const Real> scale, Deviation& worst,
+             bool any_nan) {
+  visit_any(actual.form().dtype, [&]<class T>(Type<T>) {
     if constexpr (!std::is_same_v<T, quad>) {
-      const T* values = reinterpret_cast<const T*>(actual.row(row)) + first_col;
+      const T* values = reinterpret_cast<const T*>(actual.line(line)) + first * actual.step();
       for (std::size_t i = 0; i < exact.size(); ++i) {
-        const Distance d = distance(values[i], exact[i], scale[i]);
+        const T value = values[static_cast<std::int64_t>(i) * actual.step()];
+        const Distance d = distance(value, exact[i], scale[i], any_nan);
         worst.max_abs = std::max(worst.max_abs, d.abs);
         worst.max_ulp = std::max(worst.max_ulp, d.ulp);
         if (d.c <= worst.c) continue;
         worst.c = d.c;
-        worst.row = row;
-        worst.col = first_col + static_cast<std::int64_t>(i);
+        worst.line = line;
+        worst.place = first + static_cast<std::int64_t>(i);
         worst.expected = static_cast<double>(exact[i]);
-        worst.actual = widen(values[i]);
+        worst.actual = widen(value);
         worst.ulp = d.ulp;
       }
     }
@@ -97,13 +110,13 @@ void measure(const Array& actual, std::int64_t row, std::int64_t first_col,
 }
 
 template void measure(const Array&, std::int64_t, std::int64_t, std::span<const double>,
-                      std::span<const double>, Deviation&);
+                      std::span<const double>, Deviation&, bool);
 template void measure(const Array&, std::int64_t, std::int64_t, std::span<const quad>,
-                      std::span<const quad>, Deviation&);
-template Distance distance(float, double, double);
-template Distance distance(f16, double, double);
-template Distance distance(bf16, double, double);
-template Distance distance(double, quad, quad);
-template Distance distance(std::int32_t, double, double);
+                      std::span<const quad>, Deviation&, bool);
+template Distance distance(float, double, double, bool);
+template Distance distance(f16, double, double, bool);
+template Distance distance(bf16, double, double, bool);
+template Distance distance(double, quad, quad, bool);
+template Distance distance(std::int32_t, double, double, bool);
 
 }  // namespace isobit::lab

@@ -15,7 +15,6 @@
 
 namespace isobit::lab {
 
-inline constexpr double kTolerance = 8;  // the largest C that passes
 inline constexpr double kWrong =
     1e300;  // the C of what no rounding explains; finite, so that JSON can hold it
 
@@ -27,20 +26,21 @@ struct Distance {
 // The worst of many elements, and where the worst C was met.
 struct Deviation {
   double c = 0, max_abs = 0, max_ulp = 0;
-  std::int64_t row = 0, col = 0;
+  std::int64_t line = 0, place = 0;
   double expected = 0, actual = 0, ulp = 0;  // there
 
-  bool passed() const { return c <= kTolerance; }
   void merge(const Deviation& other);
 };
 
-// `scale` is the sum of the magnitudes that the element's rounding errors are proportional to.
+// `scale` is the sum of the magnitudes that the element's rounding errors are proportional to. A
+// NaN must be the canonical one unless it may be any.
 template <class T, class Real>
-Distance distance(T actual, Real exact, Real scale);
+Distance distance(T actual, Real exact, Real scale, bool any_nan = false);
 
-// Elements of one row of `actual`, from `first_col` on, against the truth.
+// Elements of one line of `actual`, from `first` on, against the truth.
 template <class Real>
-void measure(const Array& actual, std::int64_t row, std::int64_t first_col,
-             std::span<const Real> exact, std::span<const Real> scale, Deviation& worst);
+void measure(const Array& actual, std::int64_t line, std::int64_t first,
+             std::span<const Real> exact, std::span<const Real> scale, Deviation& worst,
+             bool any_nan = false);
 
 }  // namespace isobit::lab

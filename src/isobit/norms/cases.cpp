@@ -30,19 +30,17 @@ const std::vector<Types> kEveryType = {kF32,
 // What is usual: no extra argument, no option but eps.
 CaseGrid usual(std::vector<std::int64_t> rows, std::vector<std::int64_t> cols,
                std::vector<std::string_view> inputs) {
-  return {.rows = std::move(rows),
-          .cols = std::move(cols),
+  return {.dims = {{"rows", std::move(rows)}, {"cols", std::move(cols)}},
           .types = {kF32, kBf16, kMixed},
           .inputs = std::move(inputs),
-          .options = {{"eps", {1e-5, 0}}, {"zero_centred", {0}}}};
+          .options = {{"eps", {1e-5, 0}}, {"zero_centered", {0}}}};
 }
 
 // Every type with every option; `with` are the extra arguments.
 CaseGrid every_option(std::vector<std::int64_t> rows, std::vector<std::int64_t> cols,
                       std::vector<std::string_view> inputs, std::vector<std::string_view> with,
                       std::vector<double> dropout) {
-  return {.rows = std::move(rows),
-          .cols = std::move(cols),
+  return {.dims = {{"rows", std::move(rows)}, {"cols", std::move(cols)}},
           .types = kEveryType,
           .inputs = std::move(inputs),
           .options = {{"eps", {1e-5}}, {"dropout", std::move(dropout)}, {"dropout_seed", {42}}},
@@ -69,12 +67,11 @@ const std::vector<std::string_view> kFamilies = {
     "outlier", "ramp",      "alternating", "lognormal", "huge1e18", "huge1e20",
     "fltmax",  "tiny1e-20", "denormal",    "const_grad"};
 
-CaseGrid timed(std::vector<std::array<std::int64_t, 2>> shapes,
-               std::vector<std::string_view> with) {
+CaseGrid timed(std::vector<std::vector<std::int64_t>> shapes, std::vector<std::string_view> with) {
   return {.types = {kF32, kBf16},
           .inputs = {"randn"},
           .shapes = std::move(shapes),
-          .options = {{"eps", {1e-5}}, {"zero_centred", {0}}},
+          .options = {{"eps", {1e-5}}, {"zero_centered", {0}}},
           .with = std::move(with)};
 }
 

@@ -83,7 +83,7 @@ class NormChecker : public Checker {
   }
 
   Dropout dropout(std::string_view op, double p, std::uint64_t seed) const {
-    require(p >= 0 && p < 1, op, ": dropout is ", p, "; 0 to less than 1 is needed");
+    require(p >= 0 && p < 1, op, ": dropout is ", p, "; must be at least 0 and less than 1");
     return {p, seed};
   }
 
@@ -99,6 +99,21 @@ class NormChecker : public Checker {
   Matrix rows_;
   DType real_;
 };
+
+// A call works through all rows of x. Those of every call but this one lie apart in some array,
+// whose storage bounds the work: an output that has rows, x, or grad_y. Where both of these repeat
+// or share rows and only their sums are written, a few bytes could ask for months of work. (2^33
+// elements in rows of 8 took one processor 30 s.)
+inline constexpr std::int64_t kMostUnheld = std::int64_t{1} << 32;
+
+inline void require_held(std::string_view op, const BackwardProblem& problem) {
+  const Matrix &x = problem.x, &grad_y = problem.grad_y;
+  const auto apart = [](const Matrix& matrix) { return matrix.stride >= matrix.cols; };
+  require(problem.rows * problem.cols <= kMostUnheld || apart(x) || apart(grad_y), op, ": x has ",
+          x.rows, " rows of ", x.cols, " elements at row stride ", x.stride, ", grad_y at ",
+          grad_y.stride, "; beyond 2^32 elements one of them needs ", x.cols,
+          " or more, or grad_x must be given");
+}
 
 }  // namespace detail
 
@@ -122,7 +137,7 @@ ForwardProblem check_forward(std::string_view op, const Args& args) {
                          .bias = check.per_column("bias", bias),
                          .mean = check.per_row("mean", mean),
                          .rstd = check.per_row("rstd", args.rstd),
-                         .zero_centred = args.zero_centred,
+                         .zero_centered = args.zero_centered,
                          .eps = check.finite("eps", args.eps, check.real()),
                          .dropout = dropout};
   require(!args.sum.given() || args.residual.given() || dropout.drops(), op,
@@ -169,13 +184,13 @@ BackwardProblem check_backward(std::string_view op, const Args& args) {
       .grad_bias = check.per_column("grad_bias", grad_bias),
       .mean = check.per_row("mean", mean),
       .rstd = check.per_row("rstd", args.rstd),
-      .zero_centred = args.zero_centred,
+      .zero_centered = args.zero_centered,
       .eps = check.finite("eps", args.eps, check.real()),
       .dropout = dropout};
   if constexpr (kHasMean)
     require(mean.given() == args.rstd.given(), op, ": ",
             mean.given() ? "mean is given without rstd" : "rstd is given without mean",
-            "; both are needed, or neither");
+            "; give both or neither");
   require(!args.grad_residual.given() || dropout.drops(), op,
           ": grad_residual is given without dropout; it would be a copy of grad_x");
   const auto column = [&](std::string_view name, const TensorView& view, const void* data) {
@@ -199,6 +214,7 @@ BackwardProblem check_backward(std::string_view op, const Args& args) {
        per_row("mean", mean, problem.mean),
        per_row("rstd", args.rstd, problem.rstd)});
   if (x.cols == 0 || (!problem.wants_rows() && !problem.wants_sums())) problem.rows = 0;
+  if (!problem.wants_rows()) detail::require_held(op, problem);
   return problem;
 }
 

@@ -14,7 +14,7 @@ using BackwardKernelsOf = BackwardKernels (*)(Isa isa, DType dtype, bool streami
 
 inline constexpr int kStreams[] = {0, 1};
 inline constexpr Knob kBackwardKnobs[] = {
-    {"stream", kStreams, "stores that bypass the caches, and the next rows fetched ahead"}};
+    {"stream", kStreams, "streaming stores, and prefetch of the next rows"}};
 
 Plan choose_backward(const BackwardProblem& problem, const Machine& machine);
 

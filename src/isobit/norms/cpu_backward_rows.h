@@ -26,7 +26,7 @@ ISOBIT_INLINE void gradient_means(const T* x, const T* grad_y,
     return simd::Terms<S>{g, S::only(normalise(S::load(x + i, part...)), part...)};
   };
   const Real n = static_cast<Real>(cols);
-  if constexpr (Formula::kCentred) {
+  if constexpr (Formula::kCentered) {
     const simd::Sums<S> sums = simd::row_sum_and_dot<S>(cols, get);
     terms.mean_g = sums.sum / n;
     terms.mean_gx = sums.dot / n;
@@ -245,19 +245,17 @@ BackwardKernels kernels_of() {
 
 }  // namespace detail
 
-// The kernels of one norm for a type; `streaming` stores bypass the caches, and the next rows are
-// fetched while the present ones are worked on. S32 and S64 are the vectors that compute.
-template <class Formula, class S32, class S64>
-BackwardKernels backward_kernels(DType dtype, bool streaming) {
+template <class Formula>
+BackwardKernels ISOBIT_ISA::Kernels<Formula>::backward(DType dtype, bool streaming) {
   const auto of = [&]<class S, class T>(S, Type<T>) {
     return streaming ? detail::kernels_of<Formula, S, T, simd::Stores::streaming>()
                      : detail::kernels_of<Formula, S, T, simd::Stores::cached>();
   };
   switch (dtype) {
-    case DType::f16:  return of(S32{}, Type<f16>{});
-    case DType::bf16: return of(S32{}, Type<bf16>{});
-    case DType::f64:  return of(S64{}, Type<double>{});
-    default:          return of(S32{}, Type<float>{});
+    case DType::f16:  return of(simd::F32{}, Type<f16>{});
+    case DType::bf16: return of(simd::F32{}, Type<bf16>{});
+    case DType::f64:  return of(simd::F64{}, Type<double>{});
+    default:          return of(simd::F32{}, Type<float>{});
   }
 }
 

@@ -50,7 +50,7 @@ void sum_columns(const BackwardProblem& problem, const BackwardKernels& kernels,
 
 std::string two_pass_declines(const BackwardProblem& problem, const Machine&) {
   return StagedGradients::needed(problem)
-             ? "types that differ, residual and dropout go through one_pass"
+             ? "does not support mixed types, residual or dropout; one_pass does"
              : "";
 }
 

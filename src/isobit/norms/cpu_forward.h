@@ -13,9 +13,9 @@ using ForwardKernelOf = ForwardKernel (*)(Isa isa, DType dtype, Schedule schedul
 
 inline constexpr int kSchedules[] = {0, 1, 2, 3};
 inline constexpr Knob kForwardKnobs[] = {{"schedule", kSchedules,
-                                          "0: for the caches; else stores past them, and 1: four "
-                                          "rows ahead, 2: the next row, 3: the next "
-                                          "pair"}};
+                                          "0: cached stores; else streaming stores, and prefetch "
+                                          "of four rows ahead (1), the next row (2) or the next "
+                                          "pair (3)"}};
 
 Plan choose_forward(const ForwardProblem& problem, const Machine& machine);
 std::size_t forward_workspace(const ForwardProblem& problem, const Plan& plan,

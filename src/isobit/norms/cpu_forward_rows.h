@@ -147,9 +147,8 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
   if constexpr (kStores == Stores::streaming) simd::fence();
 }
 
-// The kernel of one norm for a type and a schedule; S32 and S64 are the vectors that compute.
-template <class Formula, class S32, class S64>
-ForwardKernel forward_kernel(DType dtype, Schedule schedule) {
+template <class Formula>
+ForwardKernel ISOBIT_ISA::Kernels<Formula>::forward(DType dtype, Schedule schedule) {
   const auto of = [&]<class S, class T>(S, Type<T>) -> ForwardKernel {
     switch (schedule) {
       case Schedule::cached:         return forward_rows<Formula, S, T, Schedule::cached>;
@@ -159,10 +158,10 @@ ForwardKernel forward_kernel(DType dtype, Schedule schedule) {
     }
   };
   switch (dtype) {
-    case DType::f16:  return of(S32{}, Type<f16>{});
-    case DType::bf16: return of(S32{}, Type<bf16>{});
-    case DType::f64:  return of(S64{}, Type<double>{});
-    default:          return of(S32{}, Type<float>{});
+    case DType::f16:  return of(simd::F32{}, Type<f16>{});
+    case DType::bf16: return of(simd::F32{}, Type<bf16>{});
+    case DType::f64:  return of(simd::F64{}, Type<double>{});
+    default:          return of(simd::F32{}, Type<float>{});
   }
 }
 

@@ -77,6 +77,14 @@ struct BackwardKernels {
                const void* terms, const ColumnSums& sums);
 };
 
+// The kernels of one norm, by its formula: cpu_forward_rows.h and cpu_backward_rows.h, instantiated
+// for each instruction set in ops/NAME/cpu_kernels.cpp. `streaming` stores bypass the caches, and
+// the next rows are fetched while the present ones are worked on.
+ISOBIT_IN_EACH_ISA(template <class Formula> struct Kernels {
+  static ForwardKernel forward(DType dtype, Schedule schedule);
+  static BackwardKernels backward(DType dtype, bool streaming);
+};)
+
 // What the passes of all norms need beside their own kernels. A `real` is f32 or f64.
 struct Tools {
   // to[i] = from[i] + offset, from any type.

@@ -32,9 +32,9 @@ class ScalarArrays {
     }
   }
   // An element of an optional weight, or its neutral value.
-  static Real weight(DType dtype, const void* data, std::int64_t i, bool zero_centred) {
+  static Real weight(DType dtype, const void* data, std::int64_t i, bool zero_centered) {
     if (data == nullptr) return 1;
-    return zero_centred ? get(dtype, data, i) + 1 : get(dtype, data, i);
+    return zero_centered ? get(dtype, data, i) + 1 : get(dtype, data, i);
   }
   static Real bias(DType dtype, const void* data, std::int64_t i) {
     return data == nullptr ? Real(-0.0) : get(dtype, data, i);  // -0 is what no addition notices
@@ -66,7 +66,7 @@ class ScalarForward : ScalarArrays<typename S::Real> {
       this->set(
           problem_.y_dtype, row_of(problem_.y, row, problem_.y_dtype), i,
           std::fma(normalise(value),
-                   this->weight(problem_.weight_dtype, problem_.weight, i, problem_.zero_centred),
+                   this->weight(problem_.weight_dtype, problem_.weight, i, problem_.zero_centered),
                    this->bias(problem_.weight_dtype, problem_.bias, i)));
     }
     if (problem_.mean != nullptr)
@@ -117,9 +117,9 @@ class ScalarBackward : ScalarArrays<typename S::Real> {
     const auto xhat = [&](std::int64_t i) { return normalise(x(row, i)); };
     const auto g = [&](std::int64_t i) {
       return grad_y(row, i) *
-             this->weight(problem_.weight_dtype, problem_.weight, i, problem_.zero_centred);
+             this->weight(problem_.weight_dtype, problem_.weight, i, problem_.zero_centered);
     };
-    const Real mean_g = Formula::kCentred ? order::sum<Real>(problem_.cols, g) / n : Real(0);
+    const Real mean_g = Formula::kCentered ? order::sum<Real>(problem_.cols, g) / n : Real(0);
     const Real mean_gx = order::dot<Real>(problem_.cols, g, xhat) / n;
     const auto at = [&](const Matrix& matrix) { return row_of(matrix, row, problem_.dtype); };
     for (std::int64_t i = 0; i < problem_.cols; ++i) {

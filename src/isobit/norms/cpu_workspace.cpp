@@ -60,7 +60,7 @@ void convert_weights(const StoredWeights& stored, const Weights& weights,
                       end - begin, offset);
         };
         if (stored.converts_weight())
-          convert(stored.weight, weights.weight, stored.zero_centred ? 1.0 : -0.0);
+          convert(stored.weight, weights.weight, stored.zero_centered ? 1.0 : -0.0);
         if (stored.converts_bias()) convert(stored.bias, weights.bias, -0.0);
       });
 }

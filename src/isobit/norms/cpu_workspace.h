@@ -18,9 +18,9 @@ struct StoredWeights {
   DType real, dtype;  // what is computed in; what is stored
   std::int64_t cols;
   const void *weight, *bias;
-  bool zero_centred;
+  bool zero_centered;
 
-  bool converts_weight() const { return weight != nullptr && (dtype != real || zero_centred); }
+  bool converts_weight() const { return weight != nullptr && (dtype != real || zero_centered); }
   bool converts_bias() const { return bias != nullptr && dtype != real; }
 };
 
@@ -29,7 +29,7 @@ StoredWeights stored_weights(const Problem& problem) {
   const void* bias = nullptr;
   if constexpr (requires { problem.bias; }) bias = problem.bias;
   return {real_of(problem.dtype), problem.weight_dtype, problem.cols, problem.weight, bias,
-          problem.zero_centred};
+          problem.zero_centered};
 }
 
 // Weight and bias in the type that is computed in: the caller's own arrays where they will do,

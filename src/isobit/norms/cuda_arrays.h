@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of a norm as its kernels on GPUs read and write them, an octet at a time.
+// The arrays of a norm as its kernels on GPUs read and write them, a piece at a time.
 #pragma once
 
 #include <cstddef>
@@ -9,37 +9,46 @@
 #include "isobit/norms/philox.h"
 #include "isobit/norms/problem.h"
 #include "isobit/simt/simt.h"
-#include "isobit/tile/octet.h"
+#include "isobit/tile/piece.h"
 
 namespace isobit::norms {
 
-using tile::kOctet;
+using tile::kPiece;
 using tile::Place;
 
 // What a type is computed in.
 template <class T>
 using RealOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// Whether octets of all rows lie on vectors.
-inline bool on_vectors(const Matrix& matrix, std::int64_t size) {
-  return tile::on_vectors(matrix.data) && (matrix.rows <= 1 || matrix.stride * size % 16 == 0);
+// Whether all rows begin where pieces may.
+inline bool on_pieces(const Matrix& matrix, std::int64_t size) {
+  return tile::on_pieces(matrix.data) &&
+         (matrix.rows <= 1 || matrix.stride * size % tile::kPieceBytes == 0);
 }
 
 // One row of an array that may be absent.
 template <class T>
 struct ArrayRow {
+  using Raw = tile::RawPiece<std::remove_const_t<T>>;
   T* data = nullptr;
   bool vectors = false;
 
   ISOBIT_DEVICE explicit operator bool() const { return data != nullptr; }
 
-  template <class Real>
-  ISOBIT_DEVICE void load(const Place& place, Real (&octet)[kOctet]) const {
-    tile::load_octet(data + place.col, place.count, vectors, octet);
+  template <class Real, int kElements>
+  ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kElements]) const {
+    tile::load_piece(data + place.col, place.left, vectors, piece);
   }
-  template <class Real>
-  ISOBIT_DEVICE void store(const Place& place, const Real (&octet)[kOctet]) const {
-    tile::store_octet(data + place.col, place.count, vectors, octet);
+  // Whether a row of so many columns has each piece whole or not at all; then, what raw() gives.
+  ISOBIT_DEVICE bool in_pieces(int cols) const { return vectors && cols % kPiece<T> == 0; }
+  ISOBIT_DEVICE Raw raw(const Place& place) const {
+    Raw piece = {};
+    if (place.left > 0) piece = simt::load(reinterpret_cast<const Raw*>(data + place.col));
+    return piece;
+  }
+  template <class Real, int kElements>
+  ISOBIT_DEVICE void store(const Place& place, const Real (&piece)[kElements]) const {
+    tile::store_piece(data + place.col, place.left, vectors, piece);
   }
 };
 
@@ -53,53 +62,68 @@ struct Array {
   explicit Array(const Matrix& matrix)
       : data(reinterpret_cast<T*>(matrix.data)),
         stride(matrix.stride),
-        vectors(on_vectors(matrix, sizeof(T))) {}
+        vectors(on_pieces(matrix, sizeof(T))) {}
 
   ISOBIT_DEVICE ArrayRow<T> row(std::int64_t row) const {
     return {data == nullptr ? nullptr : data + row * stride, vectors};
   }
 };
 
-// An array of x's type or another. Others are rare, and not moved in vectors.
+// One row of an array of x's type or another. Others are rare, and not moved in vectors.
+template <class Real, class T>
+struct AnyRow {
+  std::byte* data;
+  DType dtype;
+  bool like_x, vectors;
+
+  ISOBIT_DEVICE bool in_pieces(int cols) const { return like_x && as_x().in_pieces(cols); }
+  ISOBIT_DEVICE auto raw(const Place& place) const { return as_x().raw(place); }
+  ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kPiece<T>]) const {
+    at(place.col, [&](const auto* elements, bool vectors) {
+      tile::load_piece(elements, place.left, vectors, piece);
+    });
+  }
+  ISOBIT_DEVICE void store(const Place& place, const Real (&piece)[kPiece<T>]) const {
+    at(place.col, [&](auto* elements, bool vectors) {
+      tile::store_piece(elements, place.left, vectors, piece);
+    });
+  }
+
+ private:
+  ISOBIT_DEVICE ArrayRow<const T> as_x() const {
+    return {reinterpret_cast<const T*>(data), vectors};
+  }
+  template <class Body>
+  ISOBIT_DEVICE void at(int col, const Body& body) const {
+    if (like_x) {
+      body(reinterpret_cast<T*>(data) + col, vectors);
+    } else if constexpr (!std::is_same_v<Real, double>) {
+      if (dtype == DType::f32)
+        body(reinterpret_cast<float*>(data) + col, false);
+      else if (dtype == DType::bf16)
+        body(reinterpret_cast<bf16*>(data) + col, false);
+      else
+        body(reinterpret_cast<f16*>(data) + col, false);
+    }
+  }
+};
+
 template <class Real, class T>
 struct AnyArray {
   std::byte* data;
-  std::int64_t stride;
+  std::int64_t row_bytes;
   DType dtype;
   bool like_x, vectors;
 
   AnyArray(const Matrix& matrix, DType dtype, DType x)
       : data(matrix.data),
-        stride(matrix.stride),
+        row_bytes(matrix.stride * size_of(dtype)),
         dtype(dtype),
         like_x(dtype == x),
-        vectors(on_vectors(matrix, size_of(dtype))) {}
+        vectors(on_pieces(matrix, size_of(dtype))) {}
 
-  ISOBIT_DEVICE void load(std::int64_t row, const Place& place, Real (&octet)[kOctet]) const {
-    with_elements(row * stride + place.col, [&](const auto* elements, bool vectors) {
-      tile::load_octet(elements, place.count, vectors, octet);
-    });
-  }
-  ISOBIT_DEVICE void store(std::int64_t row, const Place& place,
-                           const Real (&octet)[kOctet]) const {
-    with_elements(row * stride + place.col, [&](auto* elements, bool vectors) {
-      tile::store_octet(elements, place.count, vectors, octet);
-    });
-  }
-
- private:
-  template <class Body>
-  ISOBIT_DEVICE void with_elements(std::int64_t at, const Body& body) const {
-    if (like_x) {
-      body(reinterpret_cast<T*>(data) + at, vectors);
-    } else if constexpr (!std::is_same_v<Real, double>) {
-      if (dtype == DType::f32)
-        body(reinterpret_cast<float*>(data) + at, false);
-      else if (dtype == DType::bf16)
-        body(reinterpret_cast<bf16*>(data) + at, false);
-      else
-        body(reinterpret_cast<f16*>(data) + at, false);
-    }
+  ISOBIT_DEVICE AnyRow<Real, T> row(std::int64_t row) const {
+    return {data + row * row_bytes, dtype, like_x, vectors};
   }
 };
 
@@ -107,40 +131,42 @@ struct AnyArray {
 template <class Real, class T>
 struct WeightArray {
   const void* data;
-  Real neutral, offset;  // offset: what is stored less
+  Real neutral;
   bool like_x, vectors;
+  bool one_less;  // is stored than it is
 
   template <class Problem>
   static WeightArray weight(const Problem& problem) {
-    return {problem.weight, 1, problem.zero_centred ? Real(1) : Real(-0.0), problem};
+    return {problem.weight, 1, problem, problem.zero_centered};
   }
   template <class Problem>
   static WeightArray bias(const Problem& problem) {
-    return {problem.bias, Real(-0.0), Real(-0.0), problem};  // -0 is what no addition notices
+    return {problem.bias, Real(-0.0), problem, false};  // -0 is what no addition notices
   }
 
-  ISOBIT_DEVICE void load(const Place& place, Real (&octet)[kOctet]) const {
+  ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kPiece<T>]) const {
     if (data == nullptr) {
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i) octet[i] = neutral;
+      for (int i = 0; i < kPiece<T>; ++i) piece[i] = neutral;
       return;
     }
     if (like_x)
-      tile::load_octet(static_cast<const T*>(data) + place.col, place.count, vectors, octet);
+      tile::load_piece(static_cast<const T*>(data) + place.col, place.left, vectors, piece);
     else
-      tile::load_octet(static_cast<const float*>(data) + place.col, place.count, vectors, octet);
+      tile::load_piece(static_cast<const float*>(data) + place.col, place.left, vectors, piece);
+    if (one_less)
 #pragma unroll
-    for (int i = 0; i < kOctet; ++i) octet[i] += offset;
+      for (int i = 0; i < kPiece<T>; ++i) piece[i] += 1;
   }
 
  private:
   template <class Problem>
-  WeightArray(const void* data, Real neutral, Real offset, const Problem& problem)
+  WeightArray(const void* data, Real neutral, const Problem& problem, bool one_less)
       : data(data),
         neutral(neutral),
-        offset(offset),
         like_x(problem.weight_dtype == problem.dtype),
-        vectors(tile::on_vectors(data)) {}
+        vectors(tile::on_pieces(data)),
+        one_less(one_less) {}
 };
 
 // What is dropped of rows: as norms/philox.h says.
@@ -157,19 +183,22 @@ struct DropoutMask {
         scale(dropout_scale<Real>(dropout.p)),
         seed(dropout.seed) {}
 
-  ISOBIT_DEVICE void apply(std::int64_t row, const Place& place, Real (&octet)[kOctet]) const {
-    const unsigned kept = bits(row, place.col);
+  template <int kElements>
+  ISOBIT_DEVICE void apply(std::int64_t row, const Place& place, Real (&piece)[kElements]) const {
+    const unsigned kept = bits<kElements>(row, place.col);
 #pragma unroll
-    for (int i = 0; i < kOctet; ++i) octet[i] = kept >> i & 1 ? octet[i] * scale : Real(0);
+    for (int i = 0; i < kElements; ++i) piece[i] = kept >> i & 1 ? piece[i] * scale : Real(0);
   }
 
  private:
-  // A bit for each element that is kept. Out of line: twenty rounds are long.
+  // A bit for each element that is kept. Out of line: the rounds are long.
+  template <int kElements>
   ISOBIT_DEVICE_NOINLINE unsigned bits(std::int64_t row, std::int64_t col) const {
     unsigned kept = 0;
-    for (int four = 0; four < kOctet; four += 4) {
-      const auto words = dropout_words(seed, row, (col + four) / 4);
-      for (int i = 0; i < 4; ++i) kept |= unsigned{words[i] >= threshold} << (four + i);
+    for (int i = 0; i < kElements; i += 4) {
+      const auto words = dropout_words(seed, row, (col + i) / 4);
+      for (int j = 0; j < 4 && i + j < kElements; ++j)
+        kept |= unsigned{words[(col + j) % 4] >= threshold} << (i + j);
     }
     return kept;
   }

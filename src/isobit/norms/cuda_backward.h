@@ -13,6 +13,7 @@
 #include "isobit/norms/cuda_launch.h"
 #include "isobit/norms/cuda_one_pass.h"
 #include "isobit/norms/problem.h"
+#include "isobit/norms/variants.h"
 #include "isobit/simt/simt.h"
 #include "isobit/tile/row_group.h"
 
@@ -23,6 +24,7 @@ template <class Rows>
 struct RowsKernel {
   using Real = typename Rows::Real;
   using Group = typename Rows::Group;
+  static constexpr int kElements = Rows::kElements;
   static constexpr int kMostThreads = kBackwardThreads.of<Real>();
 
   Rows rows;
@@ -36,8 +38,9 @@ struct RowsKernel {
   ISOBIT_DEVICE void operator()(const typename Rows::Memory& memory) const {
     typename Rows::Adder adder(memory);
     for (std::int64_t row = Group::group(); row < rows.rows; row += Group::groups()) {
-      const Statistics<Real> found = rows.row(
-          row, adder, memory, [](const Place&, const Real(&)[kOctet], const Real(&)[kOctet]) {});
+      const Statistics<Real> found =
+          rows.row(row, adder, memory,
+                   [](const Place&, const Real(&)[kElements], const Real(&)[kElements]) {});
       if (statistics != nullptr && Group::leads()) statistics[row] = found;
     }
   }
@@ -45,18 +48,20 @@ struct RowsKernel {
 
 inline constexpr int kColumnWarps = 4;  // of a block
 
-// The second: columns. A warp takes 256 of them, and tiles of runs in turn.
+// The second: columns. A warp takes a piece of each lane, and tiles of runs in turn.
 template <class Formula, class T>
 struct ColumnsKernel {
   using Real = RealOf<T>;
   using Scalar = tile::Scalar<Real>;
   static constexpr int kKinds = Formula::kHasBias ? 2 : 1;
+  static constexpr int kElements = kPiece<T>;
   static constexpr int kMostThreads = kColumnWarps * simt::kWarpThreads;
 
   Array<const T> x;
   AnyArray<Real, T> grad_y;
   const Statistics<Real>* statistics;
-  std::int64_t rows, cols;
+  std::int64_t rows;
+  int cols;
   Tiles tiles;
   TileSums<Real, kKinds> sums;
 
@@ -66,19 +71,20 @@ struct ColumnsKernel {
         grad_y(problem.grad_y, problem.grad_y_dtype, problem.dtype),
         statistics(statistics),
         rows(problem.rows),
-        cols(problem.cols),
+        cols(static_cast<int>(problem.cols)),
         tiles(tiles),
         sums(sums) {}
 
   // How many warps a row has.
-  ISOBIT_EITHER static std::int64_t parts(std::int64_t cols) { return (cols + kCols - 1) / kCols; }
+  ISOBIT_EITHER static std::int64_t parts(int cols) { return (cols + kCols - 1) / kCols; }
 
   ISOBIT_DEVICE void operator()() const {
     const std::int64_t warp = simt::block() * kColumnWarps + simt::thread() / simt::kWarpThreads;
     const std::int64_t group = warp / parts(cols);
-    const Place place = tile::place_at(warp % parts(cols) * kCols + simt::lane() * kOctet, cols);
-    if (group >= tiles.groups || place.count == 0) return;
-    RunSums<Real, kKinds, 1> run_sums;
+    const int col = static_cast<int>(warp % parts(cols)) * kCols + simt::lane() * kElements;
+    const Place place = {0, col, cols - col};
+    if (group >= tiles.groups || place.left <= 0) return;
+    RunSums<Real, kKinds, kElements, 1> run_sums;
     for (std::int64_t tile = group; tile < tiles.count; tile += tiles.groups)
       for (std::int64_t run = 0; run < tiles.runs_of(tile); ++run) {
         run_sums.clear();
@@ -91,16 +97,16 @@ struct ColumnsKernel {
   }
 
  private:
-  static constexpr std::int64_t kCols = simt::kWarpThreads * kOctet;
+  static constexpr int kCols = simt::kWarpThreads * kElements;
 
   ISOBIT_DEVICE void add(std::int64_t row, const Place& place,
-                         RunSums<Real, kKinds, 1>& run_sums) const {
-    Real dy[kOctet], xhat[kOctet];
+                         RunSums<Real, kKinds, kElements, 1>& run_sums) const {
+    Real dy[kElements], xhat[kElements];
     x.row(row).load(place, xhat);
-    grad_y.load(row, place, dy);
+    grad_y.row(row).load(place, dy);
     const auto normalise = [&](const auto& normaliser) {
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i) xhat[i] = normaliser(xhat[i]);
+      for (int i = 0; i < kElements; ++i) xhat[i] = normaliser(xhat[i]);
     };
     if (const Statistics<Real>& found = statistics[row]; found.plain)
       normalise(typename Formula::template Normalise<Scalar>(found));
@@ -118,11 +124,24 @@ class CudaBackward {
 
   static std::span<const BackwardVariant> variants() {
     static constexpr BackwardVariant kVariants[] = {
+        {.name = "pipelined",
+         .knobs = kPipelinedKnobs,
+         .declines = not_pipelined,
+         .suits = pipelined_suits,
+         .choose = [](const BackwardProblem& problem, const Machine& machine) -> Plan {
+           const int cluster = filling_cluster(problem, machine, runs_of(problem));
+           const GroupShape shape = block_shape(problem, cluster);
+           const int turns = resident(problem, shape);
+           const std::int64_t groups =
+               std::int64_t{turns} * machine.gpu.multiprocessors / shape.cluster;
+           return {shape.cluster, turns, tile_for(problem, groups), 4};
+         },
+         .workspace = workspace<Pipelined>,
+         .run = run<Pipelined>},
         {.name = "one_pass",
-         .device = simt::kDevice,
          .knobs = kKnobs,
          .declines = [](const BackwardProblem& problem, const Machine& machine) -> std::string {
-           if (!problem.wants_sums()) return "without grad_weight there are no sums over rows";
+           if (!problem.wants_sums()) return "there are no sums over rows without grad_weight";
            return wider_than(most_held(problem, machine), problem.cols, "registers");
          },
          .suits = one_pass_suits,
@@ -137,7 +156,6 @@ class CudaBackward {
          .workspace = workspace<OnePass>,
          .run = run<OnePass>},
         {.name = "two_pass",
-         .device = simt::kDevice,
          .knobs = kKnobs,
          .declines =
              [](const BackwardProblem& problem, const Machine& machine) {
@@ -152,20 +170,6 @@ class CudaBackward {
          },
          .workspace = workspace<TwoPass>,
          .run = run<TwoPass>},
-        {.name = "pipelined",
-         .device = simt::kDevice,
-         .knobs = kPipelinedKnobs,
-         .declines = not_pipelined,
-         .choose = [](const BackwardProblem& problem, const Machine& machine) -> Plan {
-           const int cluster = filling_cluster(problem, machine, runs_of(problem));
-           const GroupShape shape = block_shape(problem, cluster);
-           const int turns = resident(problem, shape);
-           const std::int64_t groups =
-               std::int64_t{turns} * machine.gpu.multiprocessors / shape.cluster;
-           return {shape.cluster, turns, tile_for(problem, groups), 4};
-         },
-         .workspace = workspace<Pipelined>,
-         .run = run<Pipelined>},
     };
     return kVariants;
   }
@@ -178,11 +182,11 @@ class CudaBackward {
   static constexpr int kTurns[] = {1, 2, 3, 4, 6, 8, 12, 16};
   static constexpr int kRuns[] = {1, 2, 4, 8, 16, 32, 64};
   static constexpr Knob kClusterKnob = {
-      "cluster", kClusters, "blocks that share a row of over 512, or as many as hold it"};
-  static constexpr Knob kTurnsKnob = {"blocks", kTurns,
-                                      "blocks a multiprocessor, which take rows or tiles in turn"};
+      "cluster", kClusters, "blocks per row wider than 512; raised to what the row needs"};
+  static constexpr Knob kTurnsKnob = {
+      "blocks", kTurns, "blocks per multiprocessor, which take rows or tiles in turn"};
   static constexpr Knob kRunsKnob = {"runs", kRuns,
-                                     "runs of 16 rows to a tile, which one group sums alone"};
+                                     "runs of 16 rows per tile; one thread group sums a tile"};
   static constexpr Knob kKnobs[] = {kClusterKnob, kTurnsKnob, kRunsKnob};
   static constexpr Knob kPipelinedKnobs[] = {kClusterKnob, kTurnsKnob, kRunsKnob, kPlacesKnob};
 
@@ -260,9 +264,14 @@ class CudaBackward {
            problem.rows * problem.cols <= 1 << 16;
   }
 
+  // Narrow rows share a warp in one_pass.
+  static bool pipelined_suits(const BackwardProblem& problem, const Machine& machine) {
+    return problem.cols > 128 && one_pass_suits(problem, machine);
+  }
+
   static std::string not_pipelined(const BackwardProblem& problem, const Machine& machine) {
-    if (!problem.wants_sums()) return "without grad_weight there are no sums over rows";
-    if (problem.grad_y_dtype != problem.dtype) return "grad_y is not of x's type";
+    if (!problem.wants_sums()) return "there are no sums over rows without grad_weight";
+    if (problem.grad_y_dtype != problem.dtype) return "grad_y has another dtype than x";
     std::string why =
         not_in_bulk({problem.x, problem.grad_y}, problem.dtype, problem.cols, machine);
     if (why.empty()) why = wider_than(most_held(problem, machine), problem.cols, "a cluster");
@@ -316,7 +325,7 @@ class CudaBackward {
                             machine),
                  group.threads, group.cluster},
           tiles_(problem.rows, plan[2], shape_.blocks / group.cluster * at_once),
-          sums_(tiles_, problem.cols, pieces) {}
+          sums_(tiles_, problem.cols, kPiece<T>, pieces) {}
 
     template <class Rows>
     Sweep<Rows> sweep(const Rows& rows) const {
@@ -383,7 +392,9 @@ class CudaBackward {
   };
 
   static std::int64_t column_parts(const BackwardProblem& problem) {
-    return ColumnsKernel<Formula, float>::parts(problem.cols);
+    return with_type(problem.dtype, [&]<class T>(Type<T>) {
+      return ColumnsKernel<Formula, T>::parts(static_cast<int>(problem.cols));
+    });
   }
   static std::int64_t column_warps(int turns, const Machine& machine) {
     return std::int64_t{turns} * machine.gpu.multiprocessors * kColumnWarps;
@@ -401,7 +412,7 @@ class CudaBackward {
           plan_(plan),
           machine_(machine),
           tiles_(tiles(problem, plan, machine)),
-          sums_(tiles_, problem.cols, pieces),
+          sums_(tiles_, problem.cols, kPiece<T>, pieces),
           statistics_(reinterpret_cast<Statistics<Real>*>(pieces.take(
               problem.wants_sums() ? problem.rows * std::int64_t{sizeof(Statistics<Real>)} : 0))) {}
 
@@ -458,5 +469,10 @@ class CudaBackward {
     Statistics<Real>* const statistics_;
   };
 };
+
+template <class Norm>
+BackwardVariants<Norm> cuda_backward_variants() {
+  return CudaBackward<typename Norm::Formula, typename Norm::BackwardArgs>::variants();
+}
 
 }  // namespace isobit::norms

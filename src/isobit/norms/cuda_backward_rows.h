@@ -14,49 +14,38 @@ namespace isobit::norms {
 // x, as RowInRegisters and RowInMemory ask for it.
 template <class Real, class T>
 struct BackwardSource {
+  static constexpr int kElements = kPiece<T>;
   ArrayRow<const T> x;
 
-  ISOBIT_DEVICE void load(const Place& place, Real (&octet)[kOctet]) const { x.load(place, octet); }
-};
-
-// A row of grad_y, wherever it lies.
-template <class Real, class T>
-struct GradientSource {
-  const AnyArray<Real, T>& grad_y;
-  std::int64_t row;
-
-  ISOBIT_DEVICE void load(const Place& place, Real (&octet)[kOctet]) const {
-    grad_y.load(row, place, octet);
+  ISOBIT_DEVICE bool in_pieces(int cols) const { return x.in_pieces(cols); }
+  ISOBIT_DEVICE auto raw(const Place& place) const { return x.raw(place); }
+  ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kElements]) const {
+    x.load(place, piece);
   }
 };
 
 // Rows of grad_y, as the rows of x that they stand beside: in registers, or read anew.
-template <class Group, class Source, class Real, int kBlocks>
+template <class Group, class Source, class Real, int kElements, int kBlocks>
 class GradientRow {
  public:
-  ISOBIT_DEVICE GradientRow(const Source& source, std::int64_t cols) {
-#pragma unroll
-    for (int k = 0; k < kBlocks; ++k)
-#pragma unroll
-      for (int half = 0; half < kHalvesOf<Group>; ++half) {
-        const Place place = held_place<Group>(k, half, cols);
-        source.load(place, of_[place.index]);
-      }
+  ISOBIT_DEVICE GradientRow(const Source& source, int cols) {
+    load_pieces<Group, kBlocks>(source, cols, of_);
   }
-  ISOBIT_DEVICE void get(const Place& place, Real (&octet)[kOctet]) const {
+  ISOBIT_DEVICE void get(const Place& place, Real (&piece)[kElements]) const {
 #pragma unroll
-    for (int i = 0; i < kOctet; ++i) octet[i] = of_[place.index][i];
+    for (int i = 0; i < kElements; ++i) piece[i] = of_[place.index][i];
   }
 
  private:
-  Real of_[kBlocks * kHalvesOf<Group>][kOctet];
+  static constexpr int kPieces = kPiecesOf<Group, kElements>;
+  Real of_[kBlocks * kPieces][kElements];
 };
-template <class Group, class Source, class Real>
-class GradientRow<Group, Source, Real, 0> {
+template <class Group, class Source, class Real, int kElements>
+class GradientRow<Group, Source, Real, kElements, 0> {
  public:
-  ISOBIT_DEVICE GradientRow(const Source& source, std::int64_t) : source_(source) {}
-  ISOBIT_DEVICE void get(const Place& place, Real (&octet)[kOctet]) const {
-    source_.load(place, octet);
+  ISOBIT_DEVICE GradientRow(const Source& source, int) : source_(source) {}
+  ISOBIT_DEVICE void get(const Place& place, Real (&piece)[kElements]) const {
+    source_.load(place, piece);
   }
 
  private:
@@ -73,7 +62,7 @@ struct BackwardRows {
   using Type = T;
   using Group = GroupOf;
   static constexpr int kBlocks = kBlocksOf;
-  static constexpr int kOctets = kBlocks * kHalvesOf<Group>;
+  static constexpr int kElements = kPiece<T>;
   using Real = RealOf<T>;
   using Scalar = tile::Scalar<Real>;
   using Source = BackwardSource<Real, T>;
@@ -85,7 +74,8 @@ struct BackwardRows {
   Array<T> grad_x, grad_residual;
   WeightArray<Real, T> weight;
   const Real *mean, *rstd;
-  std::int64_t rows, cols;
+  std::int64_t rows;
+  int cols;
   Real eps;
   DropoutMask<Real> dropout;
   bool wants_rows;
@@ -101,7 +91,7 @@ struct BackwardRows {
         mean(static_cast<const Real*>(problem.mean)),
         rstd(static_cast<const Real*>(problem.rstd)),
         rows(problem.rows),
-        cols(problem.cols),
+        cols(static_cast<int>(problem.cols)),
         eps(static_cast<Real>(problem.eps)),
         dropout(problem.dropout),
         wants_rows(problem.wants_rows()),
@@ -117,33 +107,37 @@ struct BackwardRows {
   template <class Add>
   ISOBIT_DEVICE Statistics<Real> row(std::int64_t row, Adder& adder, const Memory& memory,
                                      const Add& add) const {
-    return this->row(row, Source{x.row(row)}, GradientSource<Real, T>{grad_y, row}, adder, memory,
-                     add);
+    return this->row(row, Source{x.row(row)}, grad_y.row(row), weight, adder, memory, add);
   }
 
-  // With x and grad_y from where the kernel has them.
-  template <class X, class GradY, class Add>
+  // With x, grad_y and weight from where the kernel has them.
+  template <class X, class GradY, class Weight, class Add>
   ISOBIT_DEVICE Statistics<Real> row(std::int64_t row, const X& x_row, const GradY& grad_y_row,
-                                     Adder& adder, const Memory& memory, const Add& add) const {
+                                     const Weight& weight, Adder& adder, const Memory& memory,
+                                     const Add& add) const {
     if constexpr (kBlocks > 0) {
       const RowInRegisters<Group, Real, kBlocks, Source> row_in(x_row, Source{x.row(row)}, cols,
                                                                 adder, memory);
-      return gradients(row, row_in, grad_y_row, adder, add);
+      return gradients(row, row_in, grad_y_row, weight, adder, add);
     } else {
       const RowInMemory<Group, Real, Source> row_in(x_row, cols, memory);
-      return gradients(row, row_in, grad_y_row, adder, add);
+      return gradients(row, row_in, grad_y_row, weight, adder, add);
     }
   }
 
-  // Whether the threads of a row's blocks meet while they work on it.
-  ISOBIT_DEVICE bool meet() const { return wants_rows || rstd == nullptr; }
+  // Of doubles registers hold the row and the sums over rows, but grad_y is read anew.
+  static constexpr bool kReadsTwice = sizeof(Real) == 8;
+
+  // Whether the threads of a row's blocks meet behind their last look at what they were given.
+  ISOBIT_DEVICE bool meet() const { return !kReadsTwice && (wants_rows || rstd == nullptr); }
 
  private:
-  template <class Row, class GradY, class Add>
+  template <class Row, class GradY, class Weight, class Add>
   ISOBIT_DEVICE Statistics<Real> gradients(std::int64_t row, const Row& row_in,
-                                           const GradY& grad_y_row, Adder& adder,
-                                           const Add& add) const {
-    const GradientRow<Group, GradY, Real, kBlocks> gradient(grad_y_row, cols);
+                                           const GradY& grad_y_row, const Weight& weight,
+                                           Adder& adder, const Add& add) const {
+    constexpr int kHeld = kReadsTwice ? 0 : kBlocks;
+    const GradientRow<Group, GradY, Real, kElements, kHeld> gradient(grad_y_row, cols);
     Statistics<Real> statistics;
     if (rstd != nullptr) {
       statistics = given_statistics(mean == nullptr ? Real(0) : mean[row], rstd[row]);
@@ -152,57 +146,58 @@ struct BackwardRows {
       if (!statistics.plain) adder.begin();  // the long way had an adder of its own
     }
     if (statistics.plain)
-      write(row, row_in, gradient, typename Formula::template Normalise<Scalar>(statistics), add);
-    else
-      write(row, row_in, gradient, typename Formula::template NormaliseAny<Scalar>(statistics),
+      write(row, row_in, gradient, weight, typename Formula::template Normalise<Scalar>(statistics),
             add);
+    else
+      write(row, row_in, gradient, weight,
+            typename Formula::template NormaliseAny<Scalar>(statistics), add);
     return statistics;
   }
 
-  template <class Row, class Gradient, class Normalise, class Add>
+  template <class Row, class Gradient, class Weight, class Normalise, class Add>
   ISOBIT_DEVICE void write(std::int64_t row, const Row& row_in, const Gradient& gradient,
-                           const Normalise& normalise, const Add& add) const {
+                           const Weight& weight, const Normalise& normalise, const Add& add) const {
     Real mean_g = 0, mean_gx = 0;
     if (wants_rows) {
-      const SumAndDot<Real> sums = row_in.template sum_and_dot<Formula::kCentred>(
-          [&](const Place& place, const Real(&octet)[kOctet], Real(&g)[kOctet],
-              Real(&xhat)[kOctet]) {
-            Real w[kOctet];
+      const SumAndDot<Real> sums = row_in.template sum_and_dot<Formula::kCentered>(
+          [&](const Place& place, bool whole, const Real(&piece)[kElements], Real(&g)[kElements],
+              Real(&xhat)[kElements]) {
+            Real w[kElements];
             weight.load(place, w);
             gradient.get(place, g);
 #pragma unroll
-            for (int i = 0; i < kOctet; ++i) g[i] *= w[i];
-            detail::map_octet(place, octet, xhat, normalise);
+            for (int i = 0; i < kElements; ++i) g[i] *= w[i];
+            detail::map_piece(place, whole, piece, xhat, normalise);
           });
       mean_g = sums.sum / static_cast<Real>(cols);
       mean_gx = sums.dot / static_cast<Real>(cols);
     }
-    row_in.for_each_octet([&](const Place& place, const Real(&octet)[kOctet]) {
-      Real dy[kOctet], xhat[kOctet];
+    row_in.for_each_piece([&](const Place& place, const Real(&piece)[kElements]) {
+      Real dy[kElements], xhat[kElements];
       gradient.get(place, dy);
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i) xhat[i] = normalise(octet[i]);
+      for (int i = 0; i < kElements; ++i) xhat[i] = normalise(piece[i]);
       add(place, dy, xhat);
       if (!wants_rows) return;
-      Real w[kOctet];
+      Real w[kElements];
       weight.load(place, w);
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i)
+      for (int i = 0; i < kElements; ++i)
         dy[i] = normalise.gradient(dy[i] * w[i], xhat[i], mean_g, mean_gx);
       finish(row, place, dy);
     });
   }
 
-  ISOBIT_DEVICE void finish(std::int64_t row, const Place& place, Real (&octet)[kOctet]) const {
+  ISOBIT_DEVICE void finish(std::int64_t row, const Place& place, Real (&piece)[kElements]) const {
     if (const ArrayRow<const T> more = grad_sum.row(row)) {
-      Real added[kOctet];
+      Real added[kElements];
       more.load(place, added);
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i) octet[i] += added[i];
+      for (int i = 0; i < kElements; ++i) piece[i] += added[i];
     }
-    if (const ArrayRow<T> to = grad_residual.row(row)) to.store(place, octet);
-    if (dropout.drops) dropout.apply(row, place, octet);
-    if (const ArrayRow<T> to = grad_x.row(row)) to.store(place, octet);
+    if (const ArrayRow<T> to = grad_residual.row(row)) to.store(place, piece);
+    if (dropout.drops) dropout.apply(row, place, piece);
+    if (const ArrayRow<T> to = grad_x.row(row)) to.store(place, piece);
   }
 };
 

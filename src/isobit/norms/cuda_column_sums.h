@@ -54,14 +54,18 @@ inline std::int64_t best_tile(std::int64_t rows, std::int64_t groups, std::int64
 }
 
 // The memory of such sums: kKinds arrays of all columns for each tile, and for each level of a
-// group's tile.
+// group's tile. A warp's part of an array lies as the warp moves it: the first vectors of all its
+// lanes' pieces, then the second ones.
 template <class Real, int kKinds>
 struct TileSums {
-  Real *totals, *pending;
-  std::int64_t half;  // elements of one kind: the columns, and what fills their last octet
+  static constexpr int kVector = tile::kPieceBytes / static_cast<int>(sizeof(Real));
 
-  TileSums(const Tiles& tiles, std::int64_t cols, Pieces& pieces)
-      : half((cols + kOctet - 1) / kOctet * kOctet) {
+  Real *totals, *pending;
+  int elements;       // of a piece
+  std::int64_t half;  // elements of one kind: the columns, and what fills the last warp's part
+
+  TileSums(const Tiles& tiles, std::int64_t cols, int elements, Pieces& pieces)
+      : elements(elements), half((cols + warp(elements) - 1) / warp(elements) * warp(elements)) {
     const std::int64_t bytes = kKinds * half * static_cast<std::int64_t>(sizeof(Real));
     totals = reinterpret_cast<Real*>(pieces.take(tiles.count * bytes));
     pending = reinterpret_cast<Real*>(pieces.take(tiles.groups * tiles.levels() * bytes));
@@ -71,35 +75,45 @@ struct TileSums {
   ISOBIT_DEVICE Real* waiting(std::int64_t group, int level, int levels) const {
     return pending + (group * levels + level) * kKinds * half;
   }
+
+  // Where the sum of a column lies in its array.
+  ISOBIT_DEVICE static int place(int col, int elements) {
+    const int in_warp = col % warp(elements);
+    const int lane = in_warp / elements, in_piece = in_warp % elements;
+    return col - in_warp + in_piece / kVector * warp(kVector) + lane * kVector + in_piece % kVector;
+  }
+
+ private:
+  ISOBIT_EITHER static constexpr int warp(int elements) { return simt::kWarpThreads * elements; }
 };
 
-// The sums of the run that a thread is at, of its octets.
-template <class Real, int kKinds, int kOctets>
+// The sums of the run that a thread is at, of its pieces.
+template <class Real, int kKinds, int kElements, int kPieces>
 class RunSums {
  public:
   ISOBIT_DEVICE void clear() {
 #pragma unroll
     for (int kind = 0; kind < kKinds; ++kind)
 #pragma unroll
-      for (int k = 0; k < kOctets; ++k)
+      for (int p = 0; p < kPieces; ++p)
 #pragma unroll
-        for (int i = 0; i < kOctet; ++i) of_[kind][k][i] = 0;
+        for (int i = 0; i < kElements; ++i) of_[kind][p][i] = 0;
   }
 
-  ISOBIT_DEVICE void add(const Place& place, const Real (&grad_y)[kOctet],
-                         const Real (&xhat)[kOctet]) {
+  ISOBIT_DEVICE void add(const Place& place, const Real (&grad_y)[kElements],
+                         const Real (&xhat)[kElements]) {
 #pragma unroll
-    for (int k = 0; k < kOctets; ++k) {
-      if (k != place.index) continue;
+    for (int p = 0; p < kPieces; ++p) {
+      if (p != place.index) continue;
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i) {
-        of_[0][k][i] = std::fma(grad_y[i], xhat[i], of_[0][k][i]);
-        if constexpr (kKinds == 2) of_[1][k][i] += grad_y[i];
+      for (int i = 0; i < kElements; ++i) {
+        of_[0][p][i] = std::fma(grad_y[i], xhat[i], of_[0][p][i]);
+        if constexpr (kKinds == 2) of_[1][p][i] += grad_y[i];
       }
     }
   }
 
-  // After the last row of a tile's run. place_at(k) tells where octet k stands.
+  // After the last row of a tile's run. place_at(p) tells where piece p stands.
   template <class PlaceAt>
   ISOBIT_DEVICE void end_run(const Tiles& tiles, const TileSums<Real, kKinds>& memory,
                              std::int64_t group, std::int64_t tile, std::int64_t run,
@@ -117,31 +131,40 @@ class RunSums {
   }
 
  private:
+  static constexpr int kVector = TileSums<Real, kKinds>::kVector;
+
   template <class PlaceAt>
   ISOBIT_DEVICE void add(const Real* earlier, std::int64_t half, const PlaceAt& place_at) {
-    for_each(half, place_at, [&](std::int64_t at, Real(&octet)[kOctet]) {
-      Real before[kOctet];
-      tile::load_octet(earlier + at, kOctet, true, before);
+    for_each_vector(half, place_at, [&](std::int64_t at, Real* sums) {
+      Real before[kVector];
+      tile::load_piece(earlier + at, kVector, true, before);
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i) octet[i] = before[i] + octet[i];
+      for (int i = 0; i < kVector; ++i) sums[i] = before[i] + sums[i];
     });
   }
   template <class PlaceAt>
   ISOBIT_DEVICE void store(Real* to, std::int64_t half, const PlaceAt& place_at) {
-    for_each(half, place_at, [&](std::int64_t at, const Real(&octet)[kOctet]) {
-      tile::store_octet(to + at, kOctet, true, octet);
+    for_each_vector(half, place_at, [&](std::int64_t at, const Real* sums) {
+      Real vector[kVector];
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) vector[i] = sums[i];
+      tile::store_piece(to + at, kVector, true, vector);
     });
   }
   template <class PlaceAt, class Body>
-  ISOBIT_DEVICE void for_each(std::int64_t half, const PlaceAt& place_at, const Body& body) {
+  ISOBIT_DEVICE void for_each_vector(std::int64_t half, const PlaceAt& place_at, const Body& body) {
 #pragma unroll
-    for (int k = 0; k < kOctets; ++k)
-      if (const Place place = place_at(k); place.count > 0)
+    for (int p = 0; p < kPieces; ++p)
+      if (const Place place = place_at(p); place.left > 0)
 #pragma unroll
-        for (int kind = 0; kind < kKinds; ++kind) body(kind * half + place.col, of_[kind][k]);
+        for (int kind = 0; kind < kKinds; ++kind)
+#pragma unroll
+          for (int i = 0; i < kElements; i += kVector)
+            body(kind * half + TileSums<Real, kKinds>::place(place.col + i, kElements),
+                 &of_[kind][p][i]);
   }
 
-  Real of_[kKinds][kOctets][kOctet];
+  Real of_[kKinds][kPieces][kElements];
 };
 
 // Folds the tiles' sums and writes the gradients of weight and bias. A block takes 32 columns of
@@ -184,8 +207,10 @@ struct FoldTiles {
     const int warp = simt::thread() / simt::kWarpThreads;
     std::int64_t share = 1;
     while (share * warps < tiles) share *= 2;
-    parts[simt::thread()] =
-        col < cols ? sum(sums.total(0) + kind * sums.half + col, warp * share, share) : Real(0);
+    parts[simt::thread()] = col < cols ? sum(sums.total(0) + kind * sums.half +
+                                                 sums.place(static_cast<int>(col), sums.elements),
+                                             warp * share, share)
+                                       : Real(0);
     simt::sync_block();
     if (warp != 0 || col >= cols) return;
     Real level[kMostWarps];

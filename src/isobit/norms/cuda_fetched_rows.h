@@ -13,7 +13,7 @@
 #include "isobit/norms/cuda_arrays.h"
 #include "isobit/norms/cuda_row.h"
 #include "isobit/simt/simt.h"
-#include "isobit/tile/octet.h"
+#include "isobit/tile/piece.h"
 #include "isobit/tile/ring.h"
 
 namespace isobit::norms {
@@ -22,13 +22,21 @@ namespace isobit::norms {
 template <class T>
 struct FetchedRow {
   const T* data = nullptr;
-  std::int64_t col = 0;  // of its first element
+  int col = 0;  // of its first element
 
   ISOBIT_DEVICE explicit operator bool() const { return data != nullptr; }
 
+  using Raw = tile::RawPiece<T>;
+  ISOBIT_DEVICE bool in_pieces(int) const { return true; }
+  ISOBIT_DEVICE Raw raw(const Place& place) const {
+    Raw piece = {};
+    if (place.left > 0)
+      piece = simt::load_shared(reinterpret_cast<const Raw*>(data + (place.col - col)));
+    return piece;
+  }
   template <class Real>
-  ISOBIT_DEVICE void load(const Place& place, Real (&octet)[kOctet]) const {
-    tile::load_shared_octet(data + (place.col - col), place.count, octet);
+  ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kPiece<T>]) const {
+    tile::load_shared_piece(data + (place.col - col), place.left, piece);
   }
 };
 
@@ -38,7 +46,7 @@ struct RowsInBulk {
   const T* data;
   std::int64_t stride;
 
-  ISOBIT_DEVICE const T* at(std::int64_t row, std::int64_t col) const {
+  ISOBIT_DEVICE const T* at(std::int64_t row, int col) const {
     return data == nullptr ? nullptr : data + row * stride + col;
   }
 };
@@ -56,11 +64,11 @@ class FetchedRows {
   }
 
   ISOBIT_DEVICE FetchedRows(const Memory& memory, const RowsInBulk<T>& first,
-                            const RowsInBulk<T>& second, std::int64_t cols)
+                            const RowsInBulk<T>& second, int cols)
       : ring_(memory),
         first_(first),
         second_(second),
-        col_(std::int64_t{Group::rank()} * memory.capacity),
+        col_(Group::rank() * memory.capacity),
         bytes_(elements(memory.capacity, cols - col_) * static_cast<int>(sizeof(T))) {}
 
   ISOBIT_DEVICE int ahead() const { return ring_.ahead(); }
@@ -74,19 +82,19 @@ class FetchedRows {
   }
 
  private:
-  ISOBIT_DEVICE static int elements(int capacity, std::int64_t left) {
-    return left < capacity ? static_cast<int>(left < 0 ? 0 : left) : capacity;
+  ISOBIT_DEVICE static int elements(int capacity, int left) {
+    return left < capacity ? (left < 0 ? 0 : left) : capacity;
   }
 
   Ring ring_;
   RowsInBulk<T> first_, second_;
-  std::int64_t col_;
+  int col_;
   int bytes_;
 };
 
 inline constexpr int kPlaces[] = {2, 4, 8};
 inline constexpr Knob kPlacesKnob = {"places", kPlaces,
-                                     "rows that shared memory holds at once, or as many as it can"};
+                                     "rows in shared memory at once; lowered to what fits"};
 
 // What a block's shared memory has to hold.
 template <class Kernel>
@@ -118,9 +126,9 @@ inline std::string not_in_bulk(std::initializer_list<Matrix> matrices, DType dty
                                std::int64_t cols, const Machine& machine) {
   if (machine.gpu.capability < 90) return "bulk copies need sm_90 or later";
   const std::int64_t size = size_of(dtype);
-  if (cols * size % 16 != 0) return "bulk copies need rows of whole 16 bytes";
+  if (cols * size % 16 != 0) return "bulk copies need rows whose size is a multiple of 16 bytes";
   for (const Matrix& matrix : matrices)
-    if (!on_vectors(matrix, size))
+    if (!on_pieces(matrix, size))
       return "bulk copies need rows that start at multiples of 16 bytes";
   return {};
 }

@@ -8,6 +8,7 @@
 #include "isobit/norms/cuda_launch.h"
 #include "isobit/norms/cuda_pipelined_forward.h"
 #include "isobit/norms/problem.h"
+#include "isobit/norms/variants.h"
 #include "isobit/simt/simt.h"
 #include "isobit/tile/row_group.h"
 
@@ -42,7 +43,6 @@ class CudaForward {
   static std::span<const ForwardVariant> variants() {
     static constexpr ForwardVariant kVariants[] = {
         {.name = "rows_per_warp",
-         .device = simt::kDevice,
          .knobs = kNarrowKnobs,
          .declines = [](const ForwardProblem& problem,
                         const Machine&) { return wider_than(128, problem.cols, "half a warp"); },
@@ -55,8 +55,21 @@ class CudaForward {
                else
                  launch<tile::Lanes<16>, 1>(problem, plan, {plan[1], 1}, execution);
              }},
+        {.name = "pipelined",
+         .knobs = kPipelinedKnobs,
+         .declines = not_pipelined,
+         .suits = blocks_stay,
+         .choose = pipelined_plan,
+         .run =
+             [](const Args&, const ForwardProblem& problem, const Plan& plan,
+                const Execution& execution) {
+               const GroupShape shape = shape_of(problem, plan[1]);
+               if (shape.cluster == 1)
+                 pipelined<tile::BlockOfWarps>(problem, plan, shape, execution);
+               else
+                 pipelined<tile::ClusterOfBlocks>(problem, plan, shape, execution);
+             }},
         {.name = "warp_per_row",
-         .device = simt::kDevice,
          .knobs = kNarrowKnobs,
          .declines = [](const ForwardProblem& problem,
                         const Machine&) { return wider_than(1024, problem.cols, "a warp"); },
@@ -70,7 +83,6 @@ class CudaForward {
                  launch<tile::Lanes<32>, 2>(problem, plan, {plan[1], 1}, execution);
              }},
         {.name = "block_per_row",
-         .device = simt::kDevice,
          .knobs = kKnobs,
          .declines =
              [](const ForwardProblem& problem, const Machine&) {
@@ -84,7 +96,6 @@ class CudaForward {
                launch<tile::BlockOfWarps, 1>(problem, plan, shape_of(problem, 1), execution);
              }},
         {.name = "cluster_per_row",
-         .device = simt::kDevice,
          .knobs = kClusterKnobs,
          .declines =
              [](const ForwardProblem& problem, const Machine& machine) {
@@ -103,7 +114,6 @@ class CudaForward {
                                                 execution);
              }},
         {.name = "streamed",
-         .device = simt::kDevice,
          .knobs = kKnobs,
          .declines =
              [](const ForwardProblem& problem, const Machine& machine) {
@@ -116,24 +126,6 @@ class CudaForward {
                    problem, plan, {kForwardThreads<tile::BlockOfWarps>.of(problem.dtype), 1},
                    execution);
              }},
-        {.name = "pipelined",
-         .device = simt::kDevice,
-         .knobs = kPipelinedKnobs,
-         .declines = not_pipelined,
-         .choose = [](const ForwardProblem& problem, const Machine&) -> Plan {
-           const GroupShape shape = shape_of(problem, 1);
-           const int threads = kForwardThreads<tile::BlockOfWarps>.of(problem.dtype);
-           return {largest_within(kStays, threads / shape.threads), shape.cluster, 4};
-         },
-         .run =
-             [](const Args&, const ForwardProblem& problem, const Plan& plan,
-                const Execution& execution) {
-               const GroupShape shape = shape_of(problem, plan[1]);
-               if (shape.cluster == 1)
-                 pipelined<tile::BlockOfWarps>(problem, plan, shape, execution);
-               else
-                 pipelined<tile::ClusterOfBlocks>(problem, plan, shape, execution);
-             }},
     };
     return kVariants;
   }
@@ -143,17 +135,18 @@ class CudaForward {
   static constexpr int kThreads[] = {64, 128, 256};
   static constexpr int kClusters[] = {2, 4, 8};
   static constexpr Knob kTurnsKnob = {
-      "blocks", kTurns, "blocks a multiprocessor, which take rows in turn; 0: one turn each"};
+      "blocks", kTurns,
+      "blocks per multiprocessor, which take rows in turn; 0: one turn per block"};
   static constexpr Knob kKnobs[] = {kTurnsKnob};
-  static constexpr Knob kNarrowKnobs[] = {kTurnsKnob, {"threads", kThreads, "threads of a block"}};
+  static constexpr Knob kNarrowKnobs[] = {kTurnsKnob, {"threads", kThreads, "threads per block"}};
   static constexpr Knob kClusterKnobs[] = {
-      kTurnsKnob, {"cluster", kClusters, "blocks that share a row, or as many as hold it"}};
+      kTurnsKnob, {"cluster", kClusters, "blocks per row; raised to what the row needs"}};
 
   static constexpr int kStays[] = {1, 2, 3, 4, 8, 16};
   static constexpr int kAnyClusters[] = {1, 2, 4, 8};
   static constexpr Knob kPipelinedKnobs[] = {
-      {"blocks", kStays, "blocks a multiprocessor, which take rows in turn"},
-      {"cluster", kAnyClusters, "blocks that share a row, or as many as hold it"},
+      {"blocks", kStays, "blocks per multiprocessor, which take rows in turn"},
+      {"cluster", kAnyClusters, "blocks per row; raised to what the row needs"},
       kPlacesKnob};
 
   static GroupShape shape_of(const ForwardProblem& problem, int cluster) {
@@ -180,6 +173,18 @@ class CudaForward {
   static auto pipelined_kernel(const ForwardProblem& problem, int threads, int places) {
     using Rows = ForwardRows<Formula, T, Group, 1>;
     return PipelinedForwardKernel<Rows>{Rows(problem, threads), places};
+  }
+
+  static Plan pipelined_plan(const ForwardProblem& problem, const Machine&) {
+    const GroupShape shape = shape_of(problem, 1);
+    const int threads = kForwardThreads<tile::BlockOfWarps>.of(problem.dtype);
+    return {largest_within(kStays, threads / shape.threads), shape.cluster, 4};
+  }
+
+  // Whether some block has a row to fetch while it works on another.
+  static bool blocks_stay(const ForwardProblem& problem, const Machine& machine) {
+    const Plan plan = pipelined_plan(problem, machine);
+    return problem.rows * plan[1] > std::int64_t{plan[0]} * machine.gpu.multiprocessors;
   }
 
   static std::string not_pipelined(const ForwardProblem& problem, const Machine& machine) {
@@ -212,5 +217,10 @@ class CudaForward {
     });
   }
 };
+
+template <class Norm>
+ForwardVariants<Norm> cuda_forward_variants() {
+  return CudaForward<typename Norm::Formula, typename Norm::ForwardArgs>::variants();
+}
 
 }  // namespace isobit::norms

@@ -9,7 +9,7 @@
 #include "isobit/norms/cuda_row.h"
 #include "isobit/norms/problem.h"
 #include "isobit/simt/simt.h"
-#include "isobit/tile/octet.h"
+#include "isobit/tile/piece.h"
 #include "isobit/tile/row_group.h"
 
 namespace isobit::norms {
@@ -18,23 +18,28 @@ namespace isobit::norms {
 // where x and residual come from.
 template <class Real, class T, class Row = ArrayRow<const T>>
 struct ForwardSource {
+  static constexpr int kElements = kPiece<T>;
   Row x, residual;
   const DropoutMask<Real>* dropout = nullptr;
   std::int64_t row = 0;
 
-  ISOBIT_DEVICE void load(const Place& place, Real (&octet)[kOctet]) const {
-    x.load(place, octet);
+  ISOBIT_DEVICE bool in_pieces(int cols) const {
+    return dropout == nullptr && !residual && x.in_pieces(cols);
+  }
+  ISOBIT_DEVICE auto raw(const Place& place) const { return x.raw(place); }
+  ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kElements]) const {
+    x.load(place, piece);
     if (dropout == nullptr && !residual) return;
-    if (dropout != nullptr) dropout->apply(row, place, octet);
+    if (dropout != nullptr) dropout->apply(row, place, piece);
     if (residual) {
-      Real added[kOctet];
+      Real added[kElements];
       residual.load(place, added);
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i) octet[i] += added[i];
+      for (int i = 0; i < kElements; ++i) piece[i] += added[i];
     }
-#pragma unroll
-    for (int i = 0; i < kOctet; ++i)
-      octet[i] = simt::Conversions::widen<Real>(simt::Conversions::narrow<T>(octet[i]));
+    T rounded[kElements];
+    simt::narrow_all(piece, rounded);
+    simt::widen_all(rounded, piece);
   }
 };
 
@@ -43,7 +48,7 @@ template <class Real, class T>
 struct WeightAndBias {
   WeightArray<Real, T> weight, bias;
 
-  ISOBIT_DEVICE void load(const Place& place, Real (&w)[kOctet], Real (&b)[kOctet]) const {
+  ISOBIT_DEVICE void load(const Place& place, Real (&w)[kPiece<T>], Real (&b)[kPiece<T>]) const {
     weight.load(place, w);
     bias.load(place, b);
   }
@@ -56,14 +61,16 @@ inline constexpr MostThreads kForwardThreads<tile::Lanes<kLanes>> = {256, 256};
 
 // One row of the forward pass. kBlocks: how many blocks of the order a worker keeps in registers;
 // 0: none, the row is read anew for each sum.
-template <class FormulaOf, class T, class GroupOf, int kBlocks>
+template <class FormulaOf, class T, class GroupOf, int kBlocksOf>
 struct ForwardRows {
   using Formula = FormulaOf;
   using Type = T;
   using Group = GroupOf;
+  static constexpr int kBlocks = kBlocksOf;
   using Real = RealOf<T>;
   using Scalar = tile::Scalar<Real>;
   using Source = ForwardSource<Real, T>;
+  static constexpr int kElements = Source::kElements;
   using Memory = typename Group::template Memory<Real>;
   using Adder = typename Group::template Adder<Real>;
 
@@ -72,7 +79,8 @@ struct ForwardRows {
   AnyArray<Real, T> y;
   WeightAndBias<Real, T> weights;
   Real *mean, *rstd;
-  std::int64_t rows, cols;
+  std::int64_t rows;
+  int cols;
   Real eps;
   DropoutMask<Real> dropout;
   int threads;
@@ -86,7 +94,7 @@ struct ForwardRows {
         mean(static_cast<Real*>(problem.mean)),
         rstd(static_cast<Real*>(problem.rstd)),
         rows(problem.rows),
-        cols(problem.cols),
+        cols(static_cast<int>(problem.cols)),
         eps(static_cast<Real>(problem.eps)),
         dropout(problem.dropout),
         threads(threads) {}
@@ -124,8 +132,8 @@ struct ForwardRows {
   ISOBIT_DEVICE void store_sum(std::int64_t row, const Row& row_in) const {
     if (sum.data == nullptr) return;
     const ArrayRow<T> to = sum.row(row);
-    row_in.for_each_octet(
-        [&](const Place& place, const Real(&octet)[kOctet]) { to.store(place, octet); });
+    row_in.for_each_piece(
+        [&](const Place& place, const Real(&piece)[kElements]) { to.store(place, piece); });
   }
 
   // Rows that are not usual go the long way, out of line. row_in.rare() waits for all threads,
@@ -145,19 +153,20 @@ struct ForwardRows {
 
   template <class Row>
   ISOBIT_DEVICE_NOINLINE void write_rare(std::int64_t row, const Row& row_in,
-                                         const Statistics<Real>& statistics) const {
+                                         Statistics<Real> statistics) const {
     write(row, row_in, typename Formula::template NormaliseAny<Scalar>(statistics), weights);
   }
 
   template <class Row, class Normalise, class Weights>
   ISOBIT_DEVICE void write(std::int64_t row, const Row& row_in, const Normalise& normalise,
                            const Weights& weights) const {
-    row_in.for_each_octet([&](const Place& place, const Real(&octet)[kOctet]) {
-      Real w[kOctet], b[kOctet], result[kOctet];
+    const AnyRow<Real, T> to = y.row(row);
+    row_in.for_each_piece([&](const Place& place, const Real(&piece)[kElements]) {
+      Real w[kElements], b[kElements], result[kElements];
       weights.load(place, w, b);
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i) result[i] = std::fma(normalise(octet[i]), w[i], b[i]);
-      y.store(row, place, result);
+      for (int i = 0; i < kElements; ++i) result[i] = std::fma(normalise(piece[i]), w[i], b[i]);
+      to.store(place, result);
     });
   }
 };

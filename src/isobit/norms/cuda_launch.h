@@ -38,7 +38,8 @@ inline std::int64_t most_cols(int most_threads, int cluster) {
 // As few warps as hold a row in `cluster` blocks, or in more where those do not.
 inline GroupShape shape_for(std::int64_t cols, int most_threads, int cluster) {
   while (cluster < tile::kMostCluster && most_cols(most_threads, cluster) < cols) cluster *= 2;
-  const std::int64_t warps = (blocks_of(cols) + cluster - 1) / cluster;
+  const std::int64_t blocks = (cols + order::kBlock - 1) / order::kBlock;
+  const std::int64_t warps = (blocks + cluster - 1) / cluster;
   return {static_cast<int>(std::max<std::int64_t>(1, warps)) * simt::kWarpThreads, cluster};
 }
 
@@ -68,7 +69,8 @@ inline std::int64_t blocks_for(std::int64_t groups, int at_once, int cluster, in
                                const Machine& machine) {
   const std::int64_t needed = (groups + at_once - 1) / at_once;
   const std::int64_t resident = std::int64_t{turns} * machine.gpu.multiprocessors / cluster;
-  const std::int64_t most = turns == 0 ? 0x7fffffff / cluster : std::max<std::int64_t>(1, resident);
+  const std::int64_t most =
+      turns == 0 ? simt::kMostBlocks / cluster : std::max<std::int64_t>(1, resident);
   return std::min(needed, most) * cluster;
 }
 

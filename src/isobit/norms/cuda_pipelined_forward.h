@@ -5,51 +5,11 @@
 
 #include "isobit/norms/cuda_fetched_rows.h"
 #include "isobit/norms/cuda_forward_rows.h"
+#include "isobit/norms/cuda_kept_weights.h"
 #include "isobit/norms/cuda_row.h"
 #include "isobit/simt/simt.h"
-#include "isobit/tile/kept_octets.h"
 
 namespace isobit::norms {
-
-// Weight and bias of the columns that a thread has of every row.
-template <class Rows>
-class KeptWeights {
- public:
-  using Real = typename Rows::Real;
-  using Group = typename Rows::Group;
-  using Octets = tile::KeptOctets<Real>;
-
-  template <class Carver>
-  ISOBIT_EITHER static typename Octets::Memory memory(Carver& carver, int threads) {
-    return Octets::memory(carver, kKinds * kHalvesOf<Group>, threads);
-  }
-
-  ISOBIT_DEVICE KeptWeights(typename Octets::Memory memory, const Rows& rows) : octets_(memory) {
-#pragma unroll
-    for (int half = 0; half < kHalvesOf<Group>; ++half) {
-      const Place place = held_place<Group>(0, half, rows.cols);
-      Real w[kOctet], b[kOctet];
-      rows.weights.load(place, w, b);
-      octets_.put(kKinds * place.index, w);
-      if constexpr (kKinds == 2) octets_.put(kKinds * place.index + 1, b);
-    }
-  }
-
-  ISOBIT_DEVICE void load(const Place& place, Real (&w)[kOctet], Real (&b)[kOctet]) const {
-    octets_.get(kKinds * place.index, w);
-    if constexpr (kKinds == 2) {
-      octets_.get(kKinds * place.index + 1, b);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kOctet; ++i) b[i] = Real(-0.0);
-    }
-  }
-
- private:
-  static constexpr int kKinds = Rows::Formula::kHasBias ? 2 : 1;
-
-  Octets octets_;
-};
 
 template <class RowsOf>
 struct PipelinedForwardKernel {
@@ -57,7 +17,7 @@ struct PipelinedForwardKernel {
   using Real = typename Rows::Real;
   using Group = typename Rows::Group;
   using Fetched = FetchedRows<typename Rows::Type, Group>;
-  using Weights = KeptWeights<Rows>;
+  using Weights = KeptWeights<Rows, Rows::Formula::kHasBias ? 2 : 1>;
   static constexpr int kMostThreads = kForwardThreads<Group>.template of<Real>();
 
   Rows rows;
@@ -65,7 +25,7 @@ struct PipelinedForwardKernel {
 
   struct Memory {
     typename Rows::Memory sums;
-    typename Weights::Octets::Memory weights;
+    typename Weights::Memory weights;
     typename Fetched::Memory fetched;
   };
   template <class Carver>
@@ -86,7 +46,12 @@ struct PipelinedForwardKernel {
     const int ahead = fetched.ahead();
 #pragma unroll 1
     for (int i = 0; i < ahead; ++i) order(i, Group::group() + i * Group::groups());
-    const Weights weights(memory.weights, rows);
+    const auto weights = [&] {
+      if constexpr (Rows::Formula::kHasBias)
+        return Weights(memory.weights, rows.cols, rows.weights.weight, rows.weights.bias);
+      else
+        return Weights(memory.weights, rows.cols, rows.weights.weight);
+    }();
     unsigned turn = 0;
     for (std::int64_t row = Group::group(); row < rows.rows; row += Group::groups()) {
       // Over the row before, whose readers have met at its sums.

@@ -22,7 +22,7 @@ struct ForwardProblem {
   Matrix x, residual, sum, y;          // residual and sum may be absent
   const void *weight, *bias;           // null where absent, like all pointers that follow
   void *mean, *rstd;                   // f32, or f64 beside f64
-  bool zero_centred;                   // the weight is stored less 1
+  bool zero_centered;                  // the weight is stored less 1
   double eps;
   Dropout dropout = {};
 
@@ -39,7 +39,7 @@ struct BackwardProblem {
   const void* weight;
   void *grad_weight, *grad_bias;
   const void *mean, *rstd;
-  bool zero_centred;
+  bool zero_centered;
   double eps;
   Dropout dropout = {};
 

@@ -11,6 +11,7 @@
 
 #include "isobit/core/case.h"
 #include "isobit/core/tensor_view.h"
+#include "isobit/norms/reference.h"
 
 namespace isobit::norms::reference {
 
@@ -57,7 +58,7 @@ std::vector<Real> values_or(const TensorView& view, std::int64_t count, Real fal
 template <class Real, class Args>
 std::vector<Real> weights_of(const Args& args, std::int64_t cols) {
   std::vector<Real> weights = values_or<Real>(args.weight, cols, 1);
-  if (args.weight.given() && args.zero_centred)
+  if (args.weight.given() && args.zero_centered)
     for (Real& weight : weights) weight += 1;
   return weights;
 }
@@ -160,7 +161,7 @@ void forward(const Args& exact, const Args& scale, const Rounding& rounding) {
   Composed<Real, Args> composed(exact);
 
   for (std::int64_t row = 0; row < rows; ++row) {
-    composed.compute(row, rounding.first_row + row, rounding.dtype);
+    composed.compute(row, rounding.first + row, rounding.dtype);
     const Real* x = composed.values.data();
     norm.compute(x, epsilon<Real>(exact.eps));
 
@@ -192,7 +193,7 @@ void forward(const Args& exact, const Args& scale, const Rounding& rounding) {
 // One row of backward: what its gradients are made of.
 template <template <class> class Normalised, class Real, class Args>
 struct Gradient {
-  static constexpr bool kCentred = requires(const Args& args) { args.mean; };
+  static constexpr bool kCentered = requires(const Args& args) { args.mean; };
 
   explicit Gradient(const Args& exact)
       : args(exact),
@@ -205,14 +206,14 @@ struct Gradient {
     const Real* x = row_of<Real>(args.x, row);
     if (!args.rstd.given()) {
       norm.compute(x, epsilon<Real>(args.eps));
-    } else if constexpr (kCentred) {
+    } else if constexpr (kCentered) {
       norm.compute_with(x, *at<Real>(args.mean, row), *at<Real>(args.rstd, row));
     } else {
       norm.compute_with(x, *at<Real>(args.rstd, row));
     }
     grad_y = row_of<Real>(args.grad_y, row);
     for (std::int64_t i = 0; i < cols; ++i) g[i] = grad_y[i] * weight[i];
-    if (kCentred) mean_g = mean_of(cols, [&](auto i) { return g[i]; });
+    if (kCentered) mean_g = mean_of(cols, [&](auto i) { return g[i]; });
     mean_g_x_hat = mean_of(cols, [&](auto i) { return g[i] * norm.x_hat[i]; });
   }
 
@@ -239,7 +240,7 @@ void backward(const Args& exact, const Args& scale, const Rounding& rounding) {
     const Real* grad_sum = row_of<Real>(exact.grad_sum, row);
     const Real rstd = part.norm.rstd;
     const auto factor = [&](std::int64_t i) {
-      return dropout_factor<Real>(exact, rounding.first_row + row, i);
+      return dropout_factor<Real>(exact, rounding.first + row, i);
     };
     const auto write = [&](const Args& to, auto value) {
       Real* grad_residual = row_of<Real>(to.grad_residual, row);
@@ -255,7 +256,7 @@ void backward(const Args& exact, const Args& scale, const Rounding& rounding) {
       return gradient + (grad_sum != nullptr ? grad_sum[i] : Real(0));
     });
     const Real mean_g =
-        Part::kCentred ? mean_of(cols, [&](auto i) { return magnitude(g[i]); }) : Real(0);
+        Part::kCentered ? mean_of(cols, [&](auto i) { return magnitude(g[i]); }) : Real(0);
     const Real mean_g_x_hat = mean_of(cols, [&](auto i) { return magnitude(g[i] * x_hat[i]); });
     write(scale, [&](std::int64_t i) {
       const Real norm_scale =
@@ -290,7 +291,7 @@ void forward_intermediates(const Args& exact, const Rounding& rounding, const Em
   Composed<double, Args> composed(exact);
   Values mean, square, rstd, x_hat;
   for (std::int64_t row = 0; row < rows; ++row) {
-    composed.compute(row, rounding.first_row + row, rounding.dtype);
+    composed.compute(row, rounding.first + row, rounding.dtype);
     norm.compute(composed.values.data(), epsilon<double>(exact.eps));
     if constexpr (requires { norm.mean; }) mean.push_back(norm.mean);
     square.push_back(norm.mean_square);
@@ -328,3 +329,35 @@ void backward_intermediates(const Args& exact, const EmitArray& emit) {
 }
 
 }  // namespace isobit::norms::reference
+
+namespace isobit::norms {
+
+template <class Norm>
+void Reference<Norm>::forward(const ForwardArgs& exact, const ForwardArgs& scale,
+                              const Rounding& rounding) {
+  exact.x.dtype == DType::f128
+      ? reference::forward<Norm::template Normalised, quad>(exact, scale, rounding)
+      : reference::forward<Norm::template Normalised, double>(exact, scale, rounding);
+}
+
+template <class Norm>
+void Reference<Norm>::backward(const BackwardArgs& exact, const BackwardArgs& scale,
+                               const Rounding& rounding) {
+  exact.x.dtype == DType::f128
+      ? reference::backward<Norm::template Normalised, quad>(exact, scale, rounding)
+      : reference::backward<Norm::template Normalised, double>(exact, scale, rounding);
+}
+
+template <class Norm>
+void Reference<Norm>::forward_intermediates(const ForwardArgs& exact, const Rounding& rounding,
+                                            const EmitArray& emit) {
+  reference::forward_intermediates<Norm::template Normalised>(exact, rounding, emit);
+}
+
+template <class Norm>
+void Reference<Norm>::backward_intermediates(const BackwardArgs& exact, const Rounding&,
+                                             const EmitArray& emit) {
+  reference::backward_intermediates<Norm::template Normalised>(exact, emit);
+}
+
+}  // namespace isobit::norms

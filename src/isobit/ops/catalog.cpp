@@ -2,9 +2,14 @@
 // The one place that a new operator must be added to.
 #include "isobit/ops/catalog.h"
 
+#include "isobit/ops/activation/activation.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
+#include "isobit/ops/rope/rope.h"
+#include "isobit/ops/rope_tables/rope_tables.h"
+#include "isobit/ops/scan/scan.h"
+#include "isobit/ops/transpose/transpose.h"
 
 namespace isobit {
 
@@ -12,7 +17,10 @@ std::span<const Operation* const> catalog() {
   static const Operation* const kOperations[] = {
       &elementwise::operation(),        &layernorm::forward_operation(),
       &layernorm::backward_operation(), &rmsnorm::forward_operation(),
-      &rmsnorm::backward_operation(),
+      &rmsnorm::backward_operation(),   &transpose::operation(),
+      &activation::forward_operation(), &activation::backward_operation(),
+      &rope::forward_operation(),       &rope::backward_operation(),
+      &rope_tables::operation(),        &scan::operation(),
   };
   return kOperations;
 }

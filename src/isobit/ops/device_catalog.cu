@@ -2,9 +2,15 @@
 // Compiled once for each back end: what it lists is that back end's.
 #include "isobit/ops/device_catalog.h"
 
+#include "isobit/norms/variants.h"
+#include "isobit/ops/activation/problem.h"
 #include "isobit/ops/elementwise/problem.h"
-#include "isobit/ops/layernorm/problem.h"
-#include "isobit/ops/rmsnorm/problem.h"
+#include "isobit/ops/layernorm/norm.h"
+#include "isobit/ops/rmsnorm/norm.h"
+#include "isobit/ops/rope/problem.h"
+#include "isobit/ops/rope_tables/problem.h"
+#include "isobit/ops/scan/problem.h"
+#include "isobit/ops/transpose/problem.h"
 #include "isobit/simt/simt.h"
 
 namespace isobit {
@@ -12,13 +18,20 @@ namespace isobit {
 const DeviceLibrary& device_library() {
   static const DeviceVariants kOperations[] = {
       device_variants("elementwise", "fwd", elementwise::cuda_variants()),
-      device_variants("layernorm", "fwd", layernorm::cuda_forward_variants()),
-      device_variants("layernorm", "bwd", layernorm::cuda_backward_variants()),
-      device_variants("rmsnorm", "fwd", rmsnorm::cuda_forward_variants()),
-      device_variants("rmsnorm", "bwd", rmsnorm::cuda_backward_variants()),
+      device_variants("layernorm", "fwd", norms::cuda_forward_variants<layernorm::Norm>()),
+      device_variants("layernorm", "bwd", norms::cuda_backward_variants<layernorm::Norm>()),
+      device_variants("rmsnorm", "fwd", norms::cuda_forward_variants<rmsnorm::Norm>()),
+      device_variants("rmsnorm", "bwd", norms::cuda_backward_variants<rmsnorm::Norm>()),
+      device_variants("transpose", "fwd", transpose::cuda_variants()),
+      device_variants("activation", "fwd", activation::cuda_forward_variants()),
+      device_variants("activation", "bwd", activation::cuda_backward_variants()),
+      device_variants("rope", "fwd", rope::cuda_forward_variants()),
+      device_variants("rope", "bwd", rope::cuda_backward_variants()),
+      device_variants("rope_tables", "fwd", rope_tables::cuda_variants()),
+      device_variants("scan", "fwd", scan::cuda_variants()),
   };
-  static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu, simt::kMemory,
-                                         kOperations};
+  static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
+                                         simt::about,   simt::kMemory, kOperations};
   return kLibrary;
 }
 

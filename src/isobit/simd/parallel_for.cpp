@@ -105,17 +105,27 @@ class Pool {
 
 // The pool of this process. It is never destroyed: helpers end with the process, and a forked
 // child, which has none of its parent's threads, must neither use nor join them. The child makes
-// its own.
+// its own. There is no mutex here: a child would find it locked for ever where another thread held
+// it at the fork, whereas a pool that its parent was making is to it none that it has begun.
 Pool& pool() {
-  static std::mutex mutex;
-  static Pool* current = nullptr;
-  static pid_t owner = 0;
-  const std::lock_guard lock(mutex);
-  if (owner != getpid()) {
-    current = new Pool(Machine::here().threads - 1);
-    owner = getpid();
+  static std::atomic<Pool*> current = nullptr;
+  static std::atomic<pid_t> owner = 0, maker = 0;
+  const pid_t self = getpid();
+  while (owner.load(std::memory_order_acquire) != self) {
+    pid_t before = maker.load(std::memory_order_relaxed);
+    if (before == self || !maker.compare_exchange_strong(before, self)) {
+      std::this_thread::yield();
+      continue;
+    }
+    try {
+      current.store(new Pool(Machine::here().threads - 1), std::memory_order_relaxed);
+    } catch (...) {
+      maker.store(0);
+      throw;
+    }
+    owner.store(self, std::memory_order_release);
   }
-  return *current;
+  return *current.load(std::memory_order_relaxed);
 }
 
 }  // namespace

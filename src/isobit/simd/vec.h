@@ -29,9 +29,11 @@
 
 namespace isobit::simd {
 
+using ISOBIT_ISA::Bytes;
 using ISOBIT_ISA::F32;
 using ISOBIT_ISA::F64;
 using ISOBIT_ISA::fence;
 using ISOBIT_ISA::I32;
+using ISOBIT_ISA::Lane;
 
 }  // namespace isobit::simd

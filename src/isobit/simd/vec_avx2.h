@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "isobit/core/dtype.h"
+#include "isobit/simd/lane_x86.h"
 #include "isobit/simd/stores.h"
 
 namespace isobit::simd::avx2 {
@@ -32,6 +33,8 @@ struct F32 {
   ISOBIT_INLINE static V sub(V a, V b) { return _mm256_sub_ps(a, b); }
   ISOBIT_INLINE static V mul(V a, V b) { return _mm256_mul_ps(a, b); }
   ISOBIT_INLINE static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+  // Each element in the place of its neighbour, the first two exchanged, and so on.
+  ISOBIT_INLINE static V neighbours(V v) { return _mm256_permute_ps(v, 0xb1); }
   ISOBIT_INLINE static V minus_product(V a, V b, V c) { return _mm256_fnmadd_ps(a, b, c); }
   ISOBIT_INLINE static V only(V value) { return value; }
   ISOBIT_INLINE static V only(V value, Part part) {
@@ -45,6 +48,32 @@ struct F32 {
     return _mm_cvtss_f32(_mm_add_ss(by2, _mm_movehdup_ps(by2)));
   }
 
+  // What functions need.
+  using Bits = __m256i;
+  using Mask = V;
+  ISOBIT_INLINE static V div(V a, V b) { return _mm256_div_ps(a, b); }
+  // The second where one is NaN or both are zero.
+  ISOBIT_INLINE static V min(V a, V b) { return _mm256_min_ps(a, b); }
+  ISOBIT_INLINE static V max(V a, V b) { return _mm256_max_ps(a, b); }
+  ISOBIT_INLINE static Mask less(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+  ISOBIT_INLINE static V choose(Mask mask, V yes, V no) { return _mm256_blendv_ps(no, yes, mask); }
+  ISOBIT_INLINE static Bits all_bits(std::uint32_t value) {
+    return _mm256_set1_epi32(static_cast<int>(value));
+  }
+  ISOBIT_INLINE static Bits bits(V v) { return _mm256_castps_si256(v); }
+  ISOBIT_INLINE static V real(Bits v) { return _mm256_castsi256_ps(v); }
+  ISOBIT_INLINE static Bits bits_and(Bits a, Bits b) { return _mm256_and_si256(a, b); }
+  ISOBIT_INLINE static Bits bits_xor(Bits a, Bits b) { return _mm256_xor_si256(a, b); }
+  ISOBIT_INLINE static Bits bits_add(Bits a, Bits b) { return _mm256_add_epi32(a, b); }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_left(Bits a) {
+    return _mm256_slli_epi32(a, kPlaces);
+  }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_right(Bits a) {
+    return _mm256_srli_epi32(a, kPlaces);
+  }
+
   ISOBIT_INLINE static V load(const float* p) { return _mm256_loadu_ps(p); }
   ISOBIT_INLINE static V load(const float* p, Part part) {
     return _mm256_maskload_ps(p, part.mask);
@@ -56,6 +85,28 @@ struct F32 {
     alignas(16) T lanes[8] = {};
     for (int i = 0; i < part.count; ++i) lanes[i] = p[i];
     return load(lanes);
+  }
+
+  // Doubles rounded to nearest even, and to odd (core/odd.h).
+  ISOBIT_INLINE static V load_nearest(const double* p) {
+    return _mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd(p + 4)),
+                           _mm256_cvtpd_ps(_mm256_loadu_pd(p)));
+  }
+  ISOBIT_INLINE static V load_odd(const double* p) {
+    return _mm256_set_m128(odd(_mm256_loadu_pd(p + 4)), odd(_mm256_loadu_pd(p)));
+  }
+  // As doubles, with canonical NaNs.
+  template <Stores kStores = Stores::cached>
+  ISOBIT_INLINE static void store_wide(double* p, V v) {
+    const V number = convert<Nan::possible>(v, static_cast<const float*>(nullptr));
+    const __m256d halves[2] = {_mm256_cvtps_pd(_mm256_castps256_ps128(number)),
+                               _mm256_cvtps_pd(_mm256_extractf128_ps(number, 1))};
+    for (int i = 0; i < 2; ++i) {
+      if constexpr (kStores == Stores::streaming)
+        _mm256_stream_pd(p + 4 * i, halves[i]);
+      else
+        _mm256_storeu_pd(p + 4 * i, halves[i]);
+    }
   }
 
   template <Stores kStores = Stores::cached, Nan kNan = Nan::possible, class T>
@@ -82,6 +133,22 @@ struct F32 {
   }
 
  private:
+  // The nearest, one step back where that is beyond v; where it is not v, the last bit says so.
+  ISOBIT_INLINE static __m128 odd(__m256d v) {
+    const __m128 nearest = _mm256_cvtpd_ps(v);
+    const __m256d back = _mm256_cvtps_pd(nearest);
+    const __m256d sign = _mm256_set1_pd(-0.0);
+    const __m128i beyond = halves_of(
+        _mm256_cmp_pd(_mm256_andnot_pd(sign, back), _mm256_andnot_pd(sign, v), _CMP_GT_OQ));
+    const __m128i inexact = halves_of(_mm256_cmp_pd(back, v, _CMP_NEQ_OQ));
+    const __m128i cut = _mm_add_epi32(_mm_castps_si128(nearest), beyond);
+    return _mm_castsi128_ps(_mm_or_si128(cut, _mm_and_si128(inexact, _mm_set1_epi32(1))));
+  }
+  // Of each 64 bits, all ones or zeros, 32.
+  ISOBIT_INLINE static __m128i halves_of(__m256d mask) {
+    return _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(_mm256_castpd256_pd128(mask)),
+                                           _mm_castpd_ps(_mm256_extractf128_pd(mask, 1)), 0x88));
+  }
   template <class T>
   ISOBIT_INLINE static const __m128i* words(const T* p) {
     return reinterpret_cast<const __m128i*>(p);
@@ -144,6 +211,7 @@ struct F64 {
   ISOBIT_INLINE static V sub(V a, V b) { return _mm256_sub_pd(a, b); }
   ISOBIT_INLINE static V mul(V a, V b) { return _mm256_mul_pd(a, b); }
   ISOBIT_INLINE static V fma(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
+  ISOBIT_INLINE static V neighbours(V v) { return _mm256_permute_pd(v, 0x5); }
   ISOBIT_INLINE static V minus_product(V a, V b, V c) { return _mm256_fnmadd_pd(a, b, c); }
   ISOBIT_INLINE static V only(V value) { return value; }
   ISOBIT_INLINE static V only(V value, Part part) {
@@ -154,6 +222,32 @@ struct F64 {
   ISOBIT_INLINE static double fold(V v) {
     const __m128d by2 = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
     return _mm_cvtsd_f64(_mm_add_sd(by2, _mm_unpackhi_pd(by2, by2)));
+  }
+
+  // What functions need.
+  using Bits = __m256i;
+  using Mask = V;
+  ISOBIT_INLINE static V div(V a, V b) { return _mm256_div_pd(a, b); }
+  // The second where one is NaN or both are zero.
+  ISOBIT_INLINE static V min(V a, V b) { return _mm256_min_pd(a, b); }
+  ISOBIT_INLINE static V max(V a, V b) { return _mm256_max_pd(a, b); }
+  ISOBIT_INLINE static Mask less(V a, V b) { return _mm256_cmp_pd(a, b, _CMP_LT_OQ); }
+  ISOBIT_INLINE static V choose(Mask mask, V yes, V no) { return _mm256_blendv_pd(no, yes, mask); }
+  ISOBIT_INLINE static Bits all_bits(std::uint64_t value) {
+    return _mm256_set1_epi64x(static_cast<long long>(value));
+  }
+  ISOBIT_INLINE static Bits bits(V v) { return _mm256_castpd_si256(v); }
+  ISOBIT_INLINE static V real(Bits v) { return _mm256_castsi256_pd(v); }
+  ISOBIT_INLINE static Bits bits_and(Bits a, Bits b) { return _mm256_and_si256(a, b); }
+  ISOBIT_INLINE static Bits bits_xor(Bits a, Bits b) { return _mm256_xor_si256(a, b); }
+  ISOBIT_INLINE static Bits bits_add(Bits a, Bits b) { return _mm256_add_epi64(a, b); }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_left(Bits a) {
+    return _mm256_slli_epi64(a, kPlaces);
+  }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_right(Bits a) {
+    return _mm256_srli_epi64(a, kPlaces);
   }
 
   ISOBIT_INLINE static V load(const double* p) { return _mm256_loadu_pd(p); }
@@ -195,5 +289,49 @@ struct I32 {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
   }
 };
+
+// Bytes that are only moved, in lanes of 16 bytes.
+struct Bytes {
+  using V = __m256i;
+  static constexpr int kLanes = 2;
+
+  ISOBIT_INLINE static V load(const void* p) {
+    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  }
+  // Lane i from at(i).
+  template <class At>
+  ISOBIT_INLINE static V load_lanes(const At& at) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(lane(at(0))), lane(at(1)), 1);
+  }
+  template <Stores kStores = Stores::cached>
+  ISOBIT_INLINE static void store(void* p, V v) {
+    if constexpr (kStores == Stores::streaming)
+      _mm256_stream_si256(static_cast<__m256i*>(p), v);
+    else
+      _mm256_storeu_si256(static_cast<__m256i*>(p), v);
+  }
+  // Elements of T of a and b in turn, of the lower or upper half of each lane.
+  template <class T>
+  ISOBIT_INLINE static V zip_low(V a, V b) {
+    if constexpr (sizeof(T) == 1) return _mm256_unpacklo_epi8(a, b);
+    if constexpr (sizeof(T) == 2) return _mm256_unpacklo_epi16(a, b);
+    if constexpr (sizeof(T) == 4) return _mm256_unpacklo_epi32(a, b);
+    if constexpr (sizeof(T) == 8) return _mm256_unpacklo_epi64(a, b);
+  }
+  template <class T>
+  ISOBIT_INLINE static V zip_high(V a, V b) {
+    if constexpr (sizeof(T) == 1) return _mm256_unpackhi_epi8(a, b);
+    if constexpr (sizeof(T) == 2) return _mm256_unpackhi_epi16(a, b);
+    if constexpr (sizeof(T) == 4) return _mm256_unpackhi_epi32(a, b);
+    if constexpr (sizeof(T) == 8) return _mm256_unpackhi_epi64(a, b);
+  }
+
+ private:
+  ISOBIT_INLINE static __m128i lane(const void* p) {
+    return _mm_loadu_si128(static_cast<const __m128i*>(p));
+  }
+};
+
+using Lane = LaneX86;
 
 }  // namespace isobit::simd::avx2

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "isobit/core/dtype.h"
+#include "isobit/simd/lane_x86.h"
 #include "isobit/simd/stores.h"
 
 namespace isobit::simd::avx512 {
@@ -27,6 +28,8 @@ struct F32 {
   ISOBIT_INLINE static V sub(V a, V b) { return _mm512_sub_ps(a, b); }
   ISOBIT_INLINE static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
   ISOBIT_INLINE static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  // Each element in the place of its neighbour, the first two exchanged, and so on.
+  ISOBIT_INLINE static V neighbours(V v) { return _mm512_permute_ps(v, 0xb1); }
   ISOBIT_INLINE static V minus_product(V a, V b, V c) { return _mm512_fnmadd_ps(a, b, c); }
   ISOBIT_INLINE static V only(V value) { return value; }
   ISOBIT_INLINE static V only(V value, Part part) { return _mm512_maskz_mov_ps(part, value); }
@@ -37,6 +40,36 @@ struct F32 {
     const __m128 by4 = _mm_add_ps(_mm256_castps256_ps128(by8), _mm256_extractf128_ps(by8, 1));
     const __m128 by2 = _mm_add_ps(by4, _mm_movehl_ps(by4, by4));
     return _mm_cvtss_f32(_mm_add_ss(by2, _mm_movehdup_ps(by2)));
+  }
+
+  // What functions need.
+  using Bits = __m512i;
+  using Mask = __mmask16;
+  ISOBIT_INLINE static V div(V a, V b) { return _mm512_div_ps(a, b); }
+  // The second where one is NaN or both are zero.
+  ISOBIT_INLINE static V min(V a, V b) { return _mm512_min_ps(a, b); }
+  ISOBIT_INLINE static V max(V a, V b) { return _mm512_max_ps(a, b); }
+  ISOBIT_INLINE static Mask less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+  ISOBIT_INLINE static V choose(Mask mask, V yes, V no) {
+    return _mm512_mask_mov_ps(no, mask, yes);
+  }
+  // v * 2^n, rounded once.
+  ISOBIT_INLINE static V scaled(V v, V n) { return _mm512_scalef_ps(v, n); }
+  ISOBIT_INLINE static Bits all_bits(std::uint32_t value) {
+    return _mm512_set1_epi32(static_cast<int>(value));
+  }
+  ISOBIT_INLINE static Bits bits(V v) { return _mm512_castps_si512(v); }
+  ISOBIT_INLINE static V real(Bits v) { return _mm512_castsi512_ps(v); }
+  ISOBIT_INLINE static Bits bits_and(Bits a, Bits b) { return _mm512_and_si512(a, b); }
+  ISOBIT_INLINE static Bits bits_xor(Bits a, Bits b) { return _mm512_xor_si512(a, b); }
+  ISOBIT_INLINE static Bits bits_add(Bits a, Bits b) { return _mm512_add_epi32(a, b); }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_left(Bits a) {
+    return _mm512_slli_epi32(a, kPlaces);
+  }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_right(Bits a) {
+    return _mm512_srli_epi32(a, kPlaces);
   }
 
   ISOBIT_INLINE static V load(const float* p) { return _mm512_loadu_ps(p); }
@@ -50,6 +83,27 @@ struct F32 {
   }
   ISOBIT_INLINE static V load(const f16* p, Part part) {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(part, p));
+  }
+
+  // Doubles rounded to nearest even, and to odd (core/odd.h).
+  ISOBIT_INLINE static V load_nearest(const double* p) {
+    return join(_mm512_cvtpd_ps(_mm512_loadu_pd(p)), _mm512_cvtpd_ps(_mm512_loadu_pd(p + 8)));
+  }
+  ISOBIT_INLINE static V load_odd(const double* p) {
+    return join(odd(_mm512_loadu_pd(p)), odd(_mm512_loadu_pd(p + 8)));
+  }
+  // As doubles, with canonical NaNs.
+  template <Stores kStores = Stores::cached>
+  ISOBIT_INLINE static void store_wide(double* p, V v) {
+    const V number = convert<Nan::possible>(v, static_cast<const float*>(nullptr));
+    const __m512d halves[2] = {_mm512_cvtps_pd(_mm512_castps512_ps256(number)),
+                               _mm512_cvtps_pd(_mm512_extractf32x8_ps(number, 1))};
+    for (int i = 0; i < 2; ++i) {
+      if constexpr (kStores == Stores::streaming)
+        _mm512_stream_pd(p + 8 * i, halves[i]);
+      else
+        _mm512_storeu_pd(p + 8 * i, halves[i]);
+    }
   }
 
   template <Stores kStores = Stores::cached, Nan kNan = Nan::possible, class T>
@@ -73,6 +127,16 @@ struct F32 {
   }
 
  private:
+  ISOBIT_INLINE static V join(__m256 low, __m256 high) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+  }
+  // Towards zero; where that lost something, the last bit says so.
+  ISOBIT_INLINE static __m256 odd(__m512d v) {
+    const __m256 cut = _mm512_cvt_roundpd_ps(v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const __mmask8 inexact = _mm512_cmp_pd_mask(_mm512_cvtps_pd(cut), v, _CMP_NEQ_OQ);
+    const __m256i bits = _mm256_castps_si256(cut);
+    return _mm256_castsi256_ps(_mm256_mask_or_epi32(bits, inexact, bits, _mm256_set1_epi32(1)));
+  }
   template <class T>
   ISOBIT_INLINE static const __m256i* words(const T* p) {
     return reinterpret_cast<const __m256i*>(p);
@@ -129,6 +193,7 @@ struct F64 {
   ISOBIT_INLINE static V sub(V a, V b) { return _mm512_sub_pd(a, b); }
   ISOBIT_INLINE static V mul(V a, V b) { return _mm512_mul_pd(a, b); }
   ISOBIT_INLINE static V fma(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
+  ISOBIT_INLINE static V neighbours(V v) { return _mm512_permute_pd(v, 0x55); }
   ISOBIT_INLINE static V minus_product(V a, V b, V c) { return _mm512_fnmadd_pd(a, b, c); }
   ISOBIT_INLINE static V only(V value) { return value; }
   ISOBIT_INLINE static V only(V value, Part part) { return _mm512_maskz_mov_pd(part, value); }
@@ -138,6 +203,36 @@ struct F64 {
     const __m256d by4 = _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1));
     const __m128d by2 = _mm_add_pd(_mm256_castpd256_pd128(by4), _mm256_extractf128_pd(by4, 1));
     return _mm_cvtsd_f64(_mm_add_sd(by2, _mm_unpackhi_pd(by2, by2)));
+  }
+
+  // What functions need.
+  using Bits = __m512i;
+  using Mask = __mmask8;
+  ISOBIT_INLINE static V div(V a, V b) { return _mm512_div_pd(a, b); }
+  // The second where one is NaN or both are zero.
+  ISOBIT_INLINE static V min(V a, V b) { return _mm512_min_pd(a, b); }
+  ISOBIT_INLINE static V max(V a, V b) { return _mm512_max_pd(a, b); }
+  ISOBIT_INLINE static Mask less(V a, V b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
+  ISOBIT_INLINE static V choose(Mask mask, V yes, V no) {
+    return _mm512_mask_mov_pd(no, mask, yes);
+  }
+  // v * 2^n, rounded once.
+  ISOBIT_INLINE static V scaled(V v, V n) { return _mm512_scalef_pd(v, n); }
+  ISOBIT_INLINE static Bits all_bits(std::uint64_t value) {
+    return _mm512_set1_epi64(static_cast<long long>(value));
+  }
+  ISOBIT_INLINE static Bits bits(V v) { return _mm512_castpd_si512(v); }
+  ISOBIT_INLINE static V real(Bits v) { return _mm512_castsi512_pd(v); }
+  ISOBIT_INLINE static Bits bits_and(Bits a, Bits b) { return _mm512_and_si512(a, b); }
+  ISOBIT_INLINE static Bits bits_xor(Bits a, Bits b) { return _mm512_xor_si512(a, b); }
+  ISOBIT_INLINE static Bits bits_add(Bits a, Bits b) { return _mm512_add_epi64(a, b); }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_left(Bits a) {
+    return _mm512_slli_epi64(a, kPlaces);
+  }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_right(Bits a) {
+    return _mm512_srli_epi64(a, kPlaces);
   }
 
   ISOBIT_INLINE static V load(const double* p) { return _mm512_loadu_pd(p); }
@@ -177,5 +272,50 @@ struct I32 {
       _mm512_storeu_si512(p, v);
   }
 };
+
+// Bytes that are only moved, in lanes of 16 bytes.
+struct Bytes {
+  using V = __m512i;
+  static constexpr int kLanes = 4;
+
+  ISOBIT_INLINE static V load(const void* p) { return _mm512_loadu_si512(p); }
+  // Lane i from at(i). Inserts from memory are blends, which two ports can do; shuffles have one.
+  template <class At>
+  ISOBIT_INLINE static V load_lanes(const At& at) {
+    V v = _mm512_castsi128_si512(lane(at(0)));
+    v = _mm512_inserti32x4(v, lane(at(1)), 1);
+    v = _mm512_inserti32x4(v, lane(at(2)), 2);
+    return _mm512_inserti32x4(v, lane(at(3)), 3);
+  }
+  template <Stores kStores = Stores::cached>
+  ISOBIT_INLINE static void store(void* p, V v) {
+    if constexpr (kStores == Stores::streaming)
+      _mm512_stream_si512(static_cast<__m512i*>(p), v);
+    else
+      _mm512_storeu_si512(p, v);
+  }
+  // Elements of T of a and b in turn, of the lower or upper half of each lane.
+  template <class T>
+  ISOBIT_INLINE static V zip_low(V a, V b) {
+    if constexpr (sizeof(T) == 1) return _mm512_unpacklo_epi8(a, b);
+    if constexpr (sizeof(T) == 2) return _mm512_unpacklo_epi16(a, b);
+    if constexpr (sizeof(T) == 4) return _mm512_unpacklo_epi32(a, b);
+    if constexpr (sizeof(T) == 8) return _mm512_unpacklo_epi64(a, b);
+  }
+  template <class T>
+  ISOBIT_INLINE static V zip_high(V a, V b) {
+    if constexpr (sizeof(T) == 1) return _mm512_unpackhi_epi8(a, b);
+    if constexpr (sizeof(T) == 2) return _mm512_unpackhi_epi16(a, b);
+    if constexpr (sizeof(T) == 4) return _mm512_unpackhi_epi32(a, b);
+    if constexpr (sizeof(T) == 8) return _mm512_unpackhi_epi64(a, b);
+  }
+
+ private:
+  ISOBIT_INLINE static __m128i lane(const void* p) {
+    return _mm_loadu_si128(static_cast<const __m128i*>(p));
+  }
+};
+
+using Lane = LaneX86;
 
 }  // namespace isobit::simd::avx512

@@ -48,6 +48,8 @@ struct F32 {
   ISOBIT_INLINE static V sub(V a, V b) { return vsubq_f32(a, b); }
   ISOBIT_INLINE static V mul(V a, V b) { return vmulq_f32(a, b); }
   ISOBIT_INLINE static V fma(V a, V b, V c) { return vfmaq_f32(c, a, b); }
+  // Each element in the place of its neighbour, the first two exchanged, and so on.
+  ISOBIT_INLINE static V neighbours(V v) { return vrev64q_f32(v); }
   ISOBIT_INLINE static V minus_product(V a, V b, V c) { return vfmsq_f32(c, a, b); }
   ISOBIT_INLINE static V only(V value) { return value; }
   ISOBIT_INLINE static V only(V value, Part part) {
@@ -61,6 +63,30 @@ struct F32 {
     return vget_lane_f32(by2, 0) + vget_lane_f32(by2, 1);
   }
 
+  // What functions need.
+  using Bits = uint32x4_t;
+  using Mask = uint32x4_t;
+  ISOBIT_INLINE static V div(V a, V b) { return vdivq_f32(a, b); }
+  // The second where one is NaN or both are zero; vminq would give NaN.
+  ISOBIT_INLINE static V min(V a, V b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+  ISOBIT_INLINE static V max(V a, V b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+  ISOBIT_INLINE static Mask less(V a, V b) { return vcltq_f32(a, b); }
+  ISOBIT_INLINE static V choose(Mask mask, V yes, V no) { return vbslq_f32(mask, yes, no); }
+  ISOBIT_INLINE static Bits all_bits(std::uint32_t value) { return vdupq_n_u32(value); }
+  ISOBIT_INLINE static Bits bits(V v) { return vreinterpretq_u32_f32(v); }
+  ISOBIT_INLINE static V real(Bits v) { return vreinterpretq_f32_u32(v); }
+  ISOBIT_INLINE static Bits bits_and(Bits a, Bits b) { return vandq_u32(a, b); }
+  ISOBIT_INLINE static Bits bits_xor(Bits a, Bits b) { return veorq_u32(a, b); }
+  ISOBIT_INLINE static Bits bits_add(Bits a, Bits b) { return vaddq_u32(a, b); }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_left(Bits a) {
+    return vshlq_n_u32(a, kPlaces);
+  }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_right(Bits a) {
+    return vshrq_n_u32(a, kPlaces);
+  }
+
   ISOBIT_INLINE static V load(const float* p) { return vld1q_f32(p); }
   ISOBIT_INLINE static V load(const bf16* p) {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(words(p)), 16));
@@ -71,6 +97,21 @@ struct F32 {
   template <class T>
   ISOBIT_INLINE static V load(const T* p, Part part) {
     return detail::load_part<F32>(p, part);
+  }
+
+  // Doubles rounded to nearest even, and to odd (core/odd.h).
+  ISOBIT_INLINE static V load_nearest(const double* p) {
+    return vcvt_high_f32_f64(vcvt_f32_f64(vld1q_f64(p)), vld1q_f64(p + 2));
+  }
+  ISOBIT_INLINE static V load_odd(const double* p) {
+    return vcvtx_high_f32_f64(vcvtx_f32_f64(vld1q_f64(p)), vld1q_f64(p + 2));
+  }
+  // As doubles, with canonical NaNs.
+  template <Stores = Stores::cached>
+  ISOBIT_INLINE static void store_wide(double* p, V v) {
+    v = vbslq_f32(is_number(v), v, vreinterpretq_f32_u32(vdupq_n_u32(kNanF32)));
+    vst1q_f64(p, vcvt_f64_f32(vget_low_f32(v)));
+    vst1q_f64(p + 2, vcvt_high_f64_f32(v));
   }
 
   template <Stores = Stores::cached, Nan kNan = Nan::possible>
@@ -129,6 +170,7 @@ struct F64 {
   ISOBIT_INLINE static V sub(V a, V b) { return vsubq_f64(a, b); }
   ISOBIT_INLINE static V mul(V a, V b) { return vmulq_f64(a, b); }
   ISOBIT_INLINE static V fma(V a, V b, V c) { return vfmaq_f64(c, a, b); }
+  ISOBIT_INLINE static V neighbours(V v) { return vextq_f64(v, v, 1); }
   ISOBIT_INLINE static V minus_product(V a, V b, V c) { return vfmsq_f64(c, a, b); }
   ISOBIT_INLINE static V only(V value) { return value; }
   ISOBIT_INLINE static V only(V value, Part part) {
@@ -136,6 +178,30 @@ struct F64 {
     return vbslq_f64(vcltq_u64(lanes, vdupq_n_u64(part)), value, zero());
   }
   ISOBIT_INLINE static double fold(V v) { return vgetq_lane_f64(v, 0) + vgetq_lane_f64(v, 1); }
+
+  // What functions need.
+  using Bits = uint64x2_t;
+  using Mask = uint64x2_t;
+  ISOBIT_INLINE static V div(V a, V b) { return vdivq_f64(a, b); }
+  // The second where one is NaN or both are zero; vminq would give NaN.
+  ISOBIT_INLINE static V min(V a, V b) { return vbslq_f64(vcltq_f64(a, b), a, b); }
+  ISOBIT_INLINE static V max(V a, V b) { return vbslq_f64(vcgtq_f64(a, b), a, b); }
+  ISOBIT_INLINE static Mask less(V a, V b) { return vcltq_f64(a, b); }
+  ISOBIT_INLINE static V choose(Mask mask, V yes, V no) { return vbslq_f64(mask, yes, no); }
+  ISOBIT_INLINE static Bits all_bits(std::uint64_t value) { return vdupq_n_u64(value); }
+  ISOBIT_INLINE static Bits bits(V v) { return vreinterpretq_u64_f64(v); }
+  ISOBIT_INLINE static V real(Bits v) { return vreinterpretq_f64_u64(v); }
+  ISOBIT_INLINE static Bits bits_and(Bits a, Bits b) { return vandq_u64(a, b); }
+  ISOBIT_INLINE static Bits bits_xor(Bits a, Bits b) { return veorq_u64(a, b); }
+  ISOBIT_INLINE static Bits bits_add(Bits a, Bits b) { return vaddq_u64(a, b); }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_left(Bits a) {
+    return vshlq_n_u64(a, kPlaces);
+  }
+  template <int kPlaces>
+  ISOBIT_INLINE static Bits shift_right(Bits a) {
+    return vshrq_n_u64(a, kPlaces);
+  }
 
   ISOBIT_INLINE static V load(const double* p) { return vld1q_f64(p); }
   ISOBIT_INLINE static V load(const double* p, Part part) {
@@ -164,5 +230,47 @@ struct I32 {
     vst1q_s32(p, v);
   }
 };
+
+// Bytes that are only moved, in lanes of 16 bytes.
+struct Bytes {
+  using V = uint8x16_t;
+  static constexpr int kLanes = 1;
+
+  ISOBIT_INLINE static V load(const void* p) {
+    return vld1q_u8(static_cast<const std::uint8_t*>(p));
+  }
+  // Lane i from at(i).
+  template <class At>
+  ISOBIT_INLINE static V load_lanes(const At& at) {
+    return load(at(0));
+  }
+  template <Stores = Stores::cached>
+  ISOBIT_INLINE static void store(void* p, V v) {
+    vst1q_u8(static_cast<std::uint8_t*>(p), v);
+  }
+  // Elements of T of a and b in turn, of the lower or upper half of each lane.
+  template <class T>
+  ISOBIT_INLINE static V zip_low(V a, V b) {
+    if constexpr (sizeof(T) == 1) return vzip1q_u8(a, b);
+    if constexpr (sizeof(T) == 2)
+      return vreinterpretq_u8_u16(vzip1q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+    if constexpr (sizeof(T) == 4)
+      return vreinterpretq_u8_u32(vzip1q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
+    if constexpr (sizeof(T) == 8)
+      return vreinterpretq_u8_u64(vzip1q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+  }
+  template <class T>
+  ISOBIT_INLINE static V zip_high(V a, V b) {
+    if constexpr (sizeof(T) == 1) return vzip2q_u8(a, b);
+    if constexpr (sizeof(T) == 2)
+      return vreinterpretq_u8_u16(vzip2q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+    if constexpr (sizeof(T) == 4)
+      return vreinterpretq_u8_u32(vzip2q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
+    if constexpr (sizeof(T) == 8)
+      return vreinterpretq_u8_u64(vzip2q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+  }
+};
+
+using Lane = Bytes;
 
 }  // namespace isobit::simd::neon

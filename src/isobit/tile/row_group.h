@@ -2,16 +2,16 @@
 // The threads that work on one row together, and how they add: lanes of a warp, a block of threads,
 // a cluster of blocks. Each adds in the order of core/order.h, so all give the same bits.
 //
-// A row's blocks of 512 are dealt to workers, which are warps or parts of one. A lane holds octets
-// of a block: elements 8*lane and the seven behind it, and in a whole warp those 256 later too.
+// A row's blocks of 512 are dealt to workers, which are warps or parts of one. A lane holds pieces
+// of a block: one of the first as many as there are lanes, one of the next as many, and so on.
 #pragma once
 
 #include <cstdint>
 
 #include "isobit/core/order.h"
 #include "isobit/simt/simt.h"
-#include "isobit/tile/octet.h"
 #include "isobit/tile/pairs.h"
+#include "isobit/tile/piece.h"
 
 namespace isobit::tile {
 
@@ -19,46 +19,48 @@ inline constexpr int kMostCluster = 8;  // blocks: what every device with cluste
 
 namespace detail {
 
-// Folds the lanes of a block, each with the sum of its octets, and gives everyone the result. What
+// Folds the lanes of a block, each with the sum of its pieces, and gives everyone the result. What
 // is sent halves with each fold: a lane keeps one half of its elements and sends the other.
-template <int kLanes, class Real>
-ISOBIT_DEVICE Real fold_lanes(Real (&octet)[kOctet], unsigned lanes) {
-  int held = kOctet;
+template <int kLanes, class Real, int kElements>
+ISOBIT_DEVICE Real fold_lanes(Real (&piece)[kElements], unsigned lanes) {
+  int held = kElements;
 #pragma unroll
   for (int distance = kLanes / 2; distance >= 1; distance /= 2) {
     if (held == 1) {
-      octet[0] += simt::shuffle_xor(octet[0], distance, lanes);
+      piece[0] += simt::shuffle_xor(piece[0], distance, lanes);
       continue;
     }
     held /= 2;
     const bool upper = (simt::lane() & distance) != 0;
 #pragma unroll
-    for (int i = 0; i < kOctet / 2; ++i) {
+    for (int i = 0; i < kElements / 2; ++i) {
       if (i >= held) break;
-      const Real kept = upper ? octet[i + held] : octet[i];
-      const Real sent = upper ? octet[i] : octet[i + held];
-      octet[i] = kept + simt::shuffle_xor(sent, distance, lanes);
+      const Real kept = upper ? piece[i + held] : piece[i];
+      const Real sent = upper ? piece[i] : piece[i + held];
+      piece[i] = kept + simt::shuffle_xor(sent, distance, lanes);
     }
   }
-  // The eight lanes of the order within an octet went to eight places.
+  // The elements of a piece, which are neighbours in the order, went to as many places.
 #pragma unroll
-  for (int distance = kLanes / 2; distance >= kLanes / 8; distance /= 2)
-    octet[0] += simt::shuffle_xor(octet[0], distance, lanes);
-  return octet[0];
+  for (int distance = kLanes / 2; distance >= kLanes / kElements; distance /= 2)
+    piece[0] += simt::shuffle_xor(piece[0], distance, lanes);
+  return piece[0];
 }
 
 }  // namespace detail
 
-// kLanes of a warp: 32, or 16 or 8 where a row is no longer than 128 or 64.
+// kLanes of a warp: 32, or 16 or 8 where a row is no longer than 128 or 64. kWidth: how much of a
+// block of the order they hold.
 template <int kLanes>
 class Lanes {
  public:
   static constexpr int kWorkerLanes = kLanes;
+  static constexpr int kWidth = kLanes == simt::kWarpThreads ? int{order::kBlock} : 8 * kLanes;
 
   template <class Real>
   struct Memory {};
   template <class Real, class Carver>
-  ISOBIT_EITHER static Memory<Real> memory(Carver&, int, std::int64_t) {
+  ISOBIT_EITHER static Memory<Real> memory(Carver&, int, int) {
     return {};
   }
 
@@ -81,21 +83,21 @@ class Lanes {
 
     // Before the first sum, where others may still read an earlier adder's.
     ISOBIT_DEVICE void begin() const {}
-    // Of octets that hold all of this lane's part of a block.
-    ISOBIT_DEVICE Real fold(Real (&octet)[kOctet]) const {
-      return detail::fold_lanes<kLanes>(octet, members());
+    // Of what folds all that this lane has of a block.
+    template <int kElements>
+    ISOBIT_DEVICE Real fold(Real (&piece)[kElements]) const {
+      return detail::fold_lanes<kLanes>(piece, members());
     }
     template <int kSums, int kBlocks>
-    ISOBIT_DEVICE void totals(const Real (&sums)[kSums][kBlocks], std::int64_t,
-                              Real (&totals)[kSums]) {
+    ISOBIT_DEVICE void totals(const Real (&sums)[kSums][kBlocks], int, Real (&totals)[kSums]) {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) totals[i] = pairs(sums[i]);
     }
 
     // The same for any number of blocks, one after the other.
-    ISOBIT_DEVICE void put(int which, std::int64_t, Real sum) { trees_[which].push(sum); }
+    ISOBIT_DEVICE void put(int which, int, Real sum) { trees_[which].push(sum); }
     template <int kSums>
-    ISOBIT_DEVICE void totals(std::int64_t, Real (&totals)[kSums]) {
+    ISOBIT_DEVICE void totals(int, Real (&totals)[kSums]) {
       for (int i = 0; i < kSums; ++i) totals[i] = trees_[i].total();
       trees_[0] = trees_[1] = {};
     }
@@ -129,18 +131,20 @@ template <class Scope>
 class Warps : public Scope {
  public:
   static constexpr int kWorkerLanes = simt::kWarpThreads;
+  static constexpr int kWidth = order::kBlock;
 
   // Sums of two kinds for each block of a row, twice: while some still read one, others write.
   template <class Real>
   struct Memory {
     Real* sums;
-    std::int64_t capacity;
+    int capacity;
   };
   // For rows of `blocks` blocks.
   template <class Real, class Carver>
-  ISOBIT_EITHER static Memory<Real> memory(Carver& carver, int threads, std::int64_t blocks) {
-    const std::int64_t workers = threads / simt::kWarpThreads * Scope::kMostBlocks;
-    const std::int64_t capacity = blocks < workers ? workers : blocks;
+  ISOBIT_EITHER static Memory<Real> memory(Carver& carver, int threads, int blocks) {
+    const int workers = threads / simt::kWarpThreads * Scope::kMostBlocks;
+    const int most = blocks < workers ? workers : blocks;
+    const int capacity = (most + 3) / 4 * 4;  // each begins where four can be loaded
     return {carver.template take<Real>(4 * capacity), capacity};
   }
 
@@ -162,26 +166,27 @@ class Warps : public Scope {
     ISOBIT_DEVICE explicit Adder(const Memory<Real>& memory) : memory_(memory) { Scope::start(); }
 
     ISOBIT_DEVICE void begin() const { Scope::sync(); }
-    ISOBIT_DEVICE Real fold(Real (&octet)[kOctet]) const {
-      return fold_lanes<simt::kWarpThreads>(octet, simt::kAllLanes);
+    template <int kElements>
+    ISOBIT_DEVICE Real fold(Real (&piece)[kElements]) const {
+      return fold_lanes<simt::kWarpThreads>(piece, simt::kAllLanes);
     }
     template <int kSums, int kBlocks>
-    ISOBIT_DEVICE void totals(const Real (&sums)[kSums][kBlocks], std::int64_t blocks,
+    ISOBIT_DEVICE void totals(const Real (&sums)[kSums][kBlocks], int blocks,
                               Real (&totals)[kSums]) {
 #pragma unroll
       for (int k = 0; k < kBlocks; ++k)
-        if (const std::int64_t block = worker() + k * workers(); block < blocks)
+        if (const int block = worker() + k * workers(); block < blocks)
 #pragma unroll
           for (int i = 0; i < kSums; ++i) put(i, block, sums[i][k]);
       this->totals(blocks, totals);
     }
 
     // Each block of the row by the worker that has it.
-    ISOBIT_DEVICE void put(int which, std::int64_t block, Real sum) {
+    ISOBIT_DEVICE void put(int which, int block, Real sum) {
       if (lane() < Scope::blocks()) *Scope::copy(place(which) + block, lane()) = sum;
     }
     template <int kSums>
-    ISOBIT_DEVICE void totals(std::int64_t blocks, Real (&totals)[kSums]) {
+    ISOBIT_DEVICE void totals(int blocks, Real (&totals)[kSums]) {
       Scope::sync();
 #pragma unroll
       for (int i = 0; i < kSums; ++i) totals[i] = total(place(i), blocks);
@@ -214,19 +219,28 @@ class Warps : public Scope {
       return memory_.sums + (2 * turn_ + which) * memory_.capacity;
     }
     // Every warp adds for itself: a lane its own adjacent sums, then lanes next to each other.
-    ISOBIT_DEVICE static Real total(const Real* sums, std::int64_t count) {
+    ISOBIT_DEVICE static Real total(const Real* sums, int count) {
       const int lane = simt::lane();
-      const auto at = [&](std::int64_t i) { return i < count ? sums[i] : Real(0); };
+      const auto at = [&](int i) { return i < count ? sums[i] : Real(0); };
       Real value;
       if (count <= simt::kWarpThreads) {
         value = at(lane);
       } else if (count <= 2 * simt::kWarpThreads) {
         value = at(2 * lane) + at(2 * lane + 1);
       } else {
-        std::int64_t each = 4;
+        // Four at once, and so without conflicts between banks.
+        int each = 4;
         while (each * simt::kWarpThreads < count) each *= 2;
         order::PairTree<Real> tree;
-        for (std::int64_t i = 0; i < each; ++i) tree.push(at(lane * each + i));
+        for (int i = lane * each; i < (lane + 1) * each; i += 4) {
+          const int left = count - i;
+          Real four[4];
+          load_shared_piece(sums + i, left <= 0 ? 0 : 4, four);
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+            if (j >= left) four[j] = 0;
+          tree.push(pairs(four));
+        }
         value = tree.total();
       }
 #pragma unroll

@@ -5,11 +5,12 @@
 #include <cmath>
 
 #include "isobit/core/inline.h"
+#include "isobit/core/scalar_operations.h"
 
 namespace isobit::tile {
 
 template <class Number>
-struct Scalar {
+struct Scalar : ScalarOperations<Number> {
   using Real = Number;
   using V = Number;
 

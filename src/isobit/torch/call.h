@@ -64,6 +64,38 @@ inline void require_one_device(const char* op, const char* name, const Tensor& t
   require(its == device, op, ": ", name, " is on ", its, "; ", first, " is on ", device);
 }
 
+inline constexpr std::int32_t kFloats[] = {ISOBIT_F32, ISOBIT_F16, ISOBIT_BF16, ISOBIT_F64};
+
+inline bool among(std::int32_t dtype, DTypes allowed) {
+  return std::ranges::find(allowed, isobit_dtype(dtype)) != allowed.end();
+}
+
+// Words are made where they are needed only: they would take longer than the rest of the check.
+inline void require_dtype(const char* op, const char* name, std::int32_t dtype, DTypes allowed) {
+  if (among(dtype, allowed)) return;
+  require(false, op, ": ", name, " has dtype ", dtype_name(dtype), "; must be ",
+          choice_of(allowed));
+}
+
+// A dimension of an array, counted from the end where it is negative; of a number 0 or -1.
+inline std::size_t dim_of(const char* op, const char* name, std::int64_t given, int rank) {
+  const std::int64_t most = std::max(rank, 1);
+  require(-most <= given && given < most, op, ": ", name, " is ", given, "; allowed: ", -most,
+          " to ", most - 1);
+  return static_cast<std::size_t>(given < 0 ? given + most : given);
+}
+
+// Of what may stand beside an input: its own type, and float32.
+inline void require_dtype_beside(const char* op, const char* name, std::int32_t dtype,
+                                 std::int32_t input) {
+  if (dtype == input) return;
+  const std::int32_t allowed[] = {isobit_dtype(input), ISOBIT_F32};
+  const DTypes these = DTypes(allowed).first(allowed[0] == ISOBIT_F32 ? 1 : 2);
+  if (among(dtype, these)) return;
+  require(false, op, ": ", name, " has dtype ", dtype_name(dtype), "; must be ", choice_of(these),
+          ", since input has dtype ", dtype_name(input));
+}
+
 // What the arrays of one call are held to: the shape of the input, and its device.
 struct Call {
   const char* op;
@@ -76,6 +108,7 @@ struct Call {
       : op(name), input(x), hidden_dims(hidden) {
     require(hidden >= 1 && hidden <= std::ssize(shape), op, ": normalized_shape has ", hidden,
             " dimensions; input has shape ", shape);
+    require_dtype(op, "input", x.dtype(), kFloats);
   }
 
   Shape hidden() const { return shape.last(static_cast<std::size_t>(hidden_dims)); }
@@ -85,6 +118,7 @@ struct Call {
       require_one_device(op, name, tensor, "input", device);
       require(same(tensor.shape(), shape), op, ": ", name, " has shape ", tensor.shape(),
               "; input has shape ", shape);
+      require_dtype(op, name, tensor.dtype(), kFloats);
     }
     return {tensor, hidden_dims};
   }
@@ -93,6 +127,7 @@ struct Call {
       require_one_device(op, name, tensor, "input", device);
       require(same(tensor.shape(), hidden()), op, ": ", name, " has shape ", tensor.shape(),
               "; input has shape ", shape, ", of which ", hidden(), " is normalised");
+      require_dtype_beside(op, name, tensor.dtype(), input.dtype());
     }
     return {tensor, kAllDims};
   }

@@ -351,7 +351,7 @@ PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (pointer == nullptr) return nullptr;
   const auto* offered = static_cast<const DLPackExchangeAPI*>(pointer);
   if (offered->header.version.major != DLPACK_MAJOR_VERSION) {
-    PyErr_SetString(PyExc_ImportError, "PyTorch speaks another version of DLPack");
+    PyErr_SetString(PyExc_ImportError, "PyTorch uses another version of DLPack");
     return nullptr;
   }
   for (Py_ssize_t i = 0; i < kCount; ++i) Py_INCREF(given[i]);  // while the process lives

@@ -9,6 +9,7 @@ namespace isobit::torch {
 
 struct LayerNorm {
   static constexpr const char* kName = "layer_norm";
+  static constexpr const char* kAddsName = "add_layer_norm";
   static constexpr bool kHasBias = true;
   using Forward = isobit_layernorm_forward_args;
   using Backward = isobit_layernorm_backward_args;
@@ -18,6 +19,7 @@ struct LayerNorm {
 
 struct RmsNorm {
   static constexpr const char* kName = "rms_norm";
+  static constexpr const char* kAddsName = "add_rms_norm";
   static constexpr bool kHasBias = false;
   using Forward = isobit_rmsnorm_forward_args;
   using Backward = isobit_rmsnorm_backward_args;

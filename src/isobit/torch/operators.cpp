@@ -2,11 +2,15 @@
 // Calls the C ABI with PyTorch's tensors: shapes are checked and outputs made here, the rest there.
 #include "isobit/torch/operators.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <vector>
 
 #include "isobit/torch/call.h"
 #include "isobit/torch/norms.h"
+#include "isobit/torch/rotary.h"
+#include "isobit/torch/scan.h"
 #include "isobit/torch/stack.h"
 
 namespace isobit::torch {
@@ -24,7 +28,7 @@ struct Dropout {
     if (!tensor) return;
     require(tensor.dtype() == aoti_torch_dtype_int64() && tensor.shape().empty() &&
                 tensor.device().type == aoti_torch_device_type_cpu(),
-            op, ": seed must be one int64 in the processor's memory");
+            op, ": seed must be one int64 in CPU memory");
     std::memcpy(&seed, tensor.input(), sizeof seed);
   }
 };
@@ -38,10 +42,13 @@ void forward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Tensor bias = Norm::kHasBias ? given.optional_tensor() : Tensor();
   auto args = empty_args<typename Norm::Forward>();
   args.eps = given.number();
-  const Call call(Norm::kName, input, given.integer());
-  args.zero_centred = given.flag();
+  const Call call(kAdds ? Norm::kAddsName : Norm::kName, input, given.integer());
+  args.zero_centered = given.flag();
   const std::int32_t dtype = input.dtype();
   const std::int32_t out_dtype = given.optional_dtype(dtype);
+  if (!among(out_dtype, kFloats))
+    require(false, call.op, ": out_dtype is ", dtype_name(out_dtype), "; must be ",
+            choice_of(kFloats));
   Tensor residual;
   Output sum;
   if constexpr (kAdds) {
@@ -85,8 +92,8 @@ void backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Tensor weight = given.optional_tensor();
   auto args = empty_args<typename Norm::Backward>();
   args.eps = given.number();
-  const Call call(Norm::kName, input, given.integer());
-  args.zero_centred = given.flag();
+  const Call call(kAdds ? Norm::kAddsName : Norm::kName, input, given.integer());
+  args.zero_centered = given.flag();
   const bool needs_input = given.flag(), needs_weight = given.flag();
   const bool needs_bias = Norm::kHasBias && given.flag();
   const std::int32_t dtype = input.dtype();
@@ -122,6 +129,8 @@ void backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   if constexpr (kAdds) put(results, grad_residual.tensor);
 }
 
+constexpr std::int32_t kNumbers[] = {ISOBIT_F32, ISOBIT_F16, ISOBIT_BF16, ISOBIT_F64, ISOBIT_I32};
+
 // Of any shape, a single number too; args has all but x and y.
 template <class Args>
 void elementwise(StableIValue* stack, const Tensor& x, Args& args,
@@ -142,6 +151,8 @@ void add(StableIValue* stack, std::uint64_t, std::uint64_t) {
   require(same(residual.shape(), x.shape()), "add: residual has shape ", residual.shape(),
           "; x has shape ", x.shape());
   require_one_device("add", "residual", residual, "x", x.device());
+  require_dtype("add", "x", x.dtype(), kNumbers);
+  require_dtype("add", "residual", residual.dtype(), kNumbers);
   const Argument other(residual, x.shape().empty() ? kAllDims : 1);
   auto args = empty_args<isobit_elementwise_add_args>();
   args.residual = other.get();
@@ -150,8 +161,150 @@ void add(StableIValue* stack, std::uint64_t, std::uint64_t) {
 
 void increment(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Tensor x = Stack(stack).tensor();
+  require_dtype("increment", "x", x.dtype(), kNumbers);
   auto args = empty_args<isobit_elementwise_increment_args>();
   elementwise(stack, x, args, isobit_elementwise_increment);
+}
+
+// As isobit_activation_*_args number them.
+constexpr std::int64_t kActivations = 7;
+
+std::int32_t activation_of(const char* op, std::int64_t function) {
+  require(0 <= function && function < kActivations, op, ": function is ", function,
+          "; allowed: 0 to ", kActivations - 1);
+  return static_cast<std::int32_t>(function);
+}
+
+void require_like_x(const char* op, const char* name, const Tensor& tensor, const Tensor& x) {
+  require(same(tensor.shape(), x.shape()), op, ": ", name, " has shape ", tensor.shape(),
+          "; x has shape ", x.shape());
+  require_one_device(op, name, tensor, "x", x.device());
+  require_dtype(op, name, tensor.dtype(), kFloats);
+}
+
+// Of any shape, a single number too. kGated: with a gate behind x.
+template <bool kGated>
+void activation(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  constexpr const char* kName = kGated ? "gated_activation" : "activation";
+  Stack given(stack);
+  const Tensor x = given.tensor();
+  require_dtype(kName, "x", x.dtype(), kFloats);
+  const Tensor gate = kGated ? given.tensor() : Tensor();
+  if (kGated) require_like_x(kName, "gate", gate, x);
+  auto args = empty_args<isobit_activation_forward_args>();
+  args.function = activation_of(kName, given.integer());
+  const std::int64_t hidden_dims = x.shape().empty() ? kAllDims : 1;
+  Tensor y = new_output(x, x.shape(), x.dtype());
+  const Argument in(x, hidden_dims), gates(gate, hidden_dims), out(y, hidden_dims, Access::write);
+  args.x = in.get();
+  args.gate = gates.get();
+  args.y = out.get();
+  const Lent lent(x);
+  check(isobit_activation_forward(&args, lent.context()));
+  put(stack, y);
+}
+
+template <bool kGated>
+void activation_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  constexpr const char* kName = kGated ? "gated_activation_backward" : "activation_backward";
+  Stack given(stack);
+  const Tensor grad_y = given.tensor(), x = given.tensor();
+  require_dtype(kName, "x", x.dtype(), kFloats);
+  require_like_x(kName, "grad_y", grad_y, x);
+  const Tensor gate = kGated ? given.tensor() : Tensor();
+  if (kGated) require_like_x(kName, "gate", gate, x);
+  auto args = empty_args<isobit_activation_backward_args>();
+  args.function = activation_of(kName, given.integer());
+  const std::int64_t hidden_dims = x.shape().empty() ? kAllDims : 1;
+  Tensor grad_x = new_output(x, x.shape(), x.dtype());
+  Tensor grad_gate = kGated ? new_output(x, x.shape(), x.dtype()) : Tensor();
+  const Argument in(x, hidden_dims), gradient(grad_y, hidden_dims), gates(gate, hidden_dims),
+      out(grad_x, hidden_dims, Access::write), gate_out(grad_gate, hidden_dims, Access::write);
+  args.x = in.get();
+  args.grad_y = gradient.get();
+  args.gate = gates.get();
+  args.grad_x = out.get();
+  args.grad_gate = gate_out.get();
+  const Lent lent(x);
+  check(isobit_activation_backward(&args, lent.context()));
+  StableIValue* results = put(stack, grad_x);
+  if constexpr (kGated) put(results, grad_gate);
+}
+
+constexpr std::int32_t kMoved[] = {ISOBIT_F32, ISOBIT_F16, ISOBIT_BF16, ISOBIT_F64,
+                                   ISOBIT_I32, ISOBIT_I64, ISOBIT_BOOL, ISOBIT_U8};
+
+// The dimensions of a dense result, and how far its elements lie apart in the input. Dimensions
+// that both allow to be one are one, so that few are left however many there were.
+struct Loops {
+  std::vector<std::int64_t> extents, strides;
+
+  Loops(Shape sizes, Shape steps, std::size_t dim0, std::size_t dim1) {
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const std::size_t from = i == dim0 ? dim1 : i == dim1 ? dim0 : i;
+      const std::int64_t extent = sizes[from], stride = steps[from];
+      if (extent == 1) continue;
+      if (!extents.empty() && strides.back() == stride * extent) {
+        extents.back() *= extent;
+        strides.back() = stride;
+      } else {
+        extents.push_back(extent);
+        strides.push_back(stride);
+      }
+    }
+    while (extents.size() < 2) {
+      extents.insert(extents.begin(), 1);
+      strides.insert(strides.begin(), 1);
+    }
+  }
+  bool fit() const { return extents.size() <= ISOBIT_MAX_RANK; }
+};
+
+// The C ABI exchanges the last two dimensions of x. Of views, these can be any two: with the last
+// two of y exchanged beforehand, it moves each element to where Loops has it.
+void move(const Loops& loops, const Tensor& x, const Tensor& y) {
+  std::vector<std::int64_t> extents = loops.extents;
+  auto strides = dense_strides(extents);
+  const std::size_t last = extents.size() - 1;
+  std::swap(extents[last], extents[last - 1]);
+  std::swap(strides[last], strides[last - 1]);
+  const isobit_tensor from = strided(x, loops.extents, loops.strides);
+  const isobit_tensor to = strided(y, extents, Shape(strides).first(last + 1), Access::write);
+  auto args = empty_args<isobit_transpose_args>();
+  args.x = &from;
+  args.y = &to;
+  const Lent lent(x);
+  check(isobit_transpose(&args, lent.context()));
+}
+
+void transpose(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  constexpr const char* kName = "transpose";
+  Stack given(stack);
+  const Tensor x = given.tensor();
+  const Shape sizes = x.shape();
+  const std::size_t dim0 = dim_of(kName, "dim0", given.integer(), x.rank());
+  const std::size_t dim1 = dim_of(kName, "dim1", given.integer(), x.rank());
+  const std::int32_t x_dtype = x.dtype(), dtype = given.optional_dtype(x_dtype);
+  require_dtype(kName, "x", x_dtype, kMoved);
+  const std::int32_t own[] = {isobit_dtype(x_dtype)};
+  const DTypes allowed = among(x_dtype, kFloats) ? DTypes(kFloats) : DTypes(own);
+  if (!among(dtype, allowed))
+    require(false, kName, ": dtype is ", dtype_name(dtype), "; must be ", choice_of(allowed),
+            ", since x has dtype ", dtype_name(x_dtype));
+
+  std::vector<std::int64_t> shape(sizes.begin(), sizes.end());
+  if (!shape.empty()) std::swap(shape[dim0], shape[dim1]);
+  Tensor y = new_output(x, shape, dtype);
+  const Loops loops(sizes, x.strides(), dim0, dim1);
+  if (std::ranges::find(sizes, 0) != sizes.end()) {
+    // nothing moves
+  } else if (loops.fit()) {
+    move(loops, x, y);
+  } else {
+    const Tensor dense = copied(x, x_dtype);
+    move(Loops(sizes, dense.strides(), dim0, dim1), dense, y);
+  }
+  put(stack, y);
 }
 
 struct Operator {
@@ -164,6 +317,9 @@ struct Operator {
 #define ADDED ", Tensor? residual=None, float dropout=0.0, Tensor? seed=None"
 #define ADDED_BACKWARD \
   ", Tensor? grad_sum=None, float dropout=0.0, Tensor? seed=None, bool needs_residual=False"
+#define ROTATION \
+  "Tensor cos, Tensor sin, Tensor? positions=None, int style=0, int offset=0, bool backward=False"
+#define SCANNED "int kind, int dim, bool exclusive=False, bool reverse=False"
 
 constexpr Operator kOperators[] = {
     {"layer_norm",
@@ -200,10 +356,30 @@ constexpr Operator kOperators[] = {
      backward<RmsNorm, true>},
     {"add", "(Tensor x, Tensor residual) -> Tensor", add},
     {"increment", "(Tensor x) -> Tensor", increment},
+    {"activation", "(Tensor x, int function) -> Tensor", activation<false>},
+    {"activation_backward", "(Tensor grad_y, Tensor x, int function) -> Tensor",
+     activation_backward<false>},
+    {"gated_activation", "(Tensor x, Tensor gate, int function) -> Tensor", activation<true>},
+    {"gated_activation_backward",
+     "(Tensor grad_y, Tensor x, Tensor gate, int function) -> (Tensor, Tensor)",
+     activation_backward<true>},
+    {"rope", "(Tensor q, Tensor? k, " ROTATION ") -> (Tensor, Tensor)", rope},
+    {"rope_", "(Tensor(a!) q, Tensor(b!)? k, " ROTATION ") -> ()", rope_in_place},
+    {"rope_tables",
+     "(Tensor inv_freq, int length, int offset=0, Tensor? positions=None, ScalarType? dtype=None)"
+     " -> (Tensor, Tensor)",
+     rope_tables},
+    {"scan",
+     "(Tensor x, Tensor? init, Tensor? reset, " SCANNED ", ScalarType? dtype=None) -> Tensor",
+     scan},
+    {"scan_extreme", "(Tensor x, Tensor? init, " SCANNED ") -> (Tensor, Tensor)", scan_extreme},
+    {"transpose", "(Tensor x, int dim0, int dim1, ScalarType? dtype=None) -> Tensor", transpose},
 };
 
 #undef OPTIONS
 #undef ADDED
+#undef ROTATION
+#undef SCANNED
 #undef ADDED_BACKWARD
 
 constexpr std::string_view kPrefixes[] = {"", "_"};

@@ -111,7 +111,7 @@ void set_override(bool on) {
   registration->implement("native_layer_norm_backward", backward);
   if (registration->ok()) return;
   registration.reset();
-  throw std::runtime_error("override: PyTorch refused to replace aten::native_layer_norm");
+  throw std::runtime_error("override: PyTorch does not allow replacing aten::native_layer_norm");
 }
 
 }  // namespace isobit::torch

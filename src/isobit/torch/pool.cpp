@@ -42,6 +42,9 @@ Pool& pool() {
   return *pool;
 }
 
+// Made when the library is loaded: a child forked while a thread makes it would wait for ever.
+[[maybe_unused]] const Pool& kMadeAtLoad = pool();
+
 // Sizes that differ little share blocks.
 std::int64_t rounded(std::int64_t bytes) {
   std::int64_t step = bytes < 8 * kHugePage ? 64 << 10 : kHugePage;

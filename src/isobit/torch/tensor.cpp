@@ -2,6 +2,8 @@
 // Asks PyTorch about tensors, through functions that every version from 2.11 on has.
 #include "isobit/torch/tensor.h"
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -13,27 +15,75 @@ extern "C" __attribute__((weak)) const char* torch_exception_get_what_without_ba
 namespace isobit::torch {
 namespace {
 
-std::int32_t isobit_dtype_of(std::int32_t dtype) {
-  static const std::int32_t kDTypes[][2] = {
-      {aoti_torch_dtype_float32(), ISOBIT_F32},   {aoti_torch_dtype_float16(), ISOBIT_F16},
-      {aoti_torch_dtype_bfloat16(), ISOBIT_BF16}, {aoti_torch_dtype_float64(), ISOBIT_F64},
-      {aoti_torch_dtype_int32(), ISOBIT_I32},
+// PyTorch's types, the C ABI's where it has the type, and what users call them.
+struct DType {
+  std::int32_t theirs, ours;
+  const char* name;
+};
+
+constexpr std::int32_t kNone = 0;  // not of the C ABI
+
+std::span<const DType> dtypes() {
+  static const DType kDTypes[] = {
+      {aoti_torch_dtype_float32(), ISOBIT_F32, "float32"},
+      {aoti_torch_dtype_float16(), ISOBIT_F16, "float16"},
+      {aoti_torch_dtype_bfloat16(), ISOBIT_BF16, "bfloat16"},
+      {aoti_torch_dtype_float64(), ISOBIT_F64, "float64"},
+      {aoti_torch_dtype_int32(), ISOBIT_I32, "int32"},
+      {aoti_torch_dtype_int64(), ISOBIT_I64, "int64"},
+      {aoti_torch_dtype_bool(), ISOBIT_BOOL, "bool"},
+      {aoti_torch_dtype_uint8(), ISOBIT_U8, "uint8"},
+      {aoti_torch_dtype_int8(), kNone, "int8"},
+      {aoti_torch_dtype_int16(), kNone, "int16"},
+      {aoti_torch_dtype_uint16(), kNone, "uint16"},
+      {aoti_torch_dtype_uint32(), kNone, "uint32"},
+      {aoti_torch_dtype_uint64(), kNone, "uint64"},
+      {aoti_torch_dtype_complex32(), kNone, "complex32"},
+      {aoti_torch_dtype_complex64(), kNone, "complex64"},
+      {aoti_torch_dtype_complex128(), kNone, "complex128"},
+      {aoti_torch_dtype_float8_e4m3fn(), kNone, "float8_e4m3fn"},
+      {aoti_torch_dtype_float8_e4m3fnuz(), kNone, "float8_e4m3fnuz"},
+      {aoti_torch_dtype_float8_e5m2(), kNone, "float8_e5m2"},
+      {aoti_torch_dtype_float8_e5m2fnuz(), kNone, "float8_e5m2fnuz"},
   };
-  for (const auto& [theirs, ours] : kDTypes)
-    if (theirs == dtype) return ours;
-  throw std::invalid_argument(
-      "isobit: a tensor's dtype is none of float32, float16, bfloat16, float64 and int32");
+  return kDTypes;
+}
+
+// By PyTorch's number or by ours; null where there is none.
+const DType* find_dtype(std::int32_t DType::* number, std::int32_t value) {
+  const auto found = std::ranges::find(dtypes(), value, number);
+  return found == dtypes().end() ? nullptr : &*found;
 }
 
 }  // namespace
+
+std::int32_t isobit_dtype(std::int32_t dtype) {
+  const DType* found = find_dtype(&DType::theirs, dtype);
+  return found == nullptr ? kNone : found->ours;
+}
+
+std::string dtype_name(std::int32_t dtype) {
+  const DType* found = find_dtype(&DType::theirs, dtype);
+  return found == nullptr ? "of PyTorch's number " + std::to_string(dtype)
+                          : std::string("torch.") + found->name;
+}
+
+std::string choice_of(DTypes dtypes) {
+  std::string out;
+  for (std::size_t i = 0; i < dtypes.size(); ++i) {
+    out += i == 0 ? "" : i + 1 < dtypes.size() ? ", " : " or ";
+    out += find_dtype(&DType::ours, dtypes[i])->name;
+  }
+  return out;
+}
 
 void check(AOTITorchError code) {
   if (code == AOTI_TORCH_SUCCESS) return;
   const char* words = nullptr;
   if (torch_exception_get_what_without_backtrace != nullptr)
     words = torch_exception_get_what_without_backtrace();
-  throw std::runtime_error(std::string("isobit: PyTorch refused a call: ") +
-                           (words != nullptr ? words : "this version does not say why"));
+  throw std::runtime_error(std::string("isobit: PyTorch rejected a call: ") +
+                           (words != nullptr ? words : "this version gives no reason"));
 }
 
 Tensor Tensor::another() const {
@@ -121,6 +171,28 @@ Tensor empty_like(const Tensor& like, Shape shape, std::int32_t dtype) {
   return Tensor(handle);
 }
 
+isobit_tensor strided(const Tensor& tensor, Access access) {
+  return strided(tensor, tensor.shape(), tensor.strides(), access);
+}
+
+isobit_tensor strided(const Tensor& tensor, Shape sizes, Shape strides, Access access) {
+  const std::int32_t dtype = tensor.dtype();
+  isobit_tensor view{};
+  view.data = access == Access::write ? tensor.output() : const_cast<void*>(tensor.input());
+  view.dtype = isobit_dtype(dtype);
+  view.rank = std::max(1, static_cast<int>(sizes.size()));
+  view.shape[0] = view.strides[0] = 1;  // of a single number
+  std::int64_t elements = 1;            // from the first to the last
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    view.shape[i] = sizes[i];
+    view.strides[i] = strides[i];
+    elements += (sizes[i] - 1) * strides[i];
+  }
+  if (std::ranges::find(sizes, 0) != sizes.end()) elements = 0;
+  view.bytes = elements * static_cast<std::int64_t>(aoti_torch_dtype_element_size(dtype));
+  return view;
+}
+
 Argument::Argument(const Tensor& tensor, std::int64_t hidden_dims, Access access) {
   if (!tensor) return;
   const Tensor* walked = &tensor;
@@ -158,7 +230,7 @@ bool Argument::walk(const Tensor& tensor, std::int64_t hidden_dims) {
   const std::int32_t dtype = tensor.dtype();
   const std::int64_t elements = empty ? 0 : (rows - 1) * row_stride + cols;
   view_.bytes = elements * static_cast<std::int64_t>(aoti_torch_dtype_element_size(dtype));
-  view_.dtype = isobit_dtype_of(dtype);
+  view_.dtype = isobit_dtype(dtype);
   if (hidden_dims == kAllDims) {
     view_.rank = 1;
     view_.shape[0] = cols;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "isobit/isobit.h"
@@ -65,7 +66,23 @@ std::array<std::int64_t, kMaxRank> dense_strides(Shape shape);
 // A tensor of adjacent elements from PyTorch's allocator.
 Tensor empty_like(const Tensor& like, Shape shape, std::int32_t dtype);
 
+// The C ABI's number of one of PyTorch's types, 0 where it has none.
+std::int32_t isobit_dtype(std::int32_t dtype);
+// torch.float32
+std::string dtype_name(std::int32_t dtype);
+// The C ABI's numbers of the types that an operator takes.
+using DTypes = std::span<const std::int32_t>;
+// float32, float16 or bfloat16
+std::string choice_of(DTypes dtypes);
+
 enum class Access { read, write };
+
+// An argument of the C ABI with the tensor's own dimensions and strides, for operators that take
+// any; nothing is copied. The tensor has at most ISOBIT_MAX_RANK dimensions, and outlives it.
+isobit_tensor strided(const Tensor& tensor, Access access = Access::read);
+// The same with other dimensions and strides over the tensor's memory.
+isobit_tensor strided(const Tensor& tensor, Shape sizes, Shape strides,
+                      Access access = Access::read);
 
 // An argument of the C ABI: all dimensions but the last `hidden_dims` as rows, these as columns. A
 // tensor that cannot be walked so is copied first. Absent tensors give null.

@@ -24,17 +24,14 @@ std::vector<CaseGrid> cases(std::string_view grid) {
              .inputs = {"randn"},
              .shapes = {{1, 1 << 10}, {1, 1 << 20}}}};
   if (grid == "quick")
-    return {{.rows = {1, 31},
-             .cols = {1, 7, 1023, 4096},
+    return {{.dims = {{"rows", {1, 31}}, {"cols", {1, 7, 1023, 4096}}},
              .types = kTypes,
-             .inputs = {"randn", "huge1e20"}}};
+             .inputs = {"randn", "huge1e20", "integers"}}};
   if (grid == "test")
-    return {{.rows = {1, 3, 17},
-             .cols = {1, 3, 15, 16, 17, 63, 64, 65, 1023},
+    return {{.dims = {{"rows", {1, 3, 17}}, {"cols", {1, 3, 15, 16, 17, 63, 64, 65, 1023}}},
              .types = kTypes,
-             .inputs = {"randn", "lognormal", "fltmax", "denormal", "alternating"}}};
-  return {{.rows = {1, 31, 2048},
-           .cols = {1, 3, 7, 64, 768, 1023, 4096, 65536},
+             .inputs = {"randn", "lognormal", "fltmax", "denormal", "alternating", "integers"}}};
+  return {{.dims = {{"rows", {1, 31, 2048}}, {"cols", {1, 3, 7, 64, 768, 1023, 4096, 65536}}},
            .types = kTypes,
            .inputs = {"randn", "uniform", "mean1e6", "outlier", "lognormal", "fltmax", "denormal",
                       "alternating"}}};

@@ -83,7 +83,7 @@ void run_kernel(Kernel kernel, bool streaming, const Problem& problem, const Exe
 }
 
 constexpr int kBooleans[] = {0, 1};
-constexpr Knob kSimdKnobs[] = {{"stream", kBooleans, "stores that bypass the caches"}};
+constexpr Knob kSimdKnobs[] = {{"stream", kBooleans, "streaming stores, which bypass the caches"}};
 
 Plan choose_simd(const Problem& problem, const Machine& machine) {
   const std::int64_t arrays = problem.kind == Kind::add ? 3 : 2;

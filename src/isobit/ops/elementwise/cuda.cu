@@ -66,7 +66,10 @@ ISOBIT_EITHER bool aligned(const T* address) {
   return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
 }
 
-constexpr int kWidest = 512;  // threads of a block: they leave a thread 128 registers
+constexpr int kWidest = 512;  // threads of a block
+// Blocks of so many that a multiprocessor holds at least: two leave a thread 64 registers, so the
+// four blocks of 256 that stay do find room.
+constexpr int kTogether = 2;
 
 template <class T>
 struct Naive {
@@ -83,7 +86,7 @@ struct Naive {
   }
 };
 
-// Four loads are under way at once.
+// Four loads of each operand are under way at once.
 template <class T>
 struct Unrolled {
   static constexpr int kMostThreads = kWidest;
@@ -93,15 +96,17 @@ struct Unrolled {
   ISOBIT_DEVICE void operator()() const {
     for (std::int64_t index = simt::block(); index < tiles.count(); index += simt::blocks()) {
       const Tile<T> tile = tiles[index];
-      T sums[kElements];
+      T x[kElements] = {}, addends[kElements] = {};
+#pragma unroll
+      for (int k = 0; k < kElements; ++k)
+        if (const std::int64_t i = simt::thread() + k * simt::threads(); i < tile.count) {
+          x[k] = tile.x[i];
+          addends[k] = tile.addend(i);
+        }
 #pragma unroll
       for (int k = 0; k < kElements; ++k)
         if (const std::int64_t i = simt::thread() + k * simt::threads(); i < tile.count)
-          sums[k] = sum<simt::Conversions>(tile.x[i], tile.addend(i));
-#pragma unroll
-      for (int k = 0; k < kElements; ++k)
-        if (const std::int64_t i = simt::thread() + k * simt::threads(); i < tile.count)
-          tile.y[i] = sums[k];
+          tile.y[i] = sum<simt::Conversions>(x[k], addends[k]);
     }
   }
 };
@@ -139,12 +144,13 @@ struct Shared {
   }
 };
 
-// 64 bytes of each operand a thread, in four vectors. A tile that does not lie on vectors goes
+// 64 bytes of each operand a thread, in four vectors, or half of that in types of 16 bits, which
+// take more registers. A tile that does not lie on vectors goes
 // element by element.
 template <class T>
 struct Vec16 {
-  static constexpr int kMostThreads = kWidest;
-  static constexpr int kVectors = 4;
+  static constexpr int kMostThreads = kWidest, kLeastBlocks = kTogether;
+  static constexpr int kVectors = sizeof(T) == 2 ? 2 : 4;
   static constexpr int kElements = kVectors * Vector<T>::kSize;
   Tiles<T> tiles;
 
@@ -247,8 +253,9 @@ struct Bulk {
 constexpr int kThreads[] = {64, 128, 256, kWidest};
 constexpr int kBlocks[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads of a block"},
-    {"blocks", kBlocks, "blocks a multiprocessor, which take tiles in turn; 0: one a tile"},
+    {"threads", kThreads, "threads per block"},
+    {"blocks", kBlocks,
+     "blocks per multiprocessor, which take tiles in turn; 0: one block per tile"},
 };
 
 Plan one_block_a_tile(const Problem&, const Machine&) { return {256, 0}; }
@@ -271,9 +278,8 @@ void run_variant(const Args&, const Problem& problem, const Plan& plan,
     using T = typename decltype(type)::type;
     if constexpr (!std::is_same_v<T, quad>) {
       const Kernel<T> kernel = elementwise::kernel<Kernel, T>(problem, plan[0]);
-      constexpr std::int64_t kMostBlocks = 0x7fffffff;
       const std::int64_t most =
-          plan[1] == 0 ? kMostBlocks : plan[1] * execution.machine.gpu.multiprocessors;
+          plan[1] == 0 ? simt::kMostBlocks : plan[1] * execution.machine.gpu.multiprocessors;
       simt::launch(static_cast<simt::Stream>(execution.stream),
                    {.blocks = std::min(kernel.tiles.count(), most), .threads = plan[0]}, kernel);
     }
@@ -292,32 +298,18 @@ std::string needs_whole_vectors(const Problem& problem, const Machine& machine) 
 }
 
 constexpr ElementwiseVariant kVariants[] = {
-    {.name = "vec16",
-     .device = simt::kDevice,
-     .knobs = kKnobs,
-     .choose = blocks_take_turns,
-     .run = run_variant<Vec16>},
+    {.name = "vec16", .knobs = kKnobs, .choose = blocks_take_turns, .run = run_variant<Vec16>},
     {.name = "bulk",
-     .device = simt::kDevice,
      .knobs = kKnobs,
      .declines = needs_whole_vectors,
      .choose = blocks_take_turns,
      .run = run_variant<Bulk>},
     {.name = "unrolled4",
-     .device = simt::kDevice,
      .knobs = kKnobs,
      .choose = one_block_a_tile,
      .run = run_variant<Unrolled>},
-    {.name = "shared",
-     .device = simt::kDevice,
-     .knobs = kKnobs,
-     .choose = one_block_a_tile,
-     .run = run_variant<Shared>},
-    {.name = "naive",
-     .device = simt::kDevice,
-     .knobs = kKnobs,
-     .choose = one_block_a_tile,
-     .run = run_variant<Naive>},
+    {.name = "shared", .knobs = kKnobs, .choose = one_block_a_tile, .run = run_variant<Shared>},
+    {.name = "naive", .knobs = kKnobs, .choose = one_block_a_tile, .run = run_variant<Naive>},
 };
 
 }  // namespace

@@ -15,14 +15,23 @@ constexpr std::string_view kKinds[] = {"add", "increment"};
 
 bool adds(const void* args) { return static_cast<const Args*>(args)->kind == Kind::add; }
 
+constexpr Dim kDims[] = {{.name = "rows", .usual = 64, .in_parity = 37, .batch = true},
+                         {.name = "cols", .usual = 768, .in_parity = 1000}};
+
 constexpr Argument kArguments[] = {
-    argument<&Args::x>("x", Role::input, Extent::matrix, Elements::like_x, Presence::required),
-    argument<&Args::residual>("residual", Role::input, Extent::matrix, Elements::like_x,
-                              Presence::required, adds),
-    argument<&Args::y>("y", Role::output, Extent::matrix, Elements::like_x, Presence::required),
+    argument<&Args::x>("x", Role::input, "rows cols", Elements::like_x, Presence::required,
+                       Drawn::family)
+        .means("in f32, f16, bf16, f64 or i32; rows evenly spaced"),
+    argument<&Args::residual>("residual", Role::input, "rows cols", Elements::like_x,
+                              Presence::required, Drawn::family)
+        .where(adds)
+        .means("like x; with kind add only"),
+    argument<&Args::y>("y", Role::output, "rows cols", Elements::like_x, Presence::required)
+        .means("like x; may be x or residual"),
 };
 
-constexpr Option kOptions[] = {option<&Args::kind>("kind", 0, kKinds)};
+constexpr Option kOptions[] = {
+    option<&Args::kind>("kind", 0, kKinds).means("add: x + residual; increment: x + 1")};
 
 Problem check(const Args& args) {
   const Checker checker("elementwise");
@@ -32,7 +41,7 @@ Problem check(const Args& args) {
     problem.residual = checker.matrix_like("residual", args.residual, Access::read, "x", args.x);
     checker.same_dtype("residual", args.residual, "x", args.x.dtype);
   } else {
-    require(!args.residual.given(), "elementwise: residual is given; increment takes none");
+    require(!args.residual.given(), "elementwise: residual is given, but increment has none");
   }
   problem.y = checker.matrix_like("y", args.y, Access::write, "x", args.x);
   checker.same_dtype("y", args.y, "x", args.x.dtype);
@@ -50,10 +59,28 @@ Problem check(const Args& args) {
   return problem;
 }
 
+Extents extents(const Args& args) {
+  Extents result{1, args.x.shape[args.x.rank - 1]};
+  for (int i = 0; i + 1 < args.x.rank; ++i) result[0] *= args.x.shape[i];
+  return result;
+}
+
 const Definition<Args, Problem>& definition() {
   static const Definition<Args, Problem> kDefinition = {
-      "elementwise",  "fwd", kArguments, kOptions,  check,
-      cpu_variants(), cost,  cases,      reference, intermediates};
+      .op = "elementwise",
+      .pass = "fwd",
+      .summary = "y = x + residual (add) or x + 1 (increment), rounded once; integers wrap around.",
+      .version = 1,
+      .dims = kDims,
+      .arguments = kArguments,
+      .options = kOptions,
+      .check = check,
+      .extents = extents,
+      .variants = cpu_variants(),
+      .cost = cost,
+      .cases = cases,
+      .reference = reference,
+      .intermediates = intermediates};
   return kDefinition;
 }
 

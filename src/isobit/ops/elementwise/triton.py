@@ -7,7 +7,7 @@
 import triton
 import triton.language as tl
 
-from isobit.triton_variants import Launch, Variant, by_name, parts, store, widened
+from isobit.ops.triton_variants import Launch, Variant, by_name, parts, store, widened
 
 
 @triton.jit

@@ -2,12 +2,8 @@
 // LayerNorm's backward variants on GPUs.
 #include "isobit/norms/cuda_backward.h"
 #include "isobit/ops/layernorm/formula.h"
-#include "isobit/ops/layernorm/problem.h"
+#include "isobit/ops/layernorm/norm.h"
 
-namespace isobit::layernorm {
-
-std::span<const BackwardVariant> cuda_backward_variants() {
-  return norms::CudaBackward<Formula, BackwardArgs>::variants();
-}
-
-}  // namespace isobit::layernorm
+namespace isobit::norms {
+template BackwardVariants<layernorm::Norm> cuda_backward_variants<layernorm::Norm>();
+}  // namespace isobit::norms

@@ -2,12 +2,8 @@
 // LayerNorm's forward variants on GPUs.
 #include "isobit/norms/cuda_forward.h"
 #include "isobit/ops/layernorm/formula.h"
-#include "isobit/ops/layernorm/problem.h"
+#include "isobit/ops/layernorm/norm.h"
 
-namespace isobit::layernorm {
-
-std::span<const ForwardVariant> cuda_forward_variants() {
-  return norms::CudaForward<Formula, ForwardArgs>::variants();
-}
-
-}  // namespace isobit::layernorm
+namespace isobit::norms {
+template ForwardVariants<layernorm::Norm> cuda_forward_variants<layernorm::Norm>();
+}  // namespace isobit::norms

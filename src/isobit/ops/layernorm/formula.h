@@ -16,8 +16,8 @@ class Normalise {
   using V = typename S::V;
   ISOBIT_INLINE explicit Normalise(const Statistics<typename S::Real>& row)
       : mean_(S::all(row.mean)), shift_(S::all(row.shift)), rstd_(S::all(row.rstd)) {}
-  ISOBIT_INLINE V centred(V x) const { return S::sub(S::sub(x, mean_), shift_); }
-  ISOBIT_INLINE V operator()(V x) const { return S::mul(centred(x), rstd_); }
+  ISOBIT_INLINE V centered(V x) const { return S::sub(S::sub(x, mean_), shift_); }
+  ISOBIT_INLINE V operator()(V x) const { return S::mul(centered(x), rstd_); }
   // r * (g - c1 - x̂ * c2)
   ISOBIT_INLINE V gradient(V g, V xhat, V c1, V c2) const {
     return S::mul(rstd_, S::minus_product(xhat, c2, S::sub(g, c1)));
@@ -35,8 +35,8 @@ class NormaliseAny {
   ISOBIT_INLINE explicit NormaliseAny(const Statistics<typename S::Real>& row)
       : plain_(row), scaling_(row), residue_(S::all(row.residue)), rstd_(S::all(row.rstd)) {}
   ISOBIT_INLINE V scaled(V x) const { return scaling_.into(x); }
-  ISOBIT_INLINE V centred(V x) const { return S::sub(plain_.centred(scaled(x)), residue_); }
-  ISOBIT_INLINE V operator()(V x) const { return S::mul(centred(x), rstd_); }
+  ISOBIT_INLINE V centered(V x) const { return S::sub(plain_.centered(scaled(x)), residue_); }
+  ISOBIT_INLINE V operator()(V x) const { return S::mul(centered(x), rstd_); }
   ISOBIT_INLINE V gradient(V g, V xhat, V c1, V c2) const {
     return scaling_.back(plain_.gradient(g, xhat, c1, c2));
   }
@@ -79,7 +79,7 @@ ISOBIT_NOINLINE Statistics<Real> unusual_statistics(const Row& row, std::int64_t
   }
   using Any = NormaliseAny<typename Row::Scalar>;
   const auto deviations = [&] {
-    return row.moments([any = Any(result)](Real x) { return any.centred(x); });
+    return row.moments([any = Any(result)](Real x) { return any.centered(x); });
   };
   const Real largest = std::fmax(std::fabs(extremes.lowest), std::fabs(extremes.highest));
   if (!in_range) result.exponent = norms::scaling_exponent(largest, eps);
@@ -112,7 +112,7 @@ struct Formula {
   template <class S>
   using NormaliseAny = layernorm::NormaliseAny<S>;
 
-  static constexpr bool kCentred = true;  // dX loses its mean
+  static constexpr bool kCentered = true;  // dX loses its mean
   static constexpr bool kHasBias = true;
 
   // The first round over a row: its mean, as far as one number can tell.
@@ -138,8 +138,12 @@ struct Formula {
     result.shift = deviations.sum / n;
     const Real mean_square = deviations.squares / n;
     const bool in_range = norms::in_range(deviations.squares);
-    if (!in_range || !detail::accurate(result.shift, mean_square)) [[unlikely]]
-      return detail::unusual_statistics(row.rare(), cols, eps, in_range);
+    if (!in_range || !detail::accurate(result.shift, mean_square)) [[unlikely]] {
+      // Its own object: the usual one shall stay in registers.
+      const Statistics<Real> unusual = detail::unusual_statistics(row.rare(), cols, eps, in_range);
+      result = unusual;
+      return result;
+    }
     result.rstd = norms::inverse_root(detail::variance(result.shift, mean_square) + eps);
     result.saved_mean = result.mean + result.shift;
     result.saved_rstd = result.rstd;

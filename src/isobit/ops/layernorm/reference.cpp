@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // LayerNorm of one row as the formula says it.
-#include "isobit/ops/layernorm/reference.h"
-
 #include "isobit/norms/reference_rows.h"
+#include "isobit/ops/layernorm/norm.h"
 
 namespace isobit::layernorm {
-namespace {
 
-namespace reference = norms::reference;
-using reference::mean_of;
-using reference::root;
+using norms::reference::mean_of;
+using norms::reference::root;
 
 // One row, normalised.
 template <class Real>
@@ -42,27 +39,6 @@ struct Normalised {
   std::vector<Real> x_hat;
 };
 
-}  // namespace
-
-void forward_reference(const ForwardArgs& exact, const ForwardArgs& scale,
-                       const Rounding& rounding) {
-  exact.x.dtype == DType::f128 ? reference::forward<Normalised, quad>(exact, scale, rounding)
-                               : reference::forward<Normalised, double>(exact, scale, rounding);
-}
-
-void backward_reference(const BackwardArgs& exact, const BackwardArgs& scale,
-                        const Rounding& rounding) {
-  exact.x.dtype == DType::f128 ? reference::backward<Normalised, quad>(exact, scale, rounding)
-                               : reference::backward<Normalised, double>(exact, scale, rounding);
-}
-
-void forward_intermediates(const ForwardArgs& exact, const Rounding& rounding,
-                           const EmitArray& emit) {
-  reference::forward_intermediates<Normalised>(exact, rounding, emit);
-}
-
-void backward_intermediates(const BackwardArgs& exact, const Rounding&, const EmitArray& emit) {
-  reference::backward_intermediates<Normalised>(exact, emit);
-}
-
 }  // namespace isobit::layernorm
+
+template struct isobit::norms::Reference<isobit::layernorm::Norm>;

@@ -14,8 +14,9 @@
 #include <vector>
 
 #include "isobit/core/error.h"
-#include "isobit/ops/layernorm/cases.h"
-#include "isobit/ops/layernorm/reference.h"
+#include "isobit/norms/cases.h"
+#include "isobit/norms/reference.h"
+#include "isobit/ops/layernorm/norm.h"
 
 namespace isobit::layernorm {
 namespace {
@@ -23,6 +24,7 @@ namespace {
 using Quad = quad;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+using Reference = norms::Reference<Norm>;
 constexpr Rounding kRounding{DType::f64};
 
 // A small call on the reference in Real; what `run` finds lies in the fields.
@@ -47,8 +49,8 @@ struct Call {
       for (Values* statistic : {&outputs->mean, &outputs->rstd}) statistic->assign(rows, kNan);
       for (Values* column : {&outputs->grad_weight, &outputs->grad_bias}) column->assign(cols, 0);
     }
-    forward_reference(forward_args(), forward_outputs({}, scale), kRounding);
-    backward_reference(backward_args(), backward_outputs({}, scale), kRounding);
+    Reference::forward(forward_args(), forward_outputs({}, scale), kRounding);
+    Reference::backward(backward_args(), backward_outputs({}, scale), kRounding);
   }
 
   ForwardArgs forward_args() {
@@ -394,7 +396,7 @@ TEST(LayerNormReference, ColumnOutputsAccumulateOverChunksOfRows) {
       view->data = static_cast<double*>(view->data) + start * 5;
       view->shape[0] = rows;
     }
-    backward_reference(args, {}, kRounding);
+    Reference::backward(args, {}, kRounding);
   }
   EXPECT_EQ(chunks.exact.grad_weight, whole.exact.grad_weight);
   EXPECT_EQ(chunks.exact.grad_bias, whole.exact.grad_bias);
@@ -415,7 +417,7 @@ TEST(LayerNormReference, RowStridesAreFollowed) {
   std::vector<double> y(18, kNan);
   args.y.data = y.data();
   args.x.shape[1] = args.y.shape[1] = 4;
-  forward_reference(args, {}, kRounding);
+  Reference::forward(args, {}, kRounding);
   for (int i = 0; i < 18; ++i) {
     if (i % 6 < 4)
       EXPECT_EQ(y[i], dense.exact.y[i / 6 * 4 + i % 6]);
@@ -443,11 +445,11 @@ TEST(LayerNormReference, IntermediatesAreThoseOfTheFormulas) {
     EXPECT_EQ(rows * cols, std::ssize(values)) << name;
     arrays[std::string(name)].assign(values.begin(), values.end());
   };
-  forward_intermediates(call.forward_args(), kRounding, emit);
+  Reference::forward_intermediates(call.forward_args(), kRounding, emit);
   EXPECT_EQ(arrays["variance"], std::vector{1.25});
   expect_near(arrays["x_hat"], {-1, -1.0 / 3, 1.0 / 3, 1}, 1e-15);
   arrays.clear();
-  backward_intermediates(call.backward_args(), kRounding, emit);
+  Reference::backward_intermediates(call.backward_args(), kRounding, emit);
   EXPECT_EQ(arrays["g"], (std::vector<double>{1, 0, 0, 0}));
   EXPECT_EQ(arrays["mean_g"], std::vector{0.25});
   EXPECT_EQ(arrays["mean_g_x_hat"], std::vector{-0.25});
@@ -455,20 +457,20 @@ TEST(LayerNormReference, IntermediatesAreThoseOfTheFormulas) {
 
 TEST(LayerNormCases, EveryGridHasShapes) {
   for (const char* grid : {"quick", "test", "full", "bench", "bench-quick"}) {
-    for (const CaseGrid& cases : forward_cases(grid)) {
-      EXPECT_EQ(cases.shapes.empty(), !cases.rows.empty() && !cases.cols.empty()) << grid;
+    for (const CaseGrid& cases : norms::forward_cases("layernorm", grid)) {
+      EXPECT_EQ(cases.shapes.empty(), cases.dims.size() == 2) << grid;
       EXPECT_FALSE(cases.types.empty() || cases.inputs.empty() || cases.options.empty()) << grid;
     }
   }
-  EXPECT_THROW(forward_cases("big"), InvalidArgument);
+  EXPECT_THROW(norms::forward_cases("layernorm", "big"), InvalidArgument);
 }
 
 TEST(LayerNormCases, CostIsTheFloor) {
   Call<double> call = random_call<double>(10, 8);
   call.run();
-  EXPECT_EQ(forward_cost(call.forward_args()).bytes, 8 * (2 * 80 + 2 * 8 + 2 * 10));
-  EXPECT_EQ(backward_cost(call.backward_args()).bytes, 8 * (3 * 80 + 3 * 8));
-  EXPECT_EQ(forward_cost(call.forward_args()).flops, 9 * 80);
+  EXPECT_EQ(norms::forward_cost<Norm>(call.forward_args()).bytes, 8 * (2 * 80 + 2 * 8 + 2 * 10));
+  EXPECT_EQ(norms::backward_cost<Norm>(call.backward_args()).bytes, 8 * (3 * 80 + 3 * 8));
+  EXPECT_EQ(norms::forward_cost<Norm>(call.forward_args()).flops, 9 * 80);
 }
 
 }  // namespace

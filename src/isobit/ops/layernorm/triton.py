@@ -28,7 +28,7 @@ from isobit.ops.layernorm.triton_backward import (
 )
 from isobit.ops.layernorm.triton_forward import forward_kernel
 from isobit.ops.layernorm.triton_rows import BLOCK, LANES, Tile
-from isobit.triton_variants import Launch, Variant, by_name, parts
+from isobit.ops.triton_variants import Launch, Variant, by_name, parts
 
 # Columns of a tile; with twice as many, ptxas spills registers [sm_90].
 _MOST_HELD = {"row_per_program": 16384, "one_pass": 4096, "two_pass": 8192}
@@ -68,7 +68,7 @@ def _plan(variant, elements, **others):
     """So many warps that a thread has this many elements of a tile."""
 
     def choose(case):
-        tile = _TILE_OF[variant](case.cols)
+        tile = _TILE_OF[variant](case.shapes["x"][-1])
         warps = tile.lines * tile.blocks * LANES.value // (32 * elements)
         return {"warps": min(max(warps, 1), 16), **others}
 
@@ -165,12 +165,14 @@ def _folds(sums, count, total):
 
 def _up_to(most, holder):
     def declines(case):
-        if case.dtype not in ("f32", "f16", "bf16"):
-            return f"it computes in float, not in {case.dtype}"
-        if case.weight_dtype not in (case.dtype, "f32"):
-            return f"weights of {case.weight_dtype} beside {case.dtype}"
-        if case.cols > most:
-            return f"{case.cols} columns; {holder} at most {most}"
+        dtype, cols = case.dtypes["x"], case.shapes["x"][-1]
+        if dtype not in ("f32", "f16", "bf16"):
+            return f"it computes in float, not in {dtype}"
+        weight_dtype = case.dtypes.get("weight", dtype)
+        if weight_dtype not in (dtype, "f32"):
+            return f"weights of {weight_dtype} beside {dtype}"
+        if cols > most:
+            return f"{cols} columns; {holder} at most {most}"
         return ""
 
     return declines

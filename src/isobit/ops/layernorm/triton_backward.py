@@ -16,7 +16,7 @@ from isobit.ops.layernorm.triton_rows import (
     statistics_of,
     sum_and_dot,
 )
-from isobit.triton_variants import store, widened
+from isobit.ops.triton_variants import store, widened
 
 RUN = tl.constexpr(16)
 KEPT = tl.constexpr(6)  # so many of a row's statistics normalise its elements

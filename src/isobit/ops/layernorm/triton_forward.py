@@ -12,7 +12,7 @@ from isobit.ops.layernorm.triton_rows import (
     normalised,
     statistics_of,
 )
-from isobit.triton_variants import store, widened
+from isobit.ops.triton_variants import store, widened
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from isobit.triton_variants import widened
+from isobit.ops.triton_variants import widened
 
 BLOCK = tl.constexpr(512)
 LANES = tl.constexpr(64)
@@ -152,18 +152,18 @@ def sum_and_dot(terms: tl.constexpr, known, held, source, cols, tile: tl.constex
 
 
 @triton.jit
-def _centred(row, x):
+def _centered(row, x):
     return x * row.factor * row.factor_again - row.mean - row.shift - row.residue
 
 
 @triton.jit
 def normalised(row, x):
-    return _centred(row, x) * row.rstd
+    return _centered(row, x) * row.rstd
 
 
 @triton.jit
 def _deviations(row, elements, inside):
-    d = tl.where(inside, _centred(row, elements.x), 0.0)
+    d = tl.where(inside, _centered(row, elements.x), 0.0)
     return d, d
 
 

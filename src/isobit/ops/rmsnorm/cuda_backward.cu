@@ -2,12 +2,8 @@
 // RMSNorm's backward variants on GPUs.
 #include "isobit/norms/cuda_backward.h"
 #include "isobit/ops/rmsnorm/formula.h"
-#include "isobit/ops/rmsnorm/problem.h"
+#include "isobit/ops/rmsnorm/norm.h"
 
-namespace isobit::rmsnorm {
-
-std::span<const BackwardVariant> cuda_backward_variants() {
-  return norms::CudaBackward<Formula, BackwardArgs>::variants();
-}
-
-}  // namespace isobit::rmsnorm
+namespace isobit::norms {
+template BackwardVariants<rmsnorm::Norm> cuda_backward_variants<rmsnorm::Norm>();
+}  // namespace isobit::norms

@@ -2,12 +2,8 @@
 // RMSNorm's forward variants on GPUs.
 #include "isobit/norms/cuda_forward.h"
 #include "isobit/ops/rmsnorm/formula.h"
-#include "isobit/ops/rmsnorm/problem.h"
+#include "isobit/ops/rmsnorm/norm.h"
 
-namespace isobit::rmsnorm {
-
-std::span<const ForwardVariant> cuda_forward_variants() {
-  return norms::CudaForward<Formula, ForwardArgs>::variants();
-}
-
-}  // namespace isobit::rmsnorm
+namespace isobit::norms {
+template ForwardVariants<rmsnorm::Norm> cuda_forward_variants<rmsnorm::Norm>();
+}  // namespace isobit::norms

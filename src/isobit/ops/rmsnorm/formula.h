@@ -102,7 +102,7 @@ struct Formula {
   template <class S>
   using NormaliseAny = rmsnorm::NormaliseAny<S>;
 
-  static constexpr bool kCentred = false;
+  static constexpr bool kCentered = false;
   static constexpr bool kHasBias = false;
 
   // The only round over a row: the sum of its squares.

@@ -21,8 +21,8 @@ struct ForwardArgs {
   TensorView sum = {};       // like x, optional output: s
   TensorView rstd = {};      // (rows), optional output; f32, or f64 beside f64
   double eps = 1e-5;
-  bool zero_centred = false;  // the weight is stored less 1
-  double dropout = 0;         // the probability with which an element of x is dropped
+  bool zero_centered = false;  // the weight is stored less 1
+  double dropout = 0;          // the probability with which an element of x is dropped
   std::uint64_t dropout_seed = 0;
   std::int64_t hidden_dims = 1;  // so many last dimensions are normalised together
 };
@@ -39,7 +39,7 @@ struct BackwardArgs {
              grad_residual = {};  // like x; grad_residual with dropout only: without, it is grad_x
   TensorView grad_weight = {};    // (hidden); of weight's type
   double eps = 1e-5;
-  bool zero_centred = false;
+  bool zero_centered = false;
   double dropout = 0;
   std::uint64_t dropout_seed = 0;
   std::int64_t hidden_dims = 1;

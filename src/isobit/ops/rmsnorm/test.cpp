@@ -9,14 +9,16 @@
 #include <vector>
 
 #include "isobit/core/quad.h"
+#include "isobit/norms/reference.h"
 #include "isobit/ops/rmsnorm/formula.h"
-#include "isobit/ops/rmsnorm/reference.h"
+#include "isobit/ops/rmsnorm/norm.h"
 #include "isobit/simd/parallel_for.h"
 
 namespace isobit::rmsnorm {
 namespace {
 
 using Values = std::vector<double>;
+using Reference = norms::Reference<Norm>;
 constexpr Rounding kRounding{DType::f64};
 
 TensorView matrix(Values& values, std::int64_t rows) {
@@ -38,7 +40,7 @@ Values random_values(int count, unsigned seed) {
 Values forward(Values x, Values weight, double eps) {
   Values y(x.size());
   ForwardArgs args{.x = matrix(x, 1), .weight = vector(weight), .y = matrix(y, 1), .eps = eps};
-  forward_reference(args, {}, kRounding);
+  Reference::forward(args, {}, kRounding);
   return y;
 }
 
@@ -54,7 +56,7 @@ Gradients backward(Values x, Values grad_y, Values weight, double eps) {
                     .grad_x = matrix(result.x, 1),
                     .grad_weight = vector(result.weight),
                     .eps = eps};
-  backward_reference(args, {}, kRounding);
+  Reference::backward(args, {}, kRounding);
   return result;
 }
 

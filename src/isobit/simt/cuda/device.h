@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a kernel may call, in CUDA and PTX. host/device.h has the same names for the emulator and
-// says what they mean.
+// says what they mean; hip/device.h has them for AMD's GPUs.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "isobit/core/dtype.h"
 #include "isobit/simt/launch_shape.h"
@@ -54,6 +55,10 @@ namespace detail {
 template <int kBytes>
 struct Word;
 template <>
+struct Word<1> {
+  using type = unsigned char;
+};
+template <>
 struct Word<2> {
   using type = unsigned short;
 };
@@ -87,6 +92,12 @@ ISOBIT_DEVICE T load_shared(const T* from) {
   return __builtin_bit_cast(T, *reinterpret_cast<const W*>(from));
 }
 template <class T>
+ISOBIT_DEVICE void store_shared(T* to, const T& value) {
+  using W = detail::WordOf<T>;
+  __builtin_assume(__isShared(to));
+  *reinterpret_cast<W*>(to) = __builtin_bit_cast(W, value);
+}
+template <class T>
 ISOBIT_DEVICE T load_once(const T* from) {
   using W = detail::WordOf<T>;
   return __builtin_bit_cast(T, __ldcs(reinterpret_cast<const W*>(from)));
@@ -95,11 +106,22 @@ template <class T>
 struct Same {
   using type = T;
 };
+// In PTX: of a plain assignment nvcc makes several where it knows the elements.
 template <class T>
 ISOBIT_DEVICE void store(T* to, typename Same<T>::type value) {
   using W = detail::WordOf<T>;
-  __builtin_assume(__isGlobal(to));
-  *reinterpret_cast<W*>(to) = __builtin_bit_cast(W, value);
+  const std::size_t at = __cvta_generic_to_global(to);
+  const W word = __builtin_bit_cast(W, value);
+  if constexpr (sizeof(T) == 16) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(word.x), "r"(word.y),
+                 "r"(word.z), "r"(word.w)
+                 : "memory");
+  } else if constexpr (sizeof(T) == 8) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(word.x), "r"(word.y) : "memory");
+  } else {
+    __builtin_assume(__isGlobal(to));
+    *reinterpret_cast<W*>(to) = word;
+  }
 }
 template <class T>
 ISOBIT_DEVICE void store_once(T* to, typename Same<T>::type value) {
@@ -122,6 +144,10 @@ ISOBIT_DEVICE unsigned add_acquire_release(unsigned* to, unsigned value) {
                : "l"(to), "r"(value)
                : "memory");
   return before;
+}
+
+ISOBIT_DEVICE unsigned pick_bytes(unsigned a, unsigned b, unsigned which) {
+  return __byte_perm(a, b, which);
 }
 
 // core/dtype.h's, in one instruction each where there is one.
@@ -164,6 +190,76 @@ struct Conversions {
 #endif
   }
 };
+
+template <class Real, class T, int kCount>
+ISOBIT_DEVICE void widen_all(const T (&from)[kCount], Real* to) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) to[i] = Conversions::widen<Real>(from[i]);
+}
+
+namespace detail {
+
+#if __CUDA_ARCH__ >= 800
+inline constexpr bool kNarrowsPairs = true;
+#else
+inline constexpr bool kNarrowsPairs = false;
+#endif
+ISOBIT_DEVICE unsigned narrow_pair(Type<f16>, float lower, float upper) {
+  unsigned pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(upper), "f"(lower));
+  return pair;
+}
+ISOBIT_DEVICE unsigned narrow_pair(Type<bf16>, float lower, float upper) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(upper), "f"(lower));
+  return pair;
+}
+
+// NaN where an element is; also where infinities cancel.
+template <int kCount, class Real>
+ISOBIT_DEVICE Real not_a_number_in(const Real* from) {
+  if constexpr (kCount == 1)
+    return *from;
+  else
+    return not_a_number_in<kCount / 2>(from) +
+           not_a_number_in<kCount - kCount / 2>(from + kCount / 2);
+}
+
+}  // namespace detail
+
+// All at once, or two at a time; each alone where there may be a NaN, whose bits are fixed.
+template <class T, class Real, int kCount>
+ISOBIT_DEVICE void narrow_all(const Real* from, T (&to)[kCount]) {
+  if constexpr (detail::kNarrowsPairs && sizeof(T) == 2 && sizeof(Real) == 4 && kCount % 2 == 0) {
+    struct Elements {
+      T of[kCount];
+    };
+    struct Pairs {
+      unsigned of[kCount / 2];
+    } pairs;
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i)
+      pairs.of[i] = detail::narrow_pair(Type<T>{}, from[2 * i], from[2 * i + 1]);
+    if (const float sum = detail::not_a_number_in<kCount>(from); sum != sum) [[unlikely]] {
+#pragma unroll
+      for (int i = 0; i < kCount / 2; ++i)
+        pairs.of[i] = Conversions::narrow<T>(from[2 * i]).bits |
+                      unsigned{Conversions::narrow<T>(from[2 * i + 1]).bits} << 16;
+    }
+    const auto elements = __builtin_bit_cast(Elements, pairs);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) to[i] = elements.of[i];
+  } else if constexpr (std::is_same_v<T, Real>) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) to[i] = from[i];
+    if (const Real sum = detail::not_a_number_in<kCount>(from); sum != sum) [[unlikely]]
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) to[i] = Conversions::narrow<T>(from[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) to[i] = Conversions::narrow<T>(from[i]);
+  }
+}
 
 // Copies to shared memory beside the thread: sm_80. Before, they are made at once.
 template <int kBytes>

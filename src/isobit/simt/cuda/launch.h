@@ -8,6 +8,7 @@
 
 #include "isobit/core/error.h"
 #include "isobit/core/machine.h"
+#include "isobit/simt/carver.h"
 #include "isobit/simt/cuda/device.h"
 
 namespace isobit::simt {
@@ -15,6 +16,8 @@ namespace isobit::simt {
 using Stream = cudaStream_t;
 
 inline constexpr Device kDevice = Device::cuda;
+inline constexpr std::int64_t kMostBlocks = 0x7fffffff;
+
 namespace detail {
 
 inline std::vector<Gpu> all_gpus() {
@@ -46,31 +49,19 @@ inline Gpu gpu() {
                                                         : Gpu{};
 }
 
-class Carver {
- public:
-  ISOBIT_EITHER explicit Carver(std::byte* base = nullptr) : base_(base) {}
-
-  template <class T>
-  ISOBIT_EITHER T* take(std::int64_t count, std::int64_t alignment = 16) {
-    const std::int64_t offset = (bytes_ + alignment - 1) / alignment * alignment;
-    bytes_ = offset + count * static_cast<std::int64_t>(sizeof(T));
-    return reinterpret_cast<T*>(base_ + offset);
-  }
-  ISOBIT_EITHER std::int64_t bytes() const { return bytes_; }
-
- private:
-  std::byte* base_;
-  std::int64_t bytes_ = 0;
-};
-
 namespace detail {
 
+// Blocks of kMostThreads for which a multiprocessor shall have registers.
 template <class Kernel>
-constexpr bool kHasMemory =
-    requires(const Kernel& kernel, Carver carver) { kernel.memory(carver); };
+constexpr int least_blocks() {
+  if constexpr (requires { Kernel::kLeastBlocks; })
+    return Kernel::kLeastBlocks;
+  else
+    return 1;
+}
 
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::kMostThreads, 1)
+__global__ void __launch_bounds__(Kernel::kMostThreads, least_blocks<Kernel>())
     enter(const __grid_constant__ Kernel kernel) {
   if constexpr (kHasMemory<Kernel>) {
     extern __shared__ __align__(128) std::byte shared[];
@@ -86,7 +77,7 @@ __global__ void __launch_bounds__(Kernel::kMostThreads, 1)
 template <class Kernel>
 void launch(Stream stream, const LaunchShape& shape, const Kernel& kernel) {
   Carver counter;
-  if constexpr (detail::kHasMemory<Kernel>) kernel.memory(counter);
+  if constexpr (kHasMemory<Kernel>) kernel.memory(counter);
   const auto function = detail::enter<Kernel>;
   cudaError_t error = cudaSuccess;
   if (counter.bytes() > 48 << 10)  // more than a kernel gets unasked

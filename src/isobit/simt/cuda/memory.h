@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <string>
 
 #include "isobit/core/device_memory.h"
@@ -19,7 +20,7 @@ inline std::string missing() {
     return text("the NVIDIA driver is missing or too old for CUDA ", CUDART_VERSION / 1000, ".",
                 CUDART_VERSION % 1000 / 10);
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  return devices == 0 ? "there is no NVIDIA GPU" : "";
+  return devices == 0 ? "no NVIDIA GPU found" : "";
 }
 
 namespace detail {
@@ -30,6 +31,24 @@ inline void checked(const char* what, cudaError_t error) {
 inline cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
 
 }  // namespace detail
+
+// The current GPU: name, memory and its bandwidth by bus and clock, the fastest clock.
+inline std::string about() {
+  int device = 0;
+  cudaDeviceProp properties;
+  detail::checked("cudaGetDevice", cudaGetDevice(&device));
+  detail::checked("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties, device));
+  const auto value = [&](cudaDeviceAttr attribute) {
+    int value = 0;
+    detail::checked("cudaDeviceGetAttribute", cudaDeviceGetAttribute(&value, attribute, device));
+    return static_cast<std::int64_t>(value);
+  };
+  // Clocks are in kHz; two transfers each for every line of the bus.
+  const std::int64_t bytes_a_millisecond =
+      2 * value(cudaDevAttrMemoryClockRate) * value(cudaDevAttrGlobalMemoryBusWidth) / 8;
+  return text(properties.name, ", ", properties.totalGlobalMem >> 20, " MiB at ",
+              bytes_a_millisecond / 1000000, " GB/s, ", value(cudaDevAttrClockRate) / 1000, " MHz");
+}
 
 inline constexpr DeviceMemory kMemory = {
     .allocate = [](void* stream, std::size_t bytes) -> void* {

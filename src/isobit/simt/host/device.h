@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel may call, executed by the emulator. cuda/device.h has the same names for nvcc.
+// What a kernel may call, executed by the emulator. cuda/device.h and hip/device.h have the same
+// names for GPUs.
 #pragma once
 
 #include <bit>
@@ -85,6 +86,11 @@ T load_shared(const T* from, Site site = Site::current()) {
   return load(from, site);
 }
 template <class T>
+void store_shared(T* to, const T& value, Site site = Site::current()) {
+  detail::require_aligned(to, site);
+  *to = value;
+}
+template <class T>
 T load_once(const T* from, Site site = Site::current()) {
   return load(from, site);
 }
@@ -96,6 +102,16 @@ void store(T* to, std::type_identity_t<T> value, Site site = Site::current()) {
 template <class T>
 void store_once(T* to, std::type_identity_t<T> value, Site site = Site::current()) {
   store(to, value, site);
+}
+
+// Adjacent elements to another type, in as few instructions as the device has for them.
+template <class Real, class T, std::size_t kCount>
+void widen_all(const T (&from)[kCount], Real* to) {
+  for (std::size_t i = 0; i < kCount; ++i) to[i] = Conversions::widen<Real>(from[i]);
+}
+template <class T, class Real, std::size_t kCount>
+void narrow_all(const Real* from, T (&to)[kCount]) {
+  for (std::size_t i = 0; i < kCount; ++i) to[i] = Conversions::narrow<T>(from[i]);
 }
 
 // Between blocks: what was written before a release is seen after the acquire that reads its value.
@@ -115,6 +131,16 @@ inline unsigned add_acquire_release(unsigned* to, unsigned value) {
   const unsigned before = __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
   host::after_acquire(to);
   return before;
+}
+
+// Four of eight bytes: the lowest four bits of `which` tell the lowest byte of the result, and so
+// on. Those of a are 0 to 3, those of b 4 to 7.
+inline unsigned pick_bytes(unsigned a, unsigned b, unsigned which) {
+  const std::uint64_t bytes = std::uint64_t{b} << 32 | a;
+  unsigned picked = 0;
+  for (unsigned i = 0; i < 4; ++i)
+    picked |= static_cast<unsigned>(bytes >> (which >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  return picked;
 }
 
 template <class T>

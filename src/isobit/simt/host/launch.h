@@ -14,6 +14,7 @@ namespace isobit::simt {
 using Stream = void*;
 
 inline constexpr Device kDevice = Device::emu;
+inline constexpr std::int64_t kMostBlocks = 0x7fffffff;  // of a launch
 // What the emulator passes for: a small Hopper, so that persistent kernels go round.
 inline Gpu gpu() {
   return {
@@ -55,7 +56,7 @@ template <class Kernel>
 void launch(Stream stream, const LaunchShape& shape, const Kernel& kernel) {
   Carver counter;
   if constexpr (requires { kernel.memory(counter); }) kernel.memory(counter);
-  if (shape.blocks < 1 || shape.blocks > 0x7fffffff || shape.threads < 1 ||
+  if (shape.blocks < 1 || shape.blocks > kMostBlocks || shape.threads < 1 ||
       shape.threads > Kernel::kMostThreads || shape.cluster < 1 || shape.cluster > 16 ||
       shape.blocks % shape.cluster != 0 || counter.bytes() > kMostShared)
     throw DeviceError(text("a launch that no device takes: ", shape.blocks, " blocks of ",

@@ -11,6 +11,7 @@
 namespace isobit::simt {
 
 inline std::string missing() { return {}; }
+inline std::string about() { return "an emulator"; }
 
 inline constexpr DeviceMemory kMemory = {
     .allocate =

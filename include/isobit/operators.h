@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Every operator as a struct and a function. isobit.h, which includes this file, has the
+ * rules that hold for all. Made by tools/faces.py from the operators' descriptions; changes belong
+ * there. */
+#ifndef ISOBIT_OPERATORS_H
+#define ISOBIT_OPERATORS_H
+
+#include "isobit/isobit.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* y = x + residual (add) or x + 1 (increment), rounded once; integers wrap around. */
+typedef struct isobit_elementwise_add_args {
+  size_t struct_size;
+  const isobit_tensor* x;        /* in f32, f16, bf16, f64 or i32; rows evenly spaced */
+  const isobit_tensor* residual; /* like x; with kind add only */
+  const isobit_tensor* y;        /* output, like x; may be x or residual */
+} isobit_elementwise_add_args;
+
+ISOBIT_API isobit_status isobit_elementwise_add(const isobit_elementwise_add_args* args,
+                                                const isobit_context* context);
+
+/* y = x + residual (add) or x + 1 (increment), rounded once; integers wrap around. */
+typedef struct isobit_elementwise_increment_args {
+  size_t struct_size;
+  const isobit_tensor* x; /* in f32, f16, bf16, f64 or i32; rows evenly spaced */
+  const isobit_tensor* y; /* output, like x; may be x or residual */
+} isobit_elementwise_increment_args;
+
+ISOBIT_API isobit_status isobit_elementwise_increment(const isobit_elementwise_increment_args* args,
+                                                      const isobit_context* context);
+
+/* y = (x - mean) / sqrt(variance + eps) * weight + bias, each row (the last dimensions) by
+ * itself. With residual or dropout, s = dropout(x) + residual takes the place of x, rounded to
+ * the dtype of x. `hidden` stands for the last hidden_dims dimensions of x, whose elements must
+ * then be adjacent; rows are evenly spaced. */
+typedef struct isobit_layernorm_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x;        /* (..., hidden) in f32, f16, bf16 or f64 */
+  const isobit_tensor* weight;   /* (hidden), in x's dtype or f32, optional */
+  const isobit_tensor* bias;     /* (hidden), in weight's dtype, optional */
+  const isobit_tensor* residual; /* like x, optional */
+  const isobit_tensor*
+      y; /* output, (..., hidden) in f32, f16 or bf16 (f64 beside f64); may be x or residual */
+  const isobit_tensor*
+      sum; /* output, like x: dropout(x) + residual; may be x or residual, optional */
+  const isobit_tensor* mean; /* output, (rows) in f32 (f64 beside f64), optional */
+  const isobit_tensor* rstd; /* output, (rows) in f32 (f64 beside f64), optional */
+  double eps;                /* any number in the range of float */
+  double dropout;            /* the probability with which an element of x is dropped; below 1 */
+  uint64_t dropout_seed;     /* what is dropped depends on it, the row and the column alone */
+  int64_t hidden_dims;       /* so many last dimensions of x are normalised together; 0 is 1 */
+  int32_t zero_centered;     /* not 0: weight is stored less 1 */
+} isobit_layernorm_forward_args;
+
+ISOBIT_API isobit_status isobit_layernorm_forward(const isobit_layernorm_forward_args* args,
+                                                  const isobit_context* context);
+
+/* The gradients of layernorm_forward. Without mean and rstd both are computed from x again,
+ * which costs no memory traffic and is more exact than what any float can hold. */
+typedef struct isobit_layernorm_backward_args {
+  size_t struct_size;
+  const isobit_tensor* x;      /* (..., hidden): what was normalised, so sum where there was one */
+  const isobit_tensor* grad_y; /* like forward's y */
+  const isobit_tensor* weight; /* (hidden), optional */
+  const isobit_tensor* mean; /* (rows), as forward gave it; both statistics or neither, optional */
+  const isobit_tensor* rstd; /* (rows), as forward gave it, optional */
+  const isobit_tensor* grad_sum; /* like x: the gradient that flows into sum elsewhere, optional */
+  const isobit_tensor* grad_x;   /* output, like x; may be x, grad_y or grad_sum, optional */
+  const isobit_tensor*
+      grad_residual; /* output, the same; with dropout only: without, it equals grad_x, optional */
+  const isobit_tensor* grad_weight; /* output, (hidden), in weight's dtype; without weight in x's
+                                       dtype or f32, optional */
+  const isobit_tensor* grad_bias;   /* output, (hidden), like grad_weight, optional */
+  double eps;                       /* any number in the range of float */
+  double dropout;        /* the probability with which an element of x is dropped; below 1 */
+  uint64_t dropout_seed; /* what is dropped depends on it, the row and the column alone */
+  int64_t hidden_dims;   /* so many last dimensions of x are normalised together; 0 is 1 */
+  int32_t zero_centered; /* not 0: weight is stored less 1 */
+} isobit_layernorm_backward_args;
+
+ISOBIT_API isobit_status isobit_layernorm_backward(const isobit_layernorm_backward_args* args,
+                                                   const isobit_context* context);
+
+/* y = x / sqrt(mean(x^2) + eps) * weight, each row (the last dimensions) by itself. With
+ * residual or dropout, s = dropout(x) + residual takes the place of x, rounded to the dtype of
+ * x. `hidden` stands for the last hidden_dims dimensions of x, whose elements must then be
+ * adjacent; rows are evenly spaced. */
+typedef struct isobit_rmsnorm_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x;        /* (..., hidden) in f32, f16, bf16 or f64 */
+  const isobit_tensor* weight;   /* (hidden), in x's dtype or f32, optional */
+  const isobit_tensor* residual; /* like x, optional */
+  const isobit_tensor*
+      y; /* output, (..., hidden) in f32, f16 or bf16 (f64 beside f64); may be x or residual */
+  const isobit_tensor*
+      sum; /* output, like x: dropout(x) + residual; may be x or residual, optional */
+  const isobit_tensor* rstd; /* output, (rows) in f32 (f64 beside f64), optional */
+  double eps;                /* any number in the range of float */
+  double dropout;            /* the probability with which an element of x is dropped; below 1 */
+  uint64_t dropout_seed;     /* what is dropped depends on it, the row and the column alone */
+  int64_t hidden_dims;       /* so many last dimensions of x are normalised together; 0 is 1 */
+  int32_t zero_centered;     /* not 0: weight is stored less 1 */
+} isobit_rmsnorm_forward_args;
+
+ISOBIT_API isobit_status isobit_rmsnorm_forward(const isobit_rmsnorm_forward_args* args,
+                                                const isobit_context* context);
+
+/* The gradients of rmsnorm_forward. Without rstd it is computed from x again, which costs no
+ * memory traffic and is more exact than what any float can hold. */
+typedef struct isobit_rmsnorm_backward_args {
+  size_t struct_size;
+  const isobit_tensor* x;      /* (..., hidden): what was normalised, so sum where there was one */
+  const isobit_tensor* grad_y; /* like forward's y */
+  const isobit_tensor* weight; /* (hidden), optional */
+  const isobit_tensor* rstd;   /* (rows), as forward gave it, optional */
+  const isobit_tensor* grad_sum; /* like x: the gradient that flows into sum elsewhere, optional */
+  const isobit_tensor* grad_x;   /* output, like x; may be x, grad_y or grad_sum, optional */
+  const isobit_tensor*
+      grad_residual; /* output, the same; with dropout only: without, it equals grad_x, optional */
+  const isobit_tensor* grad_weight; /* output, (hidden), in weight's dtype; without weight in x's
+                                       dtype or f32, optional */
+  double eps;                       /* any number in the range of float */
+  double dropout;        /* the probability with which an element of x is dropped; below 1 */
+  uint64_t dropout_seed; /* what is dropped depends on it, the row and the column alone */
+  int64_t hidden_dims;   /* so many last dimensions of x are normalised together; 0 is 1 */
+  int32_t zero_centered; /* not 0: weight is stored less 1 */
+} isobit_rmsnorm_backward_args;
+
+ISOBIT_API isobit_status isobit_rmsnorm_backward(const isobit_rmsnorm_backward_args* args,
+                                                 const isobit_context* context);
+
+/* y[..., j, i] = x[..., i, j]. Where the dtypes are equal, y has the very bytes of x; else each
+ * element is rounded once. */
+typedef struct isobit_transpose_args {
+  size_t struct_size;
+  const isobit_tensor* x; /* (..., rows, cols) in any dtype and of any strides */
+  const isobit_tensor* y; /* output, (..., cols, rows) in x's dtype, or floating beside a floating
+                             x; of any strides */
+} isobit_transpose_args;
+
+ISOBIT_API isobit_status isobit_transpose(const isobit_transpose_args* args,
+                                          const isobit_context* context);
+
+/* y = f(x), or x * f(gate), of each element; f is exp, log, sigmoid, tanh, gelu, gelu_tanh or
+ * silu. */
+typedef struct isobit_activation_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x;    /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* gate; /* like x, or NULL; y = x * f(gate), optional */
+  const isobit_tensor* y;    /* output, like x; may be x or gate */
+  int32_t function;          /* 0 exp, 1 log, 2 sigmoid, 3 tanh, 4 gelu, 5 gelu_tanh, 6 silu */
+} isobit_activation_forward_args;
+
+ISOBIT_API isobit_status isobit_activation_forward(const isobit_activation_forward_args* args,
+                                                   const isobit_context* context);
+
+/* The gradients of activation_forward: grad_x = grad_y * f'(x); with a gate, grad_y * f(gate),
+ * and grad_gate = grad_y * x * f'(gate). */
+typedef struct isobit_activation_backward_args {
+  size_t struct_size;
+  const isobit_tensor* x;         /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* grad_y;    /* like x */
+  const isobit_tensor* gate;      /* like x, or NULL, as in forward, optional */
+  const isobit_tensor* grad_x;    /* output, like x; may be x, grad_y or gate */
+  const isobit_tensor* grad_gate; /* output, like x, or NULL, as it is without a gate; may be x,
+                                     grad_y or gate, optional */
+  int32_t function;               /* 0 exp, 1 log, 2 sigmoid, 3 tanh, 4 gelu, 5 gelu_tanh, 6 silu */
+} isobit_activation_backward_args;
+
+ISOBIT_API isobit_status isobit_activation_backward(const isobit_activation_backward_args* args,
+                                                    const isobit_context* context);
+
+/* Rotary position embeddings of queries, and of keys with as many heads or others: each pair (a,
+ * b) of a head becomes (a cos - b sin, b cos + a sin). */
+typedef struct isobit_rope_forward_args {
+  size_t struct_size;
+  const isobit_tensor*
+      q; /* (batch, seq, heads, head_dim) in f32, f16, bf16 or f64, of any strides */
+  const isobit_tensor*
+      k; /* (batch, seq, kv_heads, head_dim) in q's dtype, of any strides, optional */
+  const isobit_tensor* cos; /* (positions, rotary_dim / 2) in f32, or f64 beside f64; NULL: computed
+                               from base, optional */
+  const isobit_tensor* sin; /* like cos; both are given or neither, optional */
+  const isobit_tensor* positions; /* (batch, seq) or (seq) in i64; NULL: 0, 1, 2, ..., optional */
+  const isobit_tensor* y_q;       /* output, like q; may be q */
+  const isobit_tensor* y_k;       /* output, like k, beside it; may be k, optional */
+  double base; /* of the frequencies, where tables are computed; from 1 to 2^100; 0 is 10000 */
+  int64_t offset_positions; /* added to every position */
+  int64_t rotary_dim;       /* elements of a head that turn, the first ones; 0: all pairs of it */
+  int32_t style; /* 0 half: elements i and i + rotary_dim / 2 are a pair; 1 interleaved: 2i and 2i +
+                    1 */
+} isobit_rope_forward_args;
+
+ISOBIT_API isobit_status isobit_rope_forward(const isobit_rope_forward_args* args,
+                                             const isobit_context* context);
+
+/* The gradients of rope_forward: each pair (a, b) of a head's gradient becomes (a cos + b sin, b
+ * cos - a sin). */
+typedef struct isobit_rope_backward_args {
+  size_t struct_size;
+  const isobit_tensor*
+      grad_y_q; /* (batch, seq, heads, head_dim) in f32, f16, bf16 or f64, of any strides */
+  const isobit_tensor*
+      grad_y_k; /* (batch, seq, kv_heads, head_dim) in grad_y_q's dtype, of any strides, optional */
+  const isobit_tensor* cos; /* (positions, rotary_dim / 2) in f32, or f64 beside f64; NULL: computed
+                               from base, optional */
+  const isobit_tensor* sin; /* like cos; both are given or neither, optional */
+  const isobit_tensor* positions; /* (batch, seq) or (seq) in i64; NULL: 0, 1, 2, ..., optional */
+  const isobit_tensor* grad_q;    /* output, like grad_y_q; may be grad_y_q */
+  const isobit_tensor* grad_k;    /* output, like grad_y_k, beside it; may be grad_y_k, optional */
+  double base; /* of the frequencies, where tables are computed; from 1 to 2^100; 0 is 10000 */
+  int64_t offset_positions; /* added to every position */
+  int64_t rotary_dim;       /* elements of a head that turn, the first ones; 0: all pairs of it */
+  int32_t style; /* 0 half: elements i and i + rotary_dim / 2 are a pair; 1 interleaved: 2i and 2i +
+                    1 */
+} isobit_rope_backward_args;
+
+ISOBIT_API isobit_status isobit_rope_backward(const isobit_rope_backward_args* args,
+                                              const isobit_context* context);
+
+/* The cosines and sines that rope turns by: of the angles position * inv_freq, in f64, rounded
+ * once. */
+typedef struct isobit_rope_tables_args {
+  size_t struct_size;
+  const isobit_tensor*
+      inv_freq; /* f32 or f64, or NULL: base^(-i / pairs), rounded to f64, optional */
+  const isobit_tensor* positions; /* i64, or NULL: 0, 1, 2, ..., optional */
+  const isobit_tensor* cos;       /* output, f32 or f64; rows evenly spaced */
+  const isobit_tensor* sin;       /* output, like cos */
+  double base;                    /* of the frequencies; from 1 to 2^100; 0 is 10000 */
+  int64_t offset_positions;       /* added to every position */
+} isobit_rope_tables_args;
+
+ISOBIT_API isobit_status isobit_rope_tables(const isobit_rope_tables_args* args,
+                                            const isobit_context* context);
+
+/* Running sums, products, maxima, minima or logsumexps along the dimension before the last. */
+typedef struct isobit_scan_sum_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (..., length, inner) in f32, f16, bf16, f64, i32 or i64, and of any strides */
+  const isobit_tensor*
+      init; /* (..., inner) in the dtype of y, or NULL; what comes before the first, optional */
+  const isobit_tensor*
+      reset; /* like x in bool or u8, or NULL; not 0 where a segment begins, optional */
+  const isobit_tensor*
+      y;             /* output, like x, in its dtype or a wider one that is computed in; may be x */
+  int32_t exclusive; /* not 0: of what comes before each element only */
+  int32_t reverse;   /* not 0: from the end of each segment to its beginning */
+} isobit_scan_sum_args;
+
+ISOBIT_API isobit_status isobit_scan_sum(const isobit_scan_sum_args* args,
+                                         const isobit_context* context);
+
+/* Running sums, products, maxima, minima or logsumexps along the dimension before the last. */
+typedef struct isobit_scan_prod_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (..., length, inner) in f32, f16, bf16, f64, i32 or i64, and of any strides */
+  const isobit_tensor*
+      init; /* (..., inner) in the dtype of y, or NULL; what comes before the first, optional */
+  const isobit_tensor*
+      reset; /* like x in bool or u8, or NULL; not 0 where a segment begins, optional */
+  const isobit_tensor*
+      y;             /* output, like x, in its dtype or a wider one that is computed in; may be x */
+  int32_t exclusive; /* not 0: of what comes before each element only */
+  int32_t reverse;   /* not 0: from the end of each segment to its beginning */
+} isobit_scan_prod_args;
+
+ISOBIT_API isobit_status isobit_scan_prod(const isobit_scan_prod_args* args,
+                                          const isobit_context* context);
+
+/* Running sums, products, maxima, minima or logsumexps along the dimension before the last. */
+typedef struct isobit_scan_max_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (..., length, inner) in f32, f16, bf16, f64, i32 or i64, and of any strides */
+  const isobit_tensor*
+      init; /* (..., inner) in the dtype of y, or NULL; what comes before the first, optional */
+  const isobit_tensor*
+      reset; /* like x in bool or u8, or NULL; not 0 where a segment begins, optional */
+  const isobit_tensor*
+      y; /* output, like x, in its dtype or a wider one that is computed in; may be x */
+  const isobit_tensor* index; /* output, like x in i64, or NULL; for max and min, where it stands;
+                                 -1: in init or nowhere, optional */
+  int32_t exclusive;          /* not 0: of what comes before each element only */
+  int32_t reverse;            /* not 0: from the end of each segment to its beginning */
+} isobit_scan_max_args;
+
+ISOBIT_API isobit_status isobit_scan_max(const isobit_scan_max_args* args,
+                                         const isobit_context* context);
+
+/* Running sums, products, maxima, minima or logsumexps along the dimension before the last. */
+typedef struct isobit_scan_min_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (..., length, inner) in f32, f16, bf16, f64, i32 or i64, and of any strides */
+  const isobit_tensor*
+      init; /* (..., inner) in the dtype of y, or NULL; what comes before the first, optional */
+  const isobit_tensor*
+      reset; /* like x in bool or u8, or NULL; not 0 where a segment begins, optional */
+  const isobit_tensor*
+      y; /* output, like x, in its dtype or a wider one that is computed in; may be x */
+  const isobit_tensor* index; /* output, like x in i64, or NULL; for max and min, where it stands;
+                                 -1: in init or nowhere, optional */
+  int32_t exclusive;          /* not 0: of what comes before each element only */
+  int32_t reverse;            /* not 0: from the end of each segment to its beginning */
+} isobit_scan_min_args;
+
+ISOBIT_API isobit_status isobit_scan_min(const isobit_scan_min_args* args,
+                                         const isobit_context* context);
+
+/* Running sums, products, maxima, minima or logsumexps along the dimension before the last. */
+typedef struct isobit_scan_logsumexp_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (..., length, inner) in f32, f16, bf16, f64, i32 or i64, and of any strides */
+  const isobit_tensor*
+      init; /* (..., inner) in the dtype of y, or NULL; what comes before the first, optional */
+  const isobit_tensor*
+      reset; /* like x in bool or u8, or NULL; not 0 where a segment begins, optional */
+  const isobit_tensor*
+      y;             /* output, like x, in its dtype or a wider one that is computed in; may be x */
+  int32_t exclusive; /* not 0: of what comes before each element only */
+  int32_t reverse;   /* not 0: from the end of each segment to its beginning */
+} isobit_scan_logsumexp_args;
+
+ISOBIT_API isobit_status isobit_scan_logsumexp(const isobit_scan_logsumexp_args* args,
+                                               const isobit_context* context);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

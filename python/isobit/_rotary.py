@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rotary embeddings of isobit.numpy: tables, and queries and keys turned by them."""
+
+import operator
+
+import numpy as np
+
+from isobit import _arguments, c_abi
+
+STYLES = ("half", "interleaved")
+LAYOUTS = ("bshd", "bhsd")
+MOST_POSITIONS = 2**27
+
+
+def rotary_tables(
+    length, dim, *, base=10000.0, inv_freq=None, offset=0, positions=None, dtype="float32"
+):
+    """(cos, sin) of `length` positions, each of shape (length, dim / 2), for `apply_rotary`.
+
+    Position n is offset + n, or offset + positions[n]. Frequency i is base^(-2i / dim), rounded to
+    float64, or inv_freq[i], of float32 or float64. The angle is position times frequency, exactly;
+    its cosine and sine are computed in float64 and rounded once, to float32 or float64.
+    """
+    call = "rotary_tables"
+    from isobit import numpy  # which imports this file
+
+    length = _arguments.integer(call, "length", length, 0, MOST_POSITIONS, "0 to 2^27")
+    dim = _even(call, "dim", dim)
+    name = np.dtype(dtype).name
+    if name not in ("float32", "float64"):
+        raise TypeError(f"{call}: dtype is {name}; must be float32 or float64")
+    cos, sin = (np.empty((length, dim // 2), name) for _ in range(2))
+    given = {}
+    if inv_freq is not None:
+        array = numpy._array(call, "inv_freq", inv_freq, ("float64", "float32"))
+        if array.shape != (dim // 2,):
+            raise ValueError(f"{call}: inv_freq has shape {array.shape}; must be ({dim // 2},)")
+        given["inv_freq"] = numpy._strided(np.ascontiguousarray(array))
+    if positions is not None:
+        array = numpy._array(call, "positions", positions, ("int64",))
+        if array.shape != (length,):
+            raise ValueError(f"{call}: positions has shape {array.shape}; must be ({length},)")
+        given["positions"] = numpy._strided(np.ascontiguousarray(array))
+    c_abi.call(
+        *("rope_tables", "fwd", numpy._context),
+        **given,
+        **{"cos": numpy._tensor(cos, 1), "sin": numpy._tensor(sin, 1)},
+        **{"base": float(base), "offset_positions": operator.index(offset)},
+    )
+    return cos, sin
+
+
+def apply_rotary(
+    q,
+    k=None,
+    *,
+    cos=None,
+    sin=None,
+    position_ids=None,
+    cu_seqlens=None,
+    style="half",
+    layout="bshd",
+    base=10000.0,
+    offset=0,
+    rotary_dim=None,
+    out=None,
+    backward=False,
+):
+    """q turned by the angles of its positions, or (q, k) where k is given.
+
+    q and k have the dimensions (batch, seq, heads, dim), or in layout "bhsd" (batch, heads, seq,
+    dim); with cu_seqlens, the ends of sequences that stand one after the other, q and k have no
+    batch. cos and sin are tables, a row a position; without them those of `base` are computed.
+    A position is the offset plus position_ids, (batch, seq) or (seq), or plus the place in the
+    sequence. `out` receives the results, as q and k do for (q, k) itself. backward turns by the
+    opposite angles.
+    """
+    name = "apply_rotary"
+    from isobit import numpy
+
+    require_choice(name, "style", style, STYLES)
+    require_choice(name, "layout", layout, LAYOUTS)
+    if (cos is None) != (sin is None):
+        raise ValueError(f"{name}: cos and sin are given together or not at all")
+    floats = ("float32", "float16", "bfloat16", "float64")
+    calls = [numpy._Call(name, "q", q, floats)]
+    if k is not None:
+        calls.append(numpy._Call(name, "k", k, (calls[0].dtype,)))
+    packed = cu_seqlens is not None
+    rank = 3 if packed else 4
+    for label, call in zip("qk", calls, strict=False):
+        if call.x.ndim != rank:
+            raise ValueError(f"{name}: {label} has {call.x.ndim} dimensions; must have {rank}")
+    if packed and position_ids is not None:
+        raise ValueError(f"{name}: position_ids and cu_seqlens are given; one says the positions")
+
+    if out is None:
+        outputs = [call.empty(call.x.shape, call.dtype) for call in calls]
+    else:
+        outputs = [
+            numpy._array(name, "out", each, (calls[0].dtype,))
+            for each in (out if k is not None else (out,))
+        ]
+
+    def view(array):
+        array = array[None] if packed else array
+        return array.swapaxes(1, 2) if layout == "bhsd" else array
+
+    given = {}
+    if packed:
+        tokens = view(calls[0].x).shape[1]
+        ends = numpy._array(name, "cu_seqlens", cu_seqlens, ("int64", "int32"))
+        given["positions"] = numpy._strided(positions_of(name, ends, tokens))
+    elif position_ids is not None:
+        ids = numpy._array(name, "position_ids", position_ids, ("int64",))
+        given["positions"] = numpy._strided(ids)
+    if cos is not None:
+        real = ("float64",) if calls[0].dtype == "float64" else ("float32",)
+        for label, table in (("cos", cos), ("sin", sin)):
+            table = numpy._array(name, label, table, real, calls[0].like)
+            given[label] = numpy._tensor(table, 1)
+        width = 2 * given["cos"].array.shape[-1]
+        rotary_dim = width if rotary_dim is None else rotary_dim
+    names = (("grad_y_q", "grad_q"), ("grad_y_k", "grad_k")) if backward else ("q y_q", "k y_k")
+    for pair, call, output in zip(names, calls, outputs, strict=False):
+        x, y = pair if backward else pair.split()
+        to = numpy._strided(view(output))
+        if to.array.ctypes.data != view(output).ctypes.data:
+            raise ValueError(f"{name}: out must be aligned, with strides that are not negative")
+        given |= {x: numpy._strided(view(call.x)), y: to}
+    c_abi.call(
+        *("rope", "bwd" if backward else "fwd", numpy._context),
+        **given,
+        **{"style": style, "base": float(base), "offset_positions": operator.index(offset)},
+        rotary_dim=0 if rotary_dim is None else operator.index(rotary_dim),
+    )
+    if out is not None:
+        return out
+    results = tuple(call.result(output) for call, output in zip(calls, outputs, strict=True))
+    return results if k is not None else results[0]
+
+
+def positions_of(function, ends, tokens):
+    """The place of every token in its sequence, of sequences that end where cu_seqlens says."""
+    ends = np.asarray(ends).astype(np.int64)
+    if ends.ndim != 1 or ends.size == 0 or ends[0] != 0 or ends[-1] != tokens:
+        raise ValueError(
+            f"{function}: cu_seqlens must be one row of integers from 0 to {tokens}, the tokens"
+        )
+    lengths = np.diff(ends)
+    if (lengths < 0).any():
+        at = int(np.argmax(lengths < 0))
+        raise ValueError(
+            f"{function}: cu_seqlens falls from {ends[at]} to {ends[at + 1]}; may not decrease"
+        )
+    return np.arange(tokens, dtype=np.int64) - np.repeat(ends[:-1], lengths)
+
+
+def require_choice(function, name, given, allowed):
+    if given not in allowed:
+        words = " or ".join(map(repr, allowed))
+        raise ValueError(f"{function}: {name} is {given!r}; must be {words}")
+
+
+def _even(function, name, given):
+    value = _arguments.integer(function, name, given, 0, 2**31, "0 to 2^31")
+    if value % 2:
+        raise ValueError(f"{function}: {name} is {value}; must be even")
+    return value

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operators' Triton versions share: variants that a lab can list, launches, rounding."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from triton.compiler import ASTSource
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+DTYPES = MappingProxyType(
+    {
+        "f32": torch.float32,
+        "f16": torch.float16,
+        "bf16": torch.bfloat16,
+        "f64": torch.float64,
+        "i32": torch.int32,
+        "i64": torch.int64,
+    }
+)
+_POINTERS = {
+    torch.float32: "*fp32",
+    torch.float16: "*fp16",
+    torch.bfloat16: "*bf16",
+    torch.float64: "*fp64",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+}
+
+# What a variant's plan says.
+KNOBS = MappingProxyType(
+    {
+        "warps": "warps that share a program",
+        "runs": "runs of 16 rows that a program adds up",
+        "heads": "heads that a program turns at a time",
+    }
+)
+
+# No product may melt into a sum that follows it, and no denormal may be flushed.
+EXACT = MappingProxyType({"enable_fp_fusion": False, "enable_reflect_ftz": False})
+
+
+@triton.jit
+def widened(pointer, at, inside):
+    """Elements in the type that is computed in, and zeros outside."""
+    value = tl.load(pointer + at, mask=inside, other=0)
+    if pointer.dtype.element_ty == tl.bfloat16:
+        # By its bits, since Triton's interpreter widens subnormal numbers wrongly.
+        bits = value.to(tl.uint16, bitcast=True).to(tl.uint32)
+        value = (bits << 16).to(tl.float32, bitcast=True)
+    elif pointer.dtype.element_ty == tl.float16:
+        value = value.to(tl.float32)
+    return value
+
+
+@triton.jit
+def store(pointer, at, value, inside):
+    """Stores values rounded once, to nearest even, a NaN as the one canonical NaN."""
+    if pointer.dtype.element_ty == tl.bfloat16:
+        # In integers, since Triton's interpreter cuts the digits off that this type lacks.
+        bits = value.to(tl.uint32, bitcast=True)
+        bits = tl.where(value != value, 0x7FC00000, bits + 0x7FFF + (bits >> 16 & 1))
+        value = (bits >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
+    elif pointer.dtype.element_ty == tl.float16:
+        bits = value.to(tl.float16).to(tl.uint16, bitcast=True)
+        value = tl.where(value != value, 0x7E00, bits).to(tl.uint16).to(tl.float16, bitcast=True)
+    elif pointer.dtype.element_ty.is_floating():
+        value = tl.where(value != value, float("nan"), value)
+    tl.store(pointer + at, value, mask=inside)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its grid and arguments, by the names of its parameters."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: Mapping[str, Any]
+    warps: int = 4
+
+    def __call__(self):
+        if 0 not in self.grid:
+            with _exact_interpreter():
+                self.kernel[self.grid](**self.arguments, num_warps=self.warps, **EXACT)
+
+    def compiled(self, target):
+        """The kernel as Triton makes it for such arguments, without a GPU."""
+        types = {name: _type(value) for name, value in self._in_order()}
+        constants = {
+            (i,): value
+            for i, (name, value) in enumerate(self._in_order())
+            if types[name] == "constexpr"
+        }
+        divisible = {
+            (i,): [["tt.divisibility", 16]]
+            for i, (_, value) in enumerate(self._in_order())
+            if isinstance(value, torch.Tensor) or (type(value) is int and value % 16 == 0)
+        }
+        source = ASTSource(self.kernel, types, constants, divisible)
+        return triton.compile(source, target, {"num_warps": self.warps, **EXACT})
+
+    def _in_order(self):
+        """The arguments as the kernel takes them; those known when it is compiled are marked."""
+        for parameter in self.kernel.params:
+            value = self.arguments[parameter.name]
+            yield parameter.name, tl.constexpr(value) if parameter.is_constexpr else value
+
+
+def _type(value):
+    if isinstance(value, torch.Tensor):
+        return _POINTERS[value.dtype]
+    if type(value) is int:
+        return "i32" if -(2**31) <= value < 2**31 else "i64"
+    return "fp32" if type(value) is float else "constexpr"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a variant may decline: the types and shapes of the arrays, by their names."""
+
+    dtypes: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, **arguments):
+        names = {dtype: name for name, dtype in DTYPES.items()}
+        arrays = {name: a for name, a in arguments.items() if isinstance(a, torch.Tensor)}
+        return cls(
+            {name: names[array.dtype] for name, array in arrays.items()},
+            {name: tuple(array.shape) for name, array in arrays.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to compute, by name. `kinds` says what: the kinds of an operator, or its passes."""
+
+    name: str
+    kinds: tuple[str, ...]
+    takes: frozenset[str]  # arrays and options
+    make: Callable[..., Iterator[Launch]]  # launches, of a whole plan, arrays and options by name
+    knobs: Mapping[str, tuple[int, ...]]
+    choose: Callable[[Case], Mapping[str, int]]  # its own plan
+    declines: Callable[[Case], str] = lambda case: ""  # why it cannot; empty where it can
+
+    def launches(self, plan: Mapping[str, int] = MappingProxyType({}), **arrays):
+        """What fills the outputs among the arrays. A knob that the plan does not name is chosen."""
+        for name, array in arrays.items():
+            if isinstance(array, torch.Tensor) and not array.is_contiguous():
+                shape, strides = tuple(array.shape), array.stride()
+                raise ValueError(
+                    f"{self.name}: {name} of shape {shape} has strides {strides}; "
+                    "its elements must be adjacent"
+                )
+        case = Case.of(**arrays)
+        if reason := self.declines(case):
+            raise NotImplementedError(f"{self.name}: {reason}")
+        return self.make({**self.choose(case), **plan}, **arrays)
+
+    def run(self, plan: Mapping[str, int] = MappingProxyType({}), **arrays):
+        for launch in self.launches(plan, **arrays):
+            launch()
+
+
+def by_name(*variants: Variant) -> dict[str, Variant]:
+    return {variant.name: variant for variant in variants}
+
+
+def parts(count, size):
+    """How many parts of a size hold so many."""
+    return -(-count // size)
+
+
+@contextlib.contextmanager
+def _exact_interpreter():
+    """Triton's interpreter rounds the product in a fused multiply-add as well; ours does not."""
+    rounded_twice = InterpreterBuilder.create_fma
+    InterpreterBuilder.create_fma = _fused
+    try:
+        yield
+    finally:
+        InterpreterBuilder.create_fma = rounded_twice
+
+
+def _fused(_, x, y, z):
+    """x * y + z, rounded once."""
+    fused = _fused_doubles if x.data.dtype == np.float64 else _fused_floats
+    with np.errstate(all="ignore"):
+        return TensorHandle(fused(x.data, y.data, z.data), z.dtype.scalar)
+
+
+def _fused_floats(x, y, z):
+    product = x.astype(np.float64) * y  # double holds it
+    total = product + z
+    z_part = total - product
+    lost = (product - (total - z_part)) + (z - z_part)
+    # What lost something is made odd, lest the second rounding mistake it for a tie.
+    bits = total.view(np.int64)
+    even = np.isfinite(total) & (lost != 0) & (bits & 1 == 0)
+    odd = bits + np.where(even, np.where((lost > 0) == (total > 0), 1, -1), 0)
+    return odd.view(np.float64).astype(np.float32)
+
+
+def _fused_double(x, y, z):
+    if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
+        return x * y + z
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    if not exact:
+        return x * y + z  # whose sign is right
+    try:
+        return exact.numerator / exact.denominator  # Python rounds quotients of integers once
+    except OverflowError:
+        return math.copysign(math.inf, exact)
+
+
+def _fused_doubles(x, y, z):
+    each = np.frompyfunc(lambda *of: _fused_double(*map(float, of)), 3, 1)
+    return np.asarray(each(x, y, z), dtype=np.float64)

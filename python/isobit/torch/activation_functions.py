@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The activations: torch.nn.functional's and torch's, and gates, with the same bits wherever they
+are computed."""
+
+from isobit.torch.activations import ACTIVATION, CODES, GATED_ACTIVATION
+from isobit.torch.functional import overridable, run
+
+
+def _of(name, input):
+    return run(ACTIVATION, {"x": input}, function=CODES[name])
+
+
+def _gelu(op, approximate):
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"{op}: approximate is {approximate!r}; allowed: 'none', 'tanh'")
+    return "gelu" if approximate == "none" else "gelu_tanh"
+
+
+@overridable
+def exp(input):
+    """torch.exp."""
+    return _of("exp", input)
+
+
+@overridable
+def log(input):
+    """torch.log."""
+    return _of("log", input)
+
+
+@overridable
+def sigmoid(input):
+    """torch.sigmoid."""
+    return _of("sigmoid", input)
+
+
+@overridable
+def tanh(input):
+    """torch.tanh."""
+    return _of("tanh", input)
+
+
+@overridable
+def gelu(input, *, approximate="none"):
+    """torch.nn.functional.gelu. approximate: "none" or "tanh"."""
+    return _of(_gelu("gelu", approximate), input)
+
+
+@overridable
+def silu(input, inplace=False):
+    """torch.nn.functional.silu. inplace: the result takes the place of input."""
+    y = _of("silu", input)
+    return input.copy_(y) if inplace else y
+
+
+@overridable
+def swiglu(gate, up):
+    """silu(gate) * up, with one rounding of the product."""
+    return run(GATED_ACTIVATION, {"x": up, "gate": gate}, function=CODES["silu"])
+
+
+@overridable
+def geglu(gate, up, *, approximate="none"):
+    """gelu(gate) * up, with one rounding of the product. approximate: "none" or "tanh"."""
+    function = CODES[_gelu("geglu", approximate)]
+    return run(GATED_ACTIVATION, {"x": up, "gate": gate}, function=function)

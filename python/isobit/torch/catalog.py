@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one list of the operators that PyTorch is told of. What is in it is registered."""
+
+from isobit.torch import activations, elementwise, norms, rotation, scanning, transposition
+
+RECORDS = (
+    *norms.RECORDS,
+    *elementwise.RECORDS,
+    *transposition.RECORDS,
+    *activations.RECORDS,
+    *rotation.RECORDS,
+    *scanning.RECORDS,
+)

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies to shared memory that threads go on beside: cp.async by groups, bulk copies by mbarriers.
+#include <algorithm>
+#include <cstring>
+
+#include "isobit/executor/memory.h"
+#include "isobit/executor/warp.h"
+
+namespace isobit::executor {
+namespace {
+
+constexpr int kPoison = 0xff;
+
+// What a copy beside the threads takes from global memory.
+void require_global(const Warp& warp, const Instruction& instruction, std::uintptr_t from,
+                    std::uint32_t bytes) {
+  if (bytes == 0) return;
+  Allocation* found = memory().find(from);
+  if (found == nullptr || !found->holds(from, bytes))
+    fail(warp, instruction, "a copy from an illegal address");
+  Traffic& loads = warp.counters->loads;
+  for (std::uintptr_t s = from / kSector; s <= (from + bytes - 1) / kSector; ++s)
+    loads.distinct += found->first_load(s);
+}
+
+std::byte* shared_room(const Warp& warp, const Instruction& instruction, std::uint32_t to,
+                       std::uint32_t bytes) {
+  if (std::uint64_t{to} + bytes > static_cast<std::uint64_t>(current.shape.shared_bytes))
+    fail(warp, instruction, "a copy beyond shared memory");
+  return warp.block->shared + to;
+}
+
+void land_copy(Warp& warp, const Warp::Copy& copy) {
+  std::byte* to = warp.block->shared + copy.to;
+  std::memcpy(to, reinterpret_cast<const std::byte*>(copy.from), copy.given);
+  std::memset(to + copy.given, 0, copy.bytes - copy.given);
+}
+
+void advance(Arrival& arrival) {
+  if (arrival.pending != 0 || arrival.bytes != 0) return;
+  ++arrival.phase;
+  arrival.pending = arrival.expected;
+}
+
+Arrival& arrival_at(Warp& warp, const Instruction& instruction, std::uint32_t at) {
+  const auto found = warp.block->arrivals.find(at);
+  if (found == warp.block->arrivals.end())
+    fail(warp, instruction, "there is no arrival barrier here");
+  return found->second;
+}
+
+void land_one(Block& block, std::deque<BulkCopy>::iterator copy) {
+  std::memcpy(copy->to, copy->from, copy->bytes);
+  Arrival& arrival = block.arrivals[copy->arrival];
+  arrival.bytes -= copy->bytes;
+  advance(arrival);
+}
+
+}  // namespace
+
+// [to], [from], bytes, given: what is not given becomes zeros.
+void copy_async(Warp& warp, const Instruction& instruction) {
+  const std::uint32_t bytes = instruction.bytes;
+  for_lanes(warp.lanes, [&](int lane) {
+    const std::uint32_t to = warp.in<std::uint32_t>(instruction.slots[0])[lane];
+    const std::uintptr_t from = warp.in<std::uintptr_t>(instruction.slots[1])[lane];
+    const std::uint32_t given = instruction.slots[2] == kNoSlot
+                                    ? bytes
+                                    : warp.in<std::uint32_t>(instruction.slots[2])[lane];
+    if (to % bytes != 0 || from % bytes != 0) fail(warp, instruction, "a misaligned copy");
+    if (given > bytes) fail(warp, instruction, "a copy of more bytes than it has");
+    std::byte* room = shared_room(warp, instruction, to, bytes);
+    require_global(warp, instruction, from, given);
+    ++warp.counters->copies;
+    warp.counters->copied_bytes += given;
+    const Warp::Copy copy{lane, warp.committed[lane], to, from, bytes, given};
+    if (current.copies_land_early) {
+      land_copy(warp, copy);
+    } else {
+      std::memset(room, kPoison, bytes);
+      warp.copies.push_back(copy);
+    }
+  });
+}
+
+void commit_copies(Warp& warp, const Instruction&) {
+  for_lanes(warp.lanes, [&](int lane) { ++warp.committed[lane]; });
+}
+
+// Until at most `number` groups are under way.
+void wait_copies(Warp& warp, const Instruction& instruction) {
+  std::erase_if(warp.copies, [&](const Warp::Copy& copy) {
+    if ((warp.lanes >> copy.lane & 1) == 0) return false;
+    const std::uint64_t later = warp.committed[copy.lane];
+    const bool lands =
+        copy.group < later && later - copy.group > static_cast<std::uint64_t>(instruction.number);
+    if (lands) land_copy(warp, copy);
+    return lands;
+  });
+}
+
+namespace {
+
+void begin_bulk(Warp& warp, const Instruction& instruction, std::uint32_t to, std::uintptr_t from,
+                std::uint32_t bytes, std::uint32_t arrival) {
+  if (to % 16 != 0 || from % 16 != 0 || bytes % 16 != 0 || bytes == 0)
+    fail(warp, instruction, "a bulk copy whose ends are not at 16 bytes");
+  std::byte* room = shared_room(warp, instruction, to, bytes);
+  require_global(warp, instruction, from, bytes);
+  arrival_at(warp, instruction, arrival);
+  ++warp.counters->copies;
+  warp.counters->copied_bytes += bytes;
+  std::memset(room, kPoison, bytes);
+  Block& block = *warp.block;
+  block.bulk.push_back({room, reinterpret_cast<const std::byte*>(from), bytes, arrival});
+  if (current.copies_land_early) land_all(block);
+}
+
+void begin_arrival(Warp& warp, const Instruction& instruction, std::uint32_t at,
+                   std::uint32_t count) {
+  shared_room(warp, instruction, at, 8);
+  if (at % 8 != 0) fail(warp, instruction, "a misaligned arrival barrier");
+  warp.block->arrivals[at] = {.expected = count, .pending = count};
+}
+
+void arrive_expecting(Warp& warp, const Instruction& instruction, std::uint32_t at,
+                      std::uint32_t bytes) {
+  Arrival& arrival = arrival_at(warp, instruction, at);
+  if (arrival.pending == 0) fail(warp, instruction, "more arrivals than the barrier expects");
+  arrival.bytes += bytes;
+  --arrival.pending;
+  advance(arrival);
+}
+
+// What is on its way to the block as it waits for what an arrival barrier counts.
+void count_awaited(Warp& warp, std::uint32_t arrival) {
+  const std::deque<BulkCopy>& bulk = warp.block->bulk;
+  if (std::ranges::none_of(bulk, [&](const BulkCopy& c) { return c.arrival == arrival; })) return;
+  ++warp.counters->bulk_waits;
+  for (const BulkCopy& copy : bulk) warp.counters->awaited_bulk_bytes += copy.bytes;
+}
+
+// Whether the phase of that parity is complete, with all copies that may land.
+bool is_complete(Warp& warp, const Instruction& instruction, std::uint32_t at,
+                 std::uint32_t parity) {
+  const Arrival& arrival = arrival_at(warp, instruction, at);
+  if ((arrival.phase & 1) == parity) {
+    count_awaited(warp, at);
+    land(*warp.block, at);
+  }
+  return (arrival.phase & 1) != parity;
+}
+
+std::uint32_t own_address(const Warp& warp, const Instruction& instruction, int lane) {
+  return own_shared(warp, instruction, machine_address(warp, instruction, lane));
+}
+
+}  // namespace
+
+// [to], [from], bytes, [arrival]
+void copy_bulk(Warp& warp, const Instruction& instruction) {
+  for_lanes(warp.lanes, [&](int lane) {
+    begin_bulk(warp, instruction, warp.in<std::uint32_t>(instruction.slots[0])[lane],
+               warp.in<std::uintptr_t>(instruction.slots[1])[lane],
+               warp.in<std::uint32_t>(instruction.slots[2])[lane],
+               warp.in<std::uint32_t>(instruction.slots[3])[lane]);
+  });
+}
+
+// [at], count
+void init_arrival(Warp& warp, const Instruction& instruction) {
+  for_lanes(warp.lanes, [&](int lane) {
+    begin_arrival(warp, instruction, warp.in<std::uint32_t>(instruction.slots[0])[lane],
+                  warp.in<std::uint32_t>(instruction.slots[1])[lane]);
+  });
+}
+
+// [at], bytes: arrives, and expects so many more
+void expect_bytes(Warp& warp, const Instruction& instruction) {
+  for_lanes(warp.lanes, [&](int lane) {
+    arrive_expecting(warp, instruction, warp.in<std::uint32_t>(instruction.slots[0])[lane],
+                     warp.in<std::uint32_t>(instruction.slots[1])[lane]);
+  });
+}
+
+// p, [at], parity: it comes again until the phase of that parity is complete.
+void wait_arrival(Warp& warp, const Instruction& instruction) {
+  const std::uint32_t* at = warp.in<std::uint32_t>(instruction.slots[1]);
+  const std::uint32_t* parity = warp.in<std::uint32_t>(instruction.slots[2]);
+  bool waits = false;
+  for_lanes(warp.lanes, [&](int lane) {
+    waits |= !is_complete(warp, instruction, at[lane], parity[lane] & 1);
+  });
+  if (waits) return repeat_later(warp, State::awaits_copies);
+  *warp.out<std::uint32_t>(instruction.slots[0]) |= warp.lanes;
+}
+
+// ---- the same in machine code: an address as an access has it, other operands from slot 0 on ----
+
+// SYNCS.EXCH: once for all lanes, the two words that make an arrival barrier: how many arrivals are
+// missing, from 2^20 downwards, in the lower one at bit 1 and in the upper one at bit 11.
+void exchange_arrival(Warp& warp, const Instruction& instruction) {
+  constexpr std::uint32_t kMost = 1 << 20;
+  const int lane = std::countr_zero(warp.lanes);
+  const std::uint32_t low = warp.in<std::uint32_t>(instruction.slots[0])[lane];
+  const std::uint32_t high = warp.in<std::uint32_t>(instruction.slots[1])[lane];
+  const std::uint32_t count = kMost - low / 2;
+  if (low % 2 != 0 || count == 0 || count >= kMost || high != (kMost - count) << 11)
+    fail(warp, instruction, "two words that make no arrival barrier");
+  begin_arrival(warp, instruction, own_address(warp, instruction, lane), count);
+}
+
+// SYNCS.ARRIVE.TRANS64: arrives, and expects as many bytes more as a register holds.
+void expect_machine_bytes(Warp& warp, const Instruction& instruction) {
+  for_lanes(warp.lanes, [&](int lane) {
+    arrive_expecting(warp, instruction, own_address(warp, instruction, lane),
+                     warp.in<std::uint32_t>(instruction.slots[0])[lane]);
+  });
+}
+
+// SYNCS.PHASECHK: the parity is the uppermost bit of a register.
+void check_phase(Warp& warp, const Instruction& instruction) {
+  const std::uint32_t* parity = warp.in<std::uint32_t>(instruction.slots[1]);
+  bool waits = false;
+  for_lanes(warp.lanes, [&](int lane) {
+    if (parity[lane] << 1 != 0) fail(warp, instruction, "a parity of more than one bit");
+    waits |=
+        !is_complete(warp, instruction, own_address(warp, instruction, lane), parity[lane] >> 31);
+  });
+  if (waits) return repeat_later(warp, State::awaits_copies);
+  if (instruction.slots[0] != kNoSlot) *warp.out<std::uint32_t>(instruction.slots[0]) |= warp.lanes;
+}
+
+// UBLKCP: once for all lanes. Slots 0 and 1: to where, and the arrival barrier; 2 and 3: from
+// where; 4: how many times 16 bytes.
+void copy_bulk_once(Warp& warp, const Instruction& instruction) {
+  const int lane = std::countr_zero(warp.lanes);
+  const auto word = [&](int slot) { return warp.in<std::uint32_t>(instruction.slots[slot])[lane]; };
+  if (word(4) >> 16 != 0) fail(warp, instruction, "a bulk copy of an unknown kind");
+  begin_bulk(warp, instruction, own_shared(warp, instruction, word(0)),
+             word(2) | std::uintptr_t{word(3)} << 32, word(4) * 16,
+             own_shared(warp, instruction, word(1)));
+}
+
+void land(Block& block, std::uint32_t arrival) {
+  for (auto copy = block.bulk.begin(); copy != block.bulk.end();) {
+    if (copy->arrival != arrival) {
+      ++copy;
+      continue;
+    }
+    land_one(block, copy);
+    copy = block.bulk.erase(copy);
+  }
+}
+
+void land_all(Block& block) {
+  for (auto copy = block.bulk.begin(); copy != block.bulk.end(); ++copy) land_one(block, copy);
+  block.bulk.clear();
+}
+
+}  // namespace isobit::executor

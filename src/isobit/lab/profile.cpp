@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// `isobit profile`: what kernels for GPUs do, counted as their PTX is executed; and what a model
+// makes of that.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "isobit/core/error.h"
+#include "isobit/dispatch/device_library.h"
+#include "isobit/lab/commands.h"
+#include "isobit/lab/configurations.h"
+#include "isobit/lab/devices.h"
+#include "isobit/lab/gpu_model.h"
+#include "isobit/lab/output.h"
+#include "isobit/lab/usage.h"
+
+namespace isobit::lab {
+namespace {
+
+std::string ratio(double value) { return value == 0 ? "-" : fmt::format("{:.2f}", value); }
+
+// Full at 1: how much of a copy's speed is reached.
+std::string bar(double fraction) {
+  constexpr int kCells = 10;
+  const int full = std::clamp(static_cast<int>(fraction * kCells + 0.5), 0, kCells);
+  std::string text;
+  for (int i = 0; i < kCells; ++i) text += i < full ? "#" : ".";
+  return text;
+}
+
+// What is told of a kernel in a call, of whose first argument there are so many elements.
+struct Figures {
+  double instructions;          // of warps, for each 32 elements
+  double loads, stores, banks;  // sectors and wavefronts over the least; 0 where there are none
+  double wide;                  // share of requests of 16 bytes a lane
+  double local, warps, kib_in_flight;
+};
+Figures figures_of(const KernelCounters& kernel, double elements, int multiprocessors) {
+  const auto over = [](double a, double least) { return least == 0 ? 0 : a / least; };
+  const GpuSpec& h100 = gpu_specs()[1];
+  return {kernel.instructions * 32 / elements,
+          over(kernel.load_sectors, kernel.least_load_sectors),
+          over(kernel.store_sectors, kernel.least_store_sectors),
+          over(kernel.wavefronts, kernel.least_wavefronts),
+          over(kernel.wide_requests, kernel.requests),
+          kernel.local_requests,
+          kernel.resident(h100, multiprocessors) * kernel.threads / 32,
+          kernel.in_flight(h100, multiprocessors) / 1024};
+}
+
+class Profile {
+ public:
+  Profile(const Flags& flags, int multiprocessors)
+      : flags_(flags), lines_(flags, "profile"), multiprocessors_(multiprocessors) {}
+
+  void count(const Case& c) {
+    Workload workload(c);
+    workload.draw();
+    c.operation->check(workload.args());
+    const Configurations configurations = configurations_of(workload, flags_, Unnamed::best);
+    declined_ += configurations.reasons();
+    for (const Configuration& configuration : configurations.able) {
+      const Device device = configuration.info.device;
+      take_counters(device);
+      run(workload, configuration);
+      std::vector<KernelCounters> kernels;
+      Json counted = Json::array();
+      std::istringstream text(take_counters(device));
+      for (std::string line; std::getline(text, line);) {
+        counted.push_back(Json::parse(line));
+        kernels.emplace_back(counted.back(), device == Device::sass);
+      }
+      add(c, configuration, workload, kernels, counted);
+    }
+  }
+
+  int finish() {
+    if (calls_.empty())
+      throw Unsupported("no variant supports these cases; nothing was counted" + declined_);
+    if (flags_.json) return kPassed;
+    fmt::print(
+        "counted as kernels are executed, on {} multiprocessors; of PTX without moves of "
+        "registers\n",
+        multiprocessors_);
+    print_kernels();
+    fmt::print(
+        "\na model, not a measurement: the time of a copy of the least bytes over the call's\n");
+    print_model();
+    return kPassed;
+  }
+
+ private:
+  struct Call {
+    std::string name;
+    double elements;
+    std::vector<KernelCounters> kernels;
+    std::vector<double> fractions;  // of a copy, for each GPU
+    std::vector<std::string> bounds;
+  };
+
+  void add(const Case& c, const Configuration& configuration, const Workload& workload,
+           const std::vector<KernelCounters>& kernels, const Json& counted) {
+    const double bytes = c.operation->cost(workload.args()).bytes;
+    std::string extents;
+    for (std::size_t i = 0; i < c.operation->dims.size(); ++i)
+      extents += fmt::format("{}{}", i == 0 ? "" : "x", c.extents[i]);
+    Call call = {
+        fmt::format("{} {} {} {} {} {}", c.operation->op, c.operation->pass, extents,
+                    types_text(c.types), name_and_place(configuration.info),
+                    plan_text(configuration)),
+        static_cast<double>(workload.find(c.operation->arguments[0].name)->form().elements()),
+        kernels,
+        {},
+        {}};
+    Json line = describe(c, configuration);
+    line["multiprocessors"] = multiprocessors_;
+    line["kernels"] = counted;
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      const Figures figures = figures_of(kernels[i], call.elements, multiprocessors_);
+      line["kernels"][i]["figures"] = {{"name", kernels[i].name},
+                                       {"instructions", figures.instructions},
+                                       {"loads", figures.loads},
+                                       {"stores", figures.stores},
+                                       {"banks", figures.banks},
+                                       {"wide", figures.wide},
+                                       {"local", figures.local},
+                                       {"warps", figures.warps},
+                                       {"kib_in_flight", figures.kib_in_flight}};
+    }
+    for (const GpuSpec& gpu : gpu_specs()) {
+      double seconds = 0, slowest = 0;
+      std::string bound;
+      for (const KernelCounters& kernel : kernels) {
+        const ModelTime time = model_time(kernel, gpu, multiprocessors_);
+        seconds += time.seconds;
+        if (time.seconds > slowest) bound = fmt::format("{}: {}", kernel.name, time.bound);
+        slowest = std::max(slowest, time.seconds);
+      }
+      call.fractions.push_back(model_copy_time(bytes, gpu, multiprocessors_) / seconds);
+      call.bounds.push_back(bound);
+      line["model"][std::string(gpu.name)] = {{"fraction_of_copy", call.fractions.back()},
+                                              {"bound", bound}};
+    }
+    lines_.add(line);
+    calls_.push_back(std::move(call));
+  }
+
+  void print_kernels() const {
+    Table table({"call", "kernel", ">instructions", ">loads", ">stores", ">banks", ">16 bytes",
+                 ">local", ">warps", ">KiB in flight"});
+    for (const Call& call : calls_)
+      for (const KernelCounters& kernel : call.kernels) {
+        const Figures figures = figures_of(kernel, call.elements, multiprocessors_);
+        table.add({&kernel == call.kernels.data() ? call.name : "", kernel.name,
+                   fmt::format("{:.1f}", figures.instructions), ratio(figures.loads),
+                   ratio(figures.stores), ratio(figures.banks), ratio(figures.wide),
+                   fmt::format("{:.0f}", figures.local), fmt::format("{:.0f}", figures.warps),
+                   fmt::format("{:.0f}", figures.kib_in_flight)});
+      }
+    table.print();
+    fmt::print(
+        "instructions: for each element of {}; loads, stores: sectors of global memory over the\n"
+        "least; banks: wavefronts of shared memory over the least; 16 bytes: requests of as many "
+        "a\n"
+        "lane; local: requests to local memory; warps, in flight: in a multiprocessor of an {}\n",
+        "the first argument", gpu_specs()[1].name);
+  }
+
+  void print_model() const {
+    std::vector<std::string> heads = {"call"};
+    for (const GpuSpec& gpu : gpu_specs()) heads.push_back(fmt::format(">{}", gpu.name));
+    heads.emplace_back("on an H100");
+    heads.emplace_back("what rules there");
+    Table table(std::move(heads));
+    for (const Call& call : calls_) {
+      std::vector<std::string> cells = {call.name};
+      for (const double fraction : call.fractions) cells.push_back(fmt::format("{:.2f}", fraction));
+      cells.push_back(bar(call.fractions[1]));
+      cells.push_back(call.bounds[1]);
+      table.add(std::move(cells));
+    }
+    table.print();
+  }
+
+  const Flags& flags_;
+  JsonLines lines_;
+  const int multiprocessors_;
+  std::vector<Call> calls_;
+  std::string declined_;
+};
+
+}  // namespace
+
+int profile(const Flags& given) {
+  Flags flags = given;
+  if (flags.device.empty()) flags.device = {std::string(name_of(Device::ptx))};
+  require_devices(flags);
+  attach_devices();
+  for (const std::string& name : flags.device) {
+    const std::optional<Device> device = device_named(name);
+    if (!device || !is_executor(*device))
+      throw UsageError(fmt::format("--device is {}; profile counts on ptx or sass", name));
+    if (attached(*device) == nullptr) throw Unsupported(missing_device(*device));
+  }
+  Profile profile(flags, attached(*device_named(flags.device[0]))->gpu().multiprocessors);
+  for (const Operation* operation : operations_of(flags))
+    for (const Case& c : cases_of(*operation, flags, "bench-quick")) profile.count(c);
+  return profile.finish();
+}
+
+}  // namespace isobit::lab

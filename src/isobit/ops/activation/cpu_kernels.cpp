@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vector loops of the simd variants, compiled once for each instruction set.
+#include "isobit/ops/activation/cpu_kernels.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "isobit/ops/activation/formula.h"
+#include "isobit/simd/map.h"
+
+namespace isobit::activation::ISOBIT_ISA {
+namespace {
+
+constexpr int kStep = 64;  // elements: whole lines at a time, as streaming stores need
+
+template <class T>
+using VectorsOf = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
+
+// The arrays of one step, with their types; a pass reads and writes some of them.
+template <class T>
+struct Step {
+  const T *x, *gate, *grad_y;
+  T *y, *grad_gate;
+};
+
+template <Function kFunction, bool kGated>
+struct Forward {
+  static constexpr bool kBackward = false;
+
+  template <class S, simd::Stores kStores, class T>
+  ISOBIT_INLINE static void vector(const Step<T>& step, int at) {
+    const auto x = S::load(step.x + at);
+    if constexpr (kGated)
+      S::template store<kStores>(step.y + at,
+                                 gated_value<S>(kFunction, x, S::load(step.gate + at)));
+    else
+      S::template store<kStores>(step.y + at, value<S>(kFunction, x));
+  }
+};
+
+template <Function kFunction, bool kGated>
+struct Backward {
+  static constexpr bool kBackward = true;
+
+  template <class S, simd::Stores kStores, class T>
+  ISOBIT_INLINE static void vector(const Step<T>& step, int at) {
+    const auto x = S::load(step.x + at), grad = S::load(step.grad_y + at);
+    if constexpr (kGated) {
+      // Both before either is stored: an output may be an input.
+      const auto gate = S::load(step.gate + at);
+      const auto grad_x = gated_value<S>(kFunction, grad, gate);
+      if (step.grad_gate != nullptr)
+        S::template store<kStores>(step.grad_gate + at, gate_gradient<S>(kFunction, grad, x, gate));
+      S::template store<kStores>(step.y + at, grad_x);
+    } else {
+      S::template store<kStores>(step.y + at, gradient<S>(kFunction, grad, x));
+    }
+  }
+};
+
+template <class Pass, class S, simd::Stores kStores, class T>
+ISOBIT_INLINE void run_step(const Step<T>& step) {
+  // Enough vectors at once to hide the latency of a polynomial.
+  constexpr int kUnrolled = kStep / S::kWidth < 4 ? kStep / S::kWidth : 4;
+  for (int i = 0; i < kStep; i += kUnrolled * S::kWidth) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kUnrolled; ++j) Pass::template vector<S, kStores>(step, i + j * S::kWidth);
+  }
+}
+
+template <class Pass, simd::Stores kStores, class T>
+ISOBIT_INLINE void run_steps(Step<T> step, std::int64_t count) {
+  using S = VectorsOf<T>;
+  const auto advance = [](auto* array) ISOBIT_INLINE_LAMBDA {
+    return array == nullptr ? array : array + kStep;
+  };
+  for (; count >= kStep; count -= kStep) {
+    run_step<Pass, S, kStores>(step);
+    step = {step.x + kStep, advance(step.gate), advance(step.grad_y), step.y + kStep,
+            advance(step.grad_gate)};
+  }
+  if (count == 0) return;
+  alignas(64) T tail[5][kStep] = {};
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  std::memcpy(tail[0], step.x, bytes);
+  if (step.gate != nullptr) std::memcpy(tail[1], step.gate, bytes);
+  if (step.grad_y != nullptr) std::memcpy(tail[2], step.grad_y, bytes);
+  run_step<Pass, S, simd::Stores::cached>(
+      Step<T>{tail[0], tail[1], tail[2], tail[3], step.grad_gate == nullptr ? nullptr : tail[4]});
+  std::memcpy(step.y, tail[3], bytes);
+  if (step.grad_gate != nullptr) std::memcpy(step.grad_gate, tail[4], bytes);
+}
+
+template <class Pass, class T>
+void run_pass(const Arrays& arrays, std::int64_t count, bool streaming) {
+  const auto typed = [](auto* array) ISOBIT_INLINE_LAMBDA {
+    using Byte = std::remove_pointer_t<decltype(array)>;
+    return reinterpret_cast<std::conditional_t<std::is_const_v<Byte>, const T, T>*>(array);
+  };
+  const Step<T> step{typed(arrays.x), typed(arrays.gate), typed(arrays.grad_y), typed(arrays.y),
+                     typed(arrays.grad_gate)};
+  if (streaming && simd::streamable(step.y) &&
+      (step.grad_gate == nullptr || simd::streamable(step.grad_gate))) {
+    run_steps<Pass, simd::Stores::streaming>(step, count);
+    simd::fence();
+  } else {
+    run_steps<Pass, simd::Stores::cached>(step, count);
+  }
+}
+
+template <template <Function, bool> class Pass, bool kGated, class T>
+ISOBIT_INLINE_HOST Kernel kernel_of(Function function) {
+  switch (function) {
+    case Function::exp:       return run_pass<Pass<Function::exp, kGated>, T>;
+    case Function::log:       return run_pass<Pass<Function::log, kGated>, T>;
+    case Function::sigmoid:   return run_pass<Pass<Function::sigmoid, kGated>, T>;
+    case Function::tanh:      return run_pass<Pass<Function::tanh, kGated>, T>;
+    case Function::gelu:      return run_pass<Pass<Function::gelu, kGated>, T>;
+    case Function::gelu_tanh: return run_pass<Pass<Function::gelu_tanh, kGated>, T>;
+    case Function::silu:      return run_pass<Pass<Function::silu, kGated>, T>;
+  }
+  return nullptr;
+}
+
+template <template <Function, bool> class Pass>
+ISOBIT_INLINE_HOST Kernel kernel(Function function, DType dtype, bool gated) {
+  return visit(dtype, [&](auto type) ISOBIT_INLINE_LAMBDA -> Kernel {
+    using T = typename decltype(type)::type;
+    if constexpr (std::is_same_v<T, quad> || std::is_same_v<T, std::int32_t>)
+      return nullptr;
+    else
+      return gated ? kernel_of<Pass, true, T>(function) : kernel_of<Pass, false, T>(function);
+  });
+}
+
+}  // namespace
+
+Kernel forward_kernel(Function function, DType dtype, bool gated) {
+  return kernel<Forward>(function, dtype, gated);
+}
+Kernel backward_kernel(Function function, DType dtype, bool gated) {
+  return kernel<Backward>(function, dtype, gated);
+}
+
+}  // namespace isobit::activation::ISOBIT_ISA

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cpu_kernels.cpp offers once for each instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "isobit/core/dtype.h"
+#include "isobit/core/isas.h"
+#include "isobit/ops/activation/activation.h"
+
+namespace isobit::activation {
+
+// Adjacent elements of all arrays of a call; null where there is none. y is grad_x in backward.
+struct Arrays {
+  const std::byte *x, *gate, *grad_y;
+  std::byte *y, *grad_gate;
+};
+// `count` elements: forward without grad_y, backward with it.
+using Kernel = void (*)(const Arrays& arrays, std::int64_t count, bool streaming);
+
+ISOBIT_IN_EACH_ISA(Kernel forward_kernel(Function function, DType dtype, bool gated);)
+ISOBIT_IN_EACH_ISA(Kernel backward_kernel(Function function, DType dtype, bool gated);)
+
+}  // namespace isobit::activation

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The variant for GPUs: an angle a thread. A position that no table has gives NaN.
+#include <algorithm>
+#include <cstdint>
+
+#include "isobit/ops/rope_tables/formula.h"
+#include "isobit/ops/rope_tables/problem.h"
+#include "isobit/simt/simt.h"
+#include "isobit/tile/scalar.h"
+
+namespace isobit::rope_tables {
+namespace {
+
+using Scalar = tile::Scalar<double>;
+
+template <class T>
+struct Naive {
+  static constexpr int kMostThreads = 256;
+  const double* wide;   // of inv_freq, where it is f64,
+  const float* single;  // or f32; else it is computed
+  const std::int64_t* positions;
+  std::int64_t position_step, offset;
+  T *cos, *sin;
+  std::int64_t cos_stride, sin_stride, rows, pairs;
+  double base;
+
+  ISOBIT_DEVICE void operator()() const {
+    const Two<Scalar> ratio = frequency_ratio<Scalar>(base, pairs);
+    const std::int64_t step = simt::blocks() * simt::threads();
+    for (std::int64_t at = simt::block() * simt::threads() + simt::thread(); at < rows * pairs;
+         at += step) {
+      const std::int64_t row = at / pairs, i = at - row * pairs;
+      const std::int64_t position = positions == nullptr ? row : positions[row * position_step];
+      // Where there is no such position, no angle is below the end.
+      const bool inside = position >= 0 && position < kMostPositions - offset;
+      const double angle_of = inside ? static_cast<double>(position + offset) : kMostPositions;
+      const double frequency_of = !inside             ? 1.0
+                                  : wide != nullptr   ? wide[i]
+                                  : single != nullptr ? static_cast<double>(single[i])
+                                                      : frequency<Scalar>(ratio, i);
+      const auto found = turn<Scalar>(angle_of, frequency_of);
+      cos[row * cos_stride + i] = simt::Conversions::narrow<T>(static_cast<T>(found.cosine));
+      sin[row * sin_stride + i] = simt::Conversions::narrow<T>(static_cast<T>(found.sine));
+    }
+  }
+};
+
+constexpr int kThreads[] = {64, 128, 256};
+constexpr int kBlocks[] = {0, 1, 2, 4, 8};
+constexpr Knob kKnobs[] = {
+    {"threads", kThreads, "threads per block"},
+    {"blocks", kBlocks,
+     "blocks per multiprocessor, which take angles in turn; 0: as many as there are angles for"},
+};
+
+template <class T>
+void launch(const Problem& problem, const Plan& plan, const Execution& execution) {
+  const Matrix &cos = problem.cos, &sin = problem.sin;
+  const bool wide = problem.inv_freq_dtype == DType::f64;
+  const auto* given = problem.inv_freq.data;
+  const Naive<T> kernel{wide ? reinterpret_cast<const double*>(given) : nullptr,
+                        wide ? nullptr : reinterpret_cast<const float*>(given),
+                        problem.positions,
+                        problem.position_step,
+                        problem.offset,
+                        reinterpret_cast<T*>(cos.data),
+                        reinterpret_cast<T*>(sin.data),
+                        cos.stride,
+                        sin.stride,
+                        cos.rows,
+                        cos.cols,
+                        problem.base};
+  const std::int64_t most =
+      plan[1] == 0 ? simt::kMostBlocks : plan[1] * execution.machine.gpu.multiprocessors;
+  const std::int64_t blocks = (cos.rows * cos.cols + plan[0] - 1) / plan[0];
+  simt::launch(static_cast<simt::Stream>(execution.stream),
+               {.blocks = std::min(blocks, most), .threads = plan[0]}, kernel);
+}
+
+void run(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
+  if (problem.cos.rows == 0 || problem.cos.cols == 0) return;
+  if (problem.dtype == DType::f64)
+    launch<double>(problem, plan, execution);
+  else
+    launch<float>(problem, plan, execution);
+}
+
+constexpr RopeTablesVariant kVariants[] = {
+    {.name = "naive",
+     .knobs = kKnobs,
+     .choose = [](const Problem&, const Machine&) -> Plan { return {256, 0}; },
+     .run = run},
+};
+
+}  // namespace
+
+std::span<const RopeTablesVariant> cuda_variants() { return kVariants; }
+
+}  // namespace isobit::rope_tables

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scans of floats in the order of formula_order.h, in vectors: along rows, and across columns.
+#pragma once
+
+#include <cstdint>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#include "isobit/ops/scan/cpu_exact.h"
+#include "isobit/ops/scan/formula_order.h"
+#include "isobit/simd/map.h"
+
+namespace isobit::scan::ISOBIT_ISA {
+
+ISOBIT_INLINE std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+// Lanes of a vector, of one lane too.
+template <class S>
+struct Lanes {
+  using V = typename S::V;
+  static constexpr int kWidth = S::kWidth;
+
+  // Each lane that has the bit `kHalf` is combined with the last before its half.
+  template <class M, int kHalf>
+  ISOBIT_INLINE static typename M::Value halves(const typename M::Value& value) {
+    typename M::Value before, result;
+    for (int p = 0; p < M::kParts; ++p) before.part[p] = spread<kHalf>(value.part[p], kLanes);
+    const auto after = M::combine(before, value);
+    for (int p = 0; p < M::kParts; ++p)
+      result.part[p] = upper<kHalf>(value.part[p], after.part[p], kLanes);
+    return result;
+  }
+  // The last lane in all.
+  template <class Value>
+  ISOBIT_INLINE static Value last(Value value) {
+    if constexpr (kWidth > 1)
+      for (auto& part : value.part) part = spread<kWidth>(part, kLanes);
+    return value;
+  }
+
+ private:
+  static constexpr auto kLanes = std::make_integer_sequence<int, kWidth>();
+
+  template <int kHalf, int... kLane>
+  ISOBIT_INLINE static V spread(V v, std::integer_sequence<int, kLane...>) {
+    return __builtin_shufflevector(v, v, (kLane / (2 * kHalf) * 2 * kHalf + kHalf - 1)...);
+  }
+  template <int kHalf, int... kLane>
+  ISOBIT_INLINE static V upper(V low, V high, std::integer_sequence<int, kLane...>) {
+    return __builtin_shufflevector(low, high, (kLane & kHalf ? kLane + kWidth : kLane)...);
+  }
+};
+
+// Sklansky's scheme over the lanes of adjacent vectors.
+template <class M, int kCount>
+ISOBIT_INLINE void sklansky_in_lanes(typename M::Value (&values)[kCount]) {
+  using L = Lanes<typename M::S>;
+#pragma GCC unroll 32
+  for (auto& value : values) {
+    if constexpr (L::kWidth > 1) value = L::template halves<M, 1>(value);
+    if constexpr (L::kWidth > 2) value = L::template halves<M, 2>(value);
+    if constexpr (L::kWidth > 4) value = L::template halves<M, 4>(value);
+    if constexpr (L::kWidth > 8) value = L::template halves<M, 8>(value);
+  }
+#pragma GCC unroll 8
+  for (int half = 1; half < kCount; half *= 2)
+#pragma GCC unroll 32
+    for (int i = 0; i < kCount; ++i)
+      if (i & half) values[i] = M::combine(L::last(values[i / half * half - 1]), values[i]);
+}
+
+template <class M, class X, class Y>
+struct Floats {
+  using S = typename M::S;
+  using Real = typename S::Real;
+  using V = typename S::V;
+  using Value = typename M::Value;
+  using Carry = typename M::Carry;
+  using AnyTree = Tree<M>;
+  static constexpr int kWidth = S::kWidth;
+  static_assert(sizeof(AnyTree) <= kTreeBytes);
+
+  static void start(void* tree) { new (tree) AnyTree(); }
+  static void copy(void* tree, const void* other) {
+    new (tree) AnyTree(*static_cast<const AnyTree*>(other));
+  }
+  static void push(void* tree, const void* node, int level) {
+    static_cast<AnyTree*>(tree)->push(static_cast<const AnyTree*>(node)->node(level), level);
+  }
+  static void total(const Segment& segment, std::int64_t begin, std::int64_t end, void* node) {
+    AnyTree tree;
+    alignas(64) Real in[kBlock];
+    for (std::int64_t start = begin; start < end; start += kBlock) {
+      Parted parts;
+      tree.push(M::carry(parts.lift(source(segment, start, kBlock, in))));
+    }
+    *static_cast<AnyTree*>(node) = tree;
+  }
+
+  static void scan(const Segment& segment, std::int64_t begin, std::int64_t end, const void* before,
+                   bool streaming) {
+    AnyTree tree;
+    if (before != nullptr) tree = *static_cast<const AnyTree*>(before);
+    const bool direct = std::is_same_v<Y, Real> && segment.y == 1 && !segment.exclusive;
+    auto* y = reinterpret_cast<Y*>(segment.at.y);
+    streaming = streaming && direct && simd::streamable(y + begin);
+    Shifted shifted(segment, begin, end);
+    alignas(64) Real in[kBlock], out[kBlock];
+    for (std::int64_t start = begin; start < end; start += kBlock) {
+      const std::int64_t count = least(kBlock, end - start);
+      Parted parts;
+      const Value total = parts.lift(source(segment, start, count, in));
+      const Value carry = M::value(tree.carry());
+      if (!direct || count < kBlock) {
+        finish<simd::Stores::cached>(parts, carry, segment.at.init, out);
+        shifted.write(start, count, out);
+      } else if constexpr (std::is_same_v<Y, Real>) {
+        if (streaming)
+          finish<simd::Stores::streaming>(parts, carry, segment.at.init, y + start);
+        else
+          finish<simd::Stores::cached>(parts, carry, segment.at.init, y + start);
+      }
+      if (start + kBlock < end) tree.push(M::carry(total));
+    }
+    shifted.end();
+    if (streaming) simd::fence();
+  }
+
+  static void columns(const Columns& columns, std::byte* state) {
+    State arrays(state, columns.segment.length);
+    for (std::int64_t j = 0; j < columns.count; j += kWidth) arrays.start(columns, j);
+    for (std::int64_t group = 0; group * kGroup < columns.segment.length; ++group)
+      for (std::int64_t j = 0; j < columns.count; j += kWidth)
+        if (columns.count - j >= kWidth && columns.segment.length - group * kGroup >= kGroup)
+          group_of_columns<true>(columns, arrays, group, j);
+        else
+          group_of_columns<false>(columns, arrays, group, j);
+  }
+  static std::int64_t state_bytes(std::int64_t length) {
+    return State::arrays(length) * kStrip * static_cast<std::int64_t>(sizeof(Real));
+  }
+
+ private:
+  // `count` elements as vectors, zeros after them; the result of so few as a vector holds.
+  ISOBIT_INLINE static V load(const X* from, std::int64_t count = kWidth) {
+    if constexpr (sizeof(Real) == sizeof(double) && !std::is_same_v<X, double>) {
+      Real wide[kWidth] = {};
+      for (std::int64_t i = 0; i < least(count, kWidth); ++i) wide[i] = widen<Real>(from[i]);
+      return S::load(wide);
+    } else if (count >= kWidth) {
+      return S::load(from);
+    } else {
+      return S::load(from, S::first(count));
+    }
+  }
+  ISOBIT_INLINE static void store(Y* to, V value, std::int64_t count = kWidth) {
+    if (count >= kWidth)
+      S::store(to, value);
+    else
+      S::store(to, value, S::first(count));
+  }
+  template <class P>
+  ISOBIT_INLINE static P get(const Real* from, std::int64_t distance) {
+    P value;
+    int p = 0;
+    for (auto& part : value.part) part = S::load(from + p++ * distance);
+    return value;
+  }
+  template <class P>
+  ISOBIT_INLINE static void put(Real* to, std::int64_t distance, const P& value) {
+    int p = 0;
+    for (const auto& part : value.part)
+      S::template store<simd::Stores::cached, simd::Nan::absent>(to + p++ * distance, part);
+  }
+  // A number in all lanes.
+  ISOBIT_INLINE static Value all(const Real* from, std::int64_t distance) {
+    Value value;
+    for (int p = 0; p < M::kParts; ++p) value.part[p] = S::all(from[p * distance]);
+    return value;
+  }
+  ISOBIT_INLINE static Value init_value(const std::byte* init) {
+    return M::lift(S::all(in_real<Real>(*reinterpret_cast<const Y*>(init))));
+  }
+
+  // L and the groups' totals of a block.
+  struct Parted {
+    alignas(64) Real l[M::kParts * kBlock];
+    alignas(64) Real before[M::kParts * (kGroups + 16)];  // E, and one group more
+
+    // Gives the total.
+    ISOBIT_INLINE Value lift(const Real* in) {
+      constexpr int kVectors = kGroup / kWidth;
+      alignas(64) Real totals[M::kParts * kGroups];
+      for (int group = 0; group < kGroups; ++group) {
+        Value values[kVectors];
+#pragma GCC unroll 16
+        for (int j = 0; j < kVectors; ++j)
+          values[j] = M::lift(S::load(in + group * kGroup + j * kWidth));
+        sklansky_in_lanes<M>(values);
+#pragma GCC unroll 16
+        for (int j = 0; j < kVectors; ++j) put(l + group * kGroup + j * kWidth, kBlock, values[j]);
+        for (int p = 0; p < M::kParts; ++p)
+          totals[p * kGroups + group] = l[p * kBlock + group * kGroup + kGroup - 1];
+      }
+      constexpr int kOfGroups = kGroups / kWidth;
+      Value sums[kOfGroups];
+#pragma GCC unroll 32
+      for (int j = 0; j < kOfGroups; ++j) sums[j] = get<Value>(totals + j * kWidth, kGroups);
+      sklansky_in_lanes<M>(sums);
+      put(before, kGroups + 16, M::neutral());
+#pragma GCC unroll 32
+      for (int j = 0; j < kOfGroups; ++j) put(before + 1 + j * kWidth, kGroups + 16, sums[j]);
+      return Lanes<S>::last(sums[kOfGroups - 1]);
+    }
+  };
+
+  template <simd::Stores kStores>
+  ISOBIT_INLINE static void finish(Parted& parts, const Value& carry, const std::byte* init,
+                                   Real* out) {
+    for (int j = 0; j < kGroups; j += kWidth)
+      put(parts.before + j, kGroups + 16,
+          M::combine(carry, get<Value>(parts.before + j, kGroups + 16)));
+    const auto write = [&](const auto& result) ISOBIT_INLINE_LAMBDA {
+      for (int group = 0; group < kGroups; ++group) {
+        const Value base = all(parts.before + group, kGroups + 16);
+#pragma GCC unroll 16
+        for (int j = group * kGroup; j < (group + 1) * kGroup; j += kWidth)
+          S::template store<kStores>(
+              out + j, M::number(result(M::combine(base, get<Value>(parts.l + j, kBlock)))));
+      }
+    };
+    if (init == nullptr) {
+      write([](const Value& value) ISOBIT_INLINE_LAMBDA { return value; });
+    } else {
+      const Value first = init_value(init);
+      write([&](const Value& value) ISOBIT_INLINE_LAMBDA { return M::combine(first, value); });
+    }
+  }
+
+  // A block's elements, adjacent and wide: where they lie, or in `buffer`.
+  ISOBIT_INLINE static const Real* source(const Segment& segment, std::int64_t start,
+                                          std::int64_t count, Real* buffer) {
+    const auto* x = reinterpret_cast<const X*>(segment.at.x) + start * segment.x;
+    if constexpr (std::is_same_v<X, Real>)
+      if (segment.x == 1 && count == kBlock) return x;
+    std::int64_t i = 0;
+    if (segment.x == 1)
+      for (; i + kWidth <= count; i += kWidth) S::store(buffer + i, load(x + i));
+    for (; i < count; ++i) buffer[i] = in_real<Real>(x[i * segment.x]);
+    for (i = count; i < kBlock; ++i) buffer[i] = 0;
+    return buffer;
+  }
+
+  // Writes results in order; in an exclusive scan each where the next element is, which may be what
+  // is read next: so the last of a block waits.
+  class Shifted {
+   public:
+    Shifted(const Segment& segment, std::int64_t begin, std::int64_t end)
+        : segment_(segment), y_(reinterpret_cast<Y*>(segment.at.y)), end_(end) {
+      if (begin > 0 || !segment.exclusive) return;
+      waits_ = true;
+      alignas(64) Real first[kWidth];
+      S::store(first,
+               M::number(segment.at.init == nullptr ? M::neutral() : init_value(segment.at.init)));
+      waiting_ = first[0];
+    }
+    ISOBIT_INLINE void write(std::int64_t start, std::int64_t count, const Real* results) {
+      if (!segment_.exclusive) return put(start, results, count);
+      if (waits_) put(start, &waiting_, 1);
+      put(start + 1, results, count - 1);
+      waits_ = true;
+      waiting_ = results[count - 1];
+    }
+    ISOBIT_INLINE void end() {
+      if (segment_.exclusive && end_ < segment_.length) put(end_, &waiting_, 1);
+    }
+
+   private:
+    ISOBIT_INLINE void put(std::int64_t at, const Real* from, std::int64_t count) const {
+      Y* y = y_ + at * segment_.y;
+      std::int64_t i = 0;
+      if (segment_.y == 1)
+        for (; i + kWidth <= count; i += kWidth) S::store(y + i, S::load(from + i));
+      for (; i < count; ++i) y[i * segment_.y] = from_real<Y>(from[i]);
+    }
+
+    const Segment& segment_;
+    Y* y_;
+    std::int64_t end_;
+    bool waits_ = false;
+    Real waiting_ = 0;
+  };
+
+  // What columns keep from group to group, an array of kStrip numbers for each part.
+  class State {
+   public:
+    static std::int64_t levels(std::int64_t length) {
+      std::int64_t count = 1;
+      while (length / kBlock >> count != 0) ++count;
+      return count;
+    }
+    static std::int64_t arrays(std::int64_t length) {
+      return kFixed + M::kCarryParts * levels(length);
+    }
+    State(std::byte* memory, std::int64_t) : memory_(reinterpret_cast<Real*>(memory)) {}
+
+    ISOBIT_INLINE void start(const Columns& columns, std::int64_t j) {
+      put(before(j), kStrip, M::neutral());
+      put(carry(j), kStrip, M::carry(M::neutral()));
+      Value first = M::neutral();
+      if (columns.segment.at.init != nullptr) {
+        alignas(64) Real values[kWidth] = {};
+        for (std::int64_t i = 0; i < kWidth && j + i < columns.count; ++i)
+          values[i] = in_real<Real>(
+              reinterpret_cast<const Y*>(columns.segment.at.init)[(j + i) * columns.init]);
+        first = M::lift(S::load(values));
+      }
+      put(init(j), kStrip, first);
+      S::store(waiting(j), M::number(first));
+    }
+
+    ISOBIT_INLINE Real* before(std::int64_t j) const { return array(0) + j; }
+    ISOBIT_INLINE Real* init(std::int64_t j) const { return array(M::kParts) + j; }
+    ISOBIT_INLINE Real* group(std::int64_t j, int level) const {
+      return array((2 + level) * M::kParts) + j;
+    }
+    ISOBIT_INLINE Real* waiting(std::int64_t j) const { return array(7 * M::kParts) + j; }
+    ISOBIT_INLINE Real* carry(std::int64_t j) const { return array(7 * M::kParts + 1) + j; }
+    ISOBIT_INLINE Real* node(std::int64_t j, int level) const {
+      return array(kFixed + level * M::kCarryParts) + j;
+    }
+
+   private:
+    static constexpr std::int64_t kFixed = 7 * M::kParts + 1 + M::kCarryParts;
+    ISOBIT_INLINE Real* array(std::int64_t number) const { return memory_ + number * kStrip; }
+    Real* memory_;
+  };
+
+  // 16 rows of a vector of columns.
+  template <bool kWhole>
+  ISOBIT_INLINE static void group_of_columns(const Columns& columns, const State& state,
+                                             std::int64_t group, std::int64_t j) {
+    const Segment& segment = columns.segment;
+    const std::int64_t start = group * kGroup;
+    const std::int64_t width = kWhole ? kWidth : least(kWidth, columns.count - j);
+    const std::int64_t rows = kWhole ? kGroup : least(kGroup, segment.length - start);
+    const auto* x = reinterpret_cast<const X*>(segment.at.x) + start * segment.x + j;
+    auto* y = reinterpret_cast<Y*>(segment.at.y) + start * segment.y + j;
+    Value values[kGroup];
+#pragma GCC unroll 16
+    for (int i = 0; i < kGroup; ++i)
+      values[i] = M::lift(i < rows ? load(x + i * segment.x, width) : functions::all<S>(0));
+    sklansky<M>(values);
+    const Value base = M::combine(M::value(get<Carry>(state.carry(j), kStrip)),
+                                  get<Value>(state.before(j), kStrip));
+    const bool has_init = segment.at.init != nullptr;
+    const Value init = get<Value>(state.init(j), kStrip);
+    if (segment.exclusive) store(y, S::load(state.waiting(j)), width);
+    V last = functions::all<S>(0);
+#pragma GCC unroll 16
+    for (int i = 0; i < kGroup; ++i) {
+      if (i >= rows) break;
+      Value result = M::combine(base, values[i]);
+      if (has_init) result = M::combine(init, result);
+      last = M::number(result);
+      const int at = segment.exclusive ? i + 1 : i;
+      if (at < rows && !(segment.exclusive && i + 1 == kGroup))
+        store(y + at * segment.y, last, width);
+    }
+    S::store(state.waiting(j), last);
+    if (start + kGroup < segment.length) advance(state, group, j, values[kGroup - 1]);
+  }
+
+  // E of the next group; after the last of a block, C of the next.
+  ISOBIT_INLINE static void advance(const State& state, std::int64_t group, std::int64_t j,
+                                    Value total) {
+    const auto place = static_cast<int>(group % kGroups);
+    Value next = total;
+    for (int level = 0; level < 5; ++level)
+      if (place >> level & 1) next = M::combine(get<Value>(state.group(j, level), kStrip), next);
+    if (place + 1 < kGroups) {
+      int level = 0;
+      for (; place >> level & 1; ++level)
+        total = M::combine(get<Value>(state.group(j, level), kStrip), total);
+      put(state.group(j, level), kStrip, total);
+      return put(state.before(j), kStrip, next);
+    }
+    put(state.before(j), kStrip, M::neutral());
+    const std::int64_t block = group / kGroups;
+    Carry node = M::carry(next);
+    int level = 0;
+    for (; block >> level & 1; ++level)
+      node = M::join(get<Carry>(state.node(j, level), kStrip), node);
+    put(state.node(j, level), kStrip, node);
+    const std::int64_t blocks = block + 1;
+    Carry carry = M::join(M::carry(M::neutral()), node);
+    for (++level; blocks >> level != 0; ++level)
+      if (blocks >> level & 1) carry = M::join(get<Carry>(state.node(j, level), kStrip), carry);
+    put(state.carry(j), kStrip, carry);
+  }
+};
+
+}  // namespace isobit::scan::ISOBIT_ISA

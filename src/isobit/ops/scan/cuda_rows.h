@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all kernels of scan share: rows of any strides, and a block of the order as 16 elements for
+// each lane of a warp.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "isobit/ops/scan/formula.h"
+#include "isobit/ops/scan/formula_order.h"
+#include "isobit/ops/scan/problem.h"
+#include "isobit/simt/simt.h"
+#include "isobit/tile/scalar.h"
+
+namespace isobit::scan {
+
+// What only the exact monoids have.
+template <class M>
+concept Finds = requires(typename M::Value value) { M::index(value); };
+
+// A row from where its scan begins; strides are negative in reverse.
+template <class M, class X, class Y>
+struct Row {
+  using Real = typename M::Real;
+  using Value = typename M::Value;
+
+  const X* x;
+  const Y* init;
+  const unsigned char* reset;
+  Y* y;
+  std::int64_t* index;
+  std::int64_t x_stride, reset_stride, y_stride, index_stride;
+  std::int64_t length, first, step;
+  bool exclusive;
+
+  ISOBIT_DEVICE static Value lifted(Real number, std::int64_t at) {
+    if constexpr (Finds<M>)
+      return M::lift(number, at);
+    else
+      return M::lift(number);
+  }
+  template <class T>
+  ISOBIT_DEVICE static Real real(T element) {
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<Real>(element);
+    else
+      return simt::Conversions::template widen<Real>(element);
+  }
+
+  ISOBIT_DEVICE Value read(std::int64_t i) const {
+    return i < length ? lifted(real(x[i * x_stride]), first + i * step) : M::neutral();
+  }
+  ISOBIT_DEVICE Value before() const {
+    return init == nullptr ? M::neutral() : lifted(real(*init), -1);
+  }
+  ISOBIT_DEVICE void put(std::int64_t i, const Value& value) const {
+    if (i >= length) return;
+    if constexpr (std::is_integral_v<Y>)
+      y[i * y_stride] = M::number(value);
+    else
+      y[i * y_stride] = simt::Conversions::template narrow<Y>(M::number(value));
+    if constexpr (Finds<M>)
+      if (index != nullptr) index[i * index_stride] = M::index(value);
+  }
+  // What is scanned up to i: the result there, or after it.
+  ISOBIT_DEVICE void write(std::int64_t i, const Value& scanned) const {
+    const Value result = init == nullptr ? scanned : M::combine(before(), scanned);
+    put(exclusive ? i + 1 : i, result);
+  }
+  // What no element comes before, by one thread.
+  ISOBIT_DEVICE void begin() const {
+    if (exclusive) put(0, before());
+  }
+};
+
+template <class M, class X, class Y>
+struct Rows {
+  const X* x;
+  const Y* init;
+  const unsigned char* reset;
+  Y* y;
+  std::int64_t* index;
+  Axis along, loops[kMaxRank];
+  int loop_count = 0;
+  std::int64_t count;
+  bool exclusive, reverse;
+
+  explicit Rows(const Problem& problem)
+      : x(reinterpret_cast<const X*>(problem.first.x)),
+        init(reinterpret_cast<const Y*>(problem.first.init)),
+        reset(reinterpret_cast<const unsigned char*>(problem.first.reset)),
+        y(reinterpret_cast<Y*>(problem.first.y)),
+        index(problem.first.index),
+        along(problem.along),
+        count(problem.rows()),
+        exclusive(problem.exclusive),
+        reverse(problem.reverse) {
+    for (int i = 0; i < problem.outer_count; ++i) loops[loop_count++] = problem.outer[i];
+    loops[loop_count++] = problem.inner;
+  }
+
+  ISOBIT_DEVICE Row<M, X, Y> operator[](std::int64_t row) const {
+    const std::int64_t first = reverse ? along.extent - 1 : 0, step = reverse ? -1 : 1;
+    Row<M, X, Y> result{x + first * along.x,
+                        init,
+                        reset,
+                        y + first * along.y,
+                        index == nullptr ? nullptr : index + first * along.index,
+                        step * along.x,
+                        step * along.reset,
+                        step * along.y,
+                        step * along.index,
+                        along.extent,
+                        first,
+                        step,
+                        exclusive};
+    for (int i = loop_count - 1; i >= 0; --i) {
+      const Axis& axis = loops[i];
+      const std::int64_t turn = row % axis.extent;
+      row /= axis.extent;
+      result.x += turn * axis.x;
+      if (init != nullptr) result.init += turn * axis.init;
+      if (reset != nullptr) result.reset += turn * axis.reset;
+      result.y += turn * axis.y;
+      if (index != nullptr) result.index += turn * axis.index;
+    }
+    return result;
+  }
+};
+
+template <class S, int kCount>
+ISOBIT_DEVICE Parts<S, kCount> from_lane(const Parts<S, kCount>& value, int lane) {
+  Parts<S, kCount> result;
+#pragma unroll
+  for (int p = 0; p < kCount; ++p) result.part[p] = simt::shuffle(value.part[p], lane);
+  return result;
+}
+template <class Word>
+  requires std::is_integral_v<Word>
+ISOBIT_DEVICE Word from_lane(Word value, int lane) {
+  return simt::shuffle(value, lane);
+}
+template <class Value>
+  requires requires(Value value) { value.number; }
+ISOBIT_DEVICE Value from_lane(const Value& value, int lane) {
+  return {simt::shuffle(value.number, lane), simt::shuffle(value.index, lane)};
+}
+
+// A block of the order: 16 elements a lane.
+template <class M>
+struct WarpBlock {
+  using Value = typename M::Value;
+  Value l[kGroup], e, total;
+
+  template <class Row>
+  ISOBIT_DEVICE WarpBlock(const Row& row, std::int64_t block) {
+    const std::int64_t start = block * kBlock + simt::lane() * kGroup;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) l[i] = row.read(start + i);
+    sklansky<M>(l);
+    Value sum = l[kGroup - 1];
+#pragma unroll
+    for (int half = 1; half < kGroups; half *= 2) {
+      const bool upper = (simt::lane() & half) != 0;
+      const Value other = from_lane(sum, upper ? simt::lane() / half * half - 1 : simt::lane());
+      if (upper) sum = M::combine(other, sum);
+    }
+    e = from_lane(sum, simt::lane() > 0 ? simt::lane() - 1 : 0);
+    if (simt::lane() == 0) e = M::neutral();
+    total = from_lane(sum, kGroups - 1);
+  }
+
+  template <class Row>
+  ISOBIT_DEVICE void write(const Row& row, std::int64_t block, const Value& carry) const {
+    const std::int64_t start = block * kBlock + simt::lane() * kGroup;
+    const Value base = M::combine(carry, e);
+    if (block == 0 && simt::lane() == 0) row.begin();
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i)
+      if (start + i < row.length) row.write(start + i, M::combine(base, l[i]));
+  }
+};
+
+}  // namespace isobit::scan

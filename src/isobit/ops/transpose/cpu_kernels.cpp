@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrices transposed in registers, and rows copied, compiled once for each instruction set.
+#include "isobit/ops/transpose/cpu_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "isobit/ops/transpose/formula.h"
+#include "isobit/simd/map.h"
+#include "isobit/simd/prefetch.h"
+
+namespace isobit::transpose::ISOBIT_ISA {
+namespace {
+
+using simd::Bytes;
+using simd::F32;
+using simd::Stores;
+
+constexpr int kLine = 64;  // bytes
+constexpr int kVector = 16 * Bytes::kLanes;
+
+// Rows ------------------------------------------------------------------------------------------
+
+// One vector of F32 from x, as T into y.
+template <Stores kStores, class X, class T>
+ISOBIT_INLINE void cast_vector(const X* x, T* y) {
+  const auto load = [x]() ISOBIT_INLINE_LAMBDA {
+    if constexpr (kRoundsTwice<T, X>)
+      return F32::load_odd(x);
+    else if constexpr (std::is_same_v<X, double>)
+      return F32::load_nearest(x);
+    else
+      return F32::load(x);
+  };
+  if constexpr (std::is_same_v<T, double>)
+    F32::store_wide<kStores>(y, load());
+  else
+    F32::store<kStores>(y, load());
+}
+
+template <class X, class T>
+ISOBIT_INLINE void cast_row(const X* x, T* y, std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + F32::kWidth <= count; i += F32::kWidth) cast_vector<Stores::cached>(x + i, y + i);
+  if (i == count) return;
+  if (count >= F32::kWidth) {
+    const std::int64_t last = count - F32::kWidth;
+    cast_vector<Stores::cached>(x + last, y + last);
+  } else {
+    for (; i < count; ++i) y[i] = cast<Conversions, T>(x[i]);
+  }
+}
+
+// Copies 1 to 2 * kBytes bytes where there are at least kBytes, as two pieces that may overlap.
+template <int kBytes>
+ISOBIT_INLINE bool copy_ends(const std::byte* x, std::byte* y, std::int64_t bytes) {
+  if (bytes < kBytes) return false;
+  std::byte first[kBytes], last[kBytes];
+  std::memcpy(first, x, kBytes);
+  std::memcpy(last, x + bytes - kBytes, kBytes);
+  std::memcpy(y, first, kBytes);
+  std::memcpy(y + bytes - kBytes, last, kBytes);
+  return true;
+}
+
+// Inline, for most are short: a call of memcpy would take longer than what it does.
+ISOBIT_INLINE void copy_bytes(const std::byte* x, std::byte* y, std::int64_t bytes) {
+  std::int64_t i = 0;
+  for (; i + kVector <= bytes; i += kVector) Bytes::store(y + i, Bytes::load(x + i));
+  if (i == bytes) return;
+  if (bytes >= kVector)
+    Bytes::store(y + bytes - kVector, Bytes::load(x + bytes - kVector));
+  else
+    (void)(copy_ends<32>(x, y, bytes) || copy_ends<16>(x, y, bytes) || copy_ends<8>(x, y, bytes) ||
+           copy_ends<4>(x, y, bytes) || copy_ends<2>(x, y, bytes) || copy_ends<1>(x, y, bytes));
+}
+
+template <class X, class T>
+ISOBIT_INLINE void convert_row(const X* x, T* y, std::int64_t count) {
+  if constexpr (std::is_same_v<X, T>)
+    copy_bytes(reinterpret_cast<const std::byte*>(x), reinterpret_cast<std::byte*>(y),
+               count * std::int64_t{sizeof(T)});
+  else
+    cast_row(x, y, count);
+}
+
+template <class X, class T>
+void row(const void* from, void* to, std::int64_t count, bool streaming) {
+  const auto* x = static_cast<const X*>(from);
+  auto* y = static_cast<T*>(to);
+  if (!streaming) return convert_row(x, y, count);
+  constexpr int kTurn = std::is_same_v<X, T> ? kLine / sizeof(T) : 64;  // whole lines
+  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) % kLine);
+  const std::int64_t head = std::min(count, (kLine - past) % kLine / std::int64_t{sizeof(T)});
+  convert_row(x, y, head);
+  std::int64_t i = head;
+  for (; i + kTurn <= count; i += kTurn) {
+    if constexpr (std::is_same_v<X, T>) {
+      const auto* line = reinterpret_cast<const std::byte*>(x + i);
+#pragma GCC unroll 4
+      for (int j = 0; j < kLine; j += kVector)
+        Bytes::store<Stores::streaming>(reinterpret_cast<std::byte*>(y + i) + j,
+                                        Bytes::load(line + j));
+    } else {
+#pragma GCC unroll 8
+      for (int j = 0; j < kTurn; j += F32::kWidth)
+        cast_vector<Stores::streaming>(x + i + j, y + i + j);
+    }
+  }
+  convert_row(x + i, y + i, count - i);
+  simd::fence();
+}
+
+// Blocks ----------------------------------------------------------------------------------------
+
+// What is transposed at a time, for elements of T.
+template <class T>
+struct Shape {
+  static constexpr int kCols = 16 / sizeof(T);         // of a tile: the elements of a lane
+  static constexpr int kRows = kCols * Bytes::kLanes;  // of a tile: a vector of y
+  // Of a block. Of 4096 x 4096 f32, two lines of x in a row reached half of what four did, one
+  // line of y three quarters of what two did; more of either gained nothing.
+  static constexpr int kBlockCols = sizeof(T) == 1 ? 128 : 256 / sizeof(T);
+  static constexpr int kBlockRows = 128 / sizeof(T);
+  // Of blocks that lie together in a second cache, for streaming. x is fetched in rows of 2 KB,
+  // for those the processor sees coming: of 16384 x 8192 f32, 256 bytes at a time reach 0.45 of a
+  // copy, fields 0.65. More columns need more pages of y than are remembered; more rows lost.
+  static constexpr int kFieldCols = std::min<int>(512, 2048 / sizeof(T));
+  static constexpr int kFieldRows = 2 * kBlockRows;
+};
+
+// Transposes a tile. Lane l of vector r holds a piece of row l * kCols + r; every turn zips
+// vectors that are half of them apart, until each holds a column.
+template <class T, class Vector = Bytes, class RowAt>
+ISOBIT_INLINE void transpose_tile(const RowAt& row_at, std::byte* y, std::int64_t y_step) {
+  constexpr int kCount = Shape<T>::kCols;
+  typename Vector::V v[kCount];
+#pragma GCC unroll 16
+  for (int r = 0; r < kCount; ++r)
+    v[r] = Vector::load_lanes([&](int lane)
+                                  ISOBIT_INLINE_LAMBDA { return row_at(lane * kCount + r); });
+#pragma GCC unroll 4
+  for (int turn = 1; turn < kCount; turn *= 2) {
+    typename Vector::V zipped[kCount];
+#pragma GCC unroll 8
+    for (int i = 0; i < kCount / 2; ++i) {
+      zipped[2 * i] = Vector::template zip_low<T>(v[i], v[i + kCount / 2]);
+      zipped[2 * i + 1] = Vector::template zip_high<T>(v[i], v[i + kCount / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kCount; ++i) v[i] = zipped[i];
+  }
+#pragma GCC unroll 16
+  for (int c = 0; c < kCount; ++c) Vector::store(y + c * y_step, v[c]);
+}
+
+// Columns of a block on their way to y: what was transposed lies behind what did not fill a line.
+template <class T>
+struct Lines {
+  static constexpr int kBytes = Shape<T>::kBlockRows * sizeof(T);
+  static constexpr int kStep = kLine + kBytes;
+  alignas(kLine) std::byte columns[Shape<T>::kBlockCols][kStep];
+
+  // Stores the bytes [from, bytes) of column c.
+  ISOBIT_INLINE void store(int c, std::byte* y, std::int64_t from, std::int64_t bytes) const {
+    if (from < bytes) copy_bytes(columns[c] + kLine + from, y + from, bytes - from);
+  }
+
+  // Streams what lines of y are whole, and keeps the rest for the block below. Of the first and the
+  // last block all is stored.
+  ISOBIT_INLINE void stream(int c, std::byte* rest, std::byte* y, bool first, bool last,
+                            std::int64_t bytes) {
+    std::byte* const at = columns[c] + kLine;
+    const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) % kLine);
+    std::int64_t i = -past;
+    if (first && past != 0) {
+      i = std::min(bytes, kLine - past);
+      copy_bytes(at, y, i);
+    } else if (past != 0) {
+      copy_line<Stores::cached>(rest, columns[c]);
+    }
+    for (; i + kLine <= bytes; i += kLine) copy_line<Stores::streaming>(at + i, y + i);
+    if (last) {
+      if (i < bytes) copy_bytes(at + i, y + i, bytes - i);
+    } else if (past != 0) {
+      copy_line<Stores::cached>(columns[c] + kBytes, rest);
+    }
+  }
+
+ private:
+  template <Stores kStores>
+  ISOBIT_INLINE static void copy_line(const std::byte* x, std::byte* y) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kLine; j += kVector) Bytes::store<kStores>(y + j, Bytes::load(x + j));
+  }
+};
+
+// The block that is transposed next, brought nearer while this one is. What counts is y, whose
+// lines are read before they are written: 1000 x 3001 f32 rose from below 0.4 of a copy to 0.7.
+template <class X, class T>
+class Ahead {
+ public:
+  ISOBIT_INLINE Ahead(const Block& block, std::int64_t row, std::int64_t col)
+      : x_(block.x + (row * block.x_stride + col) * std::int64_t{sizeof(X)}),
+        y_(block.y + (col * block.y_stride + row) * std::int64_t{sizeof(T)}),
+        x_step_(block.x_stride * std::int64_t{sizeof(X)}),
+        y_step_(block.y_stride * std::int64_t{sizeof(T)}),
+        rows_(std::min<std::int64_t>(Shape<T>::kBlockRows, block.rows - row)),
+        cols_(std::min<std::int64_t>(Shape<T>::kBlockCols, block.cols - col)) {}
+
+  // Its rows [from, to) in x, and as large a part of its columns in y.
+  ISOBIT_INLINE void fetch(int from, int to) const {
+    using S = Shape<T>;
+    for (std::int64_t row = from; row < std::min<std::int64_t>(to, rows_); ++row)
+      fetch_line(x_ + row * x_step_, cols_ * std::int64_t{sizeof(X)});
+    constexpr int kPart = S::kBlockCols / S::kBlockRows;
+    static_assert(kPart * S::kBlockRows == S::kBlockCols);
+    for (std::int64_t col = from * kPart; col < std::min<std::int64_t>(to * kPart, cols_); ++col)
+      fetch_line(y_ + col * y_step_, rows_ * std::int64_t{sizeof(T)});
+  }
+
+ private:
+  ISOBIT_INLINE static void fetch_line(const std::byte* at, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < bytes; i += kLine) simd::fetch_to_first_cache(at + i);
+  }
+
+  const std::byte *x_, *y_;
+  std::int64_t x_step_, y_step_, rows_, cols_;
+};
+
+// Where a block lies.
+struct Part {
+  std::int64_t row, col;
+  int rows, cols;
+};
+
+// Transposes blocks of `all` with stores of one kind.
+template <class X, class T, Stores kStores>
+class Transposer {
+  using S = Shape<T>;
+  static constexpr int kSize = sizeof(T);
+
+ public:
+  ISOBIT_INLINE explicit Transposer(const Block& all) : all_(all) {}
+
+  // Block after block down the rows of x.
+  ISOBIT_INLINE void run_cached() {
+    for (std::int64_t col = 0; col < all_.cols; col += S::kBlockCols)
+      for (std::int64_t row = 0; row < all_.rows; row += S::kBlockRows) {
+        const Part part = part_at(row, col, all_.rows, all_.cols);
+        const bool last = row + part.rows == all_.rows;
+        const Ahead<X, T> ahead(all_, last ? 0 : row + part.rows, last ? col + part.cols : col);
+        transpose(part, [&](int r) ISOBIT_INLINE_LAMBDA { ahead.fetch(r, r + S::kRows); });
+        const int whole_rows = part.rows / S::kRows * S::kRows;
+        const int whole_cols = part.cols / S::kCols * S::kCols;
+        for (int c = 0; c < part.cols; ++c)
+          lines_.store(c, y_of(part, c), (c < whole_cols ? whole_rows : 0) * kSize,
+                       part.rows * kSize);
+      }
+  }
+
+  // Field after field down the rows of x, the next one always being fetched.
+  ISOBIT_INLINE void run_streaming() {
+    for (std::int64_t left = 0; left < all_.cols; left += S::kFieldCols) {
+      const std::int64_t right = std::min(all_.cols, left + S::kFieldCols);
+      for (std::int64_t top = 0; top < all_.rows; top += S::kFieldRows) {
+        const std::int64_t bottom = std::min(all_.rows, top + S::kFieldRows);
+        const bool below = bottom < all_.rows;
+        std::int64_t next = below ? bottom : 0;
+        const std::int64_t next_left = below ? left : right;
+        const std::int64_t next_end = std::min(all_.rows, next + S::kFieldRows);
+        const std::int64_t next_bytes =
+            std::min<std::int64_t>(S::kFieldCols, all_.cols - next_left) * sizeof(X);
+        for (std::int64_t col = left; col < right; col += S::kBlockCols)
+          for (std::int64_t row = top; row < bottom; row += S::kBlockRows) {
+            constexpr int kBlocks = S::kFieldCols / S::kBlockCols * (S::kFieldRows / S::kBlockRows);
+            for (const std::int64_t end =
+                     std::min<std::int64_t>(next_end, next + S::kFieldRows / kBlocks);
+                 next < end; ++next)
+              for (std::int64_t i = 0; i < next_bytes; i += kLine)
+                simd::fetch_to_second_cache(x_of(next, next_left) + i);
+            const Part part = part_at(row, col, bottom, right);
+            transpose(part, [](int) ISOBIT_INLINE_LAMBDA {});
+            for (int c = 0; c < part.cols; ++c)
+              lines_.stream(c, rests_[col - left + c], y_of(part, c), row == 0,
+                            row + part.rows == all_.rows, part.rows * kSize);
+          }
+      }
+    }
+    simd::fence();
+  }
+
+ private:
+  ISOBIT_INLINE static Part part_at(std::int64_t row, std::int64_t col, std::int64_t bottom,
+                                    std::int64_t right) {
+    return {row, col, static_cast<int>(std::min<std::int64_t>(S::kBlockRows, bottom - row)),
+            static_cast<int>(std::min<std::int64_t>(S::kBlockCols, right - col))};
+  }
+  ISOBIT_INLINE const std::byte* x_of(std::int64_t row, std::int64_t col) const {
+    return all_.x + (row * all_.x_stride + col) * std::int64_t{sizeof(X)};
+  }
+  ISOBIT_INLINE std::byte* y_of(const Part& part, int c) const {
+    return all_.y + ((part.col + c) * all_.y_stride + part.row) * kSize;
+  }
+
+  // Into lines_; but what is stored at once, and whole, into y. Calls before(r) at every row of
+  // tiles.
+  template <class Before>
+  ISOBIT_INLINE void transpose(const Part& part, const Before& before) {
+    const std::byte* source = x_of(part.row, part.col);
+    std::int64_t step = all_.x_stride * kSize;
+    // Tiles read whole lanes, which must be there, and elements of T.
+    if (!std::is_same_v<X, T> || part.cols % S::kCols != 0) {
+      for (int r = 0; r < part.rows; ++r)
+        convert_row(reinterpret_cast<const X*>(x_of(part.row + r, part.col)), staged_[r],
+                    part.cols);
+      source = reinterpret_cast<const std::byte*>(staged_);
+      step = sizeof staged_[0];
+    }
+    for (int r = 0; r < part.rows; r += S::kRows) {
+      before(r);
+      for (int c = 0; c < part.cols; c += S::kCols) {
+        const std::byte* const tile = source + r * step + c * kSize;
+        std::byte* const line = lines_.columns[c] + kLine + r * kSize;
+        if (r + S::kRows > part.rows) {  // rows that are not there are read as the last one
+          const int most = part.rows - 1 - r;
+          const auto at = [&](int k)
+                              ISOBIT_INLINE_LAMBDA { return tile + std::min(k, most) * step; };
+          transpose_tile<T>(at, line, Lines<T>::kStep);
+        } else {
+          const auto at = [&](int k) ISOBIT_INLINE_LAMBDA { return tile + k * step; };
+          const bool direct = kStores == Stores::cached && c + S::kCols <= part.cols;
+          transpose_tile<T>(at, direct ? y_of(part, c) + r * kSize : line,
+                            direct ? all_.y_stride * kSize : Lines<T>::kStep);
+        }
+      }
+    }
+  }
+
+  const Block all_;
+  alignas(kLine) T staged_[S::kBlockRows][S::kBlockCols];
+  Lines<T> lines_;
+  alignas(kLine) std::byte rests_[kStores == Stores::streaming ? S::kFieldCols : 1][kLine];
+};
+
+// A matrix of few rows, in tiles of single lanes; the last in a row or column lie over others.
+template <class T>
+ISOBIT_INLINE void transpose_small(const Block& block) {
+  constexpr int kSide = Shape<T>::kCols, kSize = sizeof(T);
+  for (std::int64_t col = 0; col < block.cols; col += kSide) {
+    const std::int64_t left = std::min(col, block.cols - kSide);
+    for (std::int64_t row = 0; row < block.rows; row += kSide) {
+      const std::int64_t top = std::min(row, block.rows - kSide);
+      const std::byte* const x = block.x + (top * block.x_stride + left) * kSize;
+      transpose_tile<T, simd::Lane>(
+          [&](int k) ISOBIT_INLINE_LAMBDA { return x + k * block.x_stride * kSize; },
+          block.y + (left * block.y_stride + top) * kSize, block.y_stride * kSize);
+    }
+  }
+}
+
+// Out of line, so that small matrices do not pay for its stack.
+template <class X, class T>
+[[gnu::noinline]] void transpose_large(const Block& block, bool streaming) {
+  if (streaming)
+    Transposer<X, T, Stores::streaming>(block).run_streaming();
+  else
+    Transposer<X, T, Stores::cached>(block).run_cached();
+}
+
+template <class X, class T>
+void block_of(const Block& block, bool streaming) {
+  using S = Shape<T>;
+  if (block.rows < S::kCols || block.cols < S::kCols) {  // most of a tile would be thrown away
+    const auto* x = reinterpret_cast<const X*>(block.x);
+    auto* y = reinterpret_cast<T*>(block.y);
+    for (std::int64_t j = 0; j < block.cols; ++j)
+      for (std::int64_t i = 0; i < block.rows; ++i) {
+        if constexpr (std::is_same_v<X, T>)
+          y[j * block.y_stride + i] = x[i * block.x_stride + j];
+        else
+          y[j * block.y_stride + i] = cast<Conversions, T>(x[i * block.x_stride + j]);
+      }
+  } else if (std::is_same_v<X, T> && block.rows < (streaming ? 1 : 2) * S::kRows) {
+    transpose_small<T>(block);
+  } else {
+    transpose_large<X, T>(block, streaming);
+  }
+}
+
+// Calls choose(Type<X>{}, Type<T>{}); elements that keep their type move as unsigned integers.
+template <class Choose>
+ISOBIT_INLINE auto with_types(DType x, DType y, const Choose& choose) {
+  if (x == y) switch (size_of(x)) {
+      case 1:  return choose(Type<std::uint8_t>{}, Type<std::uint8_t>{});
+      case 2:  return choose(Type<std::uint16_t>{}, Type<std::uint16_t>{});
+      case 4:  return choose(Type<std::uint32_t>{}, Type<std::uint32_t>{});
+      default: return choose(Type<std::uint64_t>{}, Type<std::uint64_t>{});
+    }
+  const auto floating = [](DType dtype, const auto& next) ISOBIT_INLINE_LAMBDA {
+    switch (dtype) {
+      case DType::f16:  return next(Type<f16>{});
+      case DType::bf16: return next(Type<bf16>{});
+      case DType::f64:  return next(Type<double>{});
+      default:          return next(Type<float>{});
+    }
+  };
+  return floating(x, [&](auto from) ISOBIT_INLINE_LAMBDA {
+    return floating(y, [&](auto to) ISOBIT_INLINE_LAMBDA { return choose(from, to); });
+  });
+}
+
+}  // namespace
+
+BlockKernel block_kernel(DType x, DType y) {
+  return with_types(x, y,
+                    []<class X, class T>(Type<X>, Type<T>)
+                        ISOBIT_INLINE_LAMBDA -> BlockKernel { return block_of<X, T>; });
+}
+
+RowKernel row_kernel(DType x, DType y) {
+  return with_types(x, y, []<class X, class T>(Type<X>, Type<T>) ISOBIT_INLINE_LAMBDA -> RowKernel {
+    return row<X, T>;
+  });
+}
+
+}  // namespace isobit::transpose::ISOBIT_ISA

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`isobit profile`, and the committed counters of the default kernels."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import counters  # noqa: E402
+
+LAB = ROOT / "build" / "release" / "isobit"
+EXECUTOR = LAB.with_name("libisobit_ptx.so")
+needs_ptx = pytest.mark.skipif(not EXECUTOR.exists(), reason="`make kernels` was not run")
+
+
+def profile(*arguments, **environment):
+    return subprocess.run(
+        [LAB, "profile", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+@needs_ptx
+def test_no_default_kernel_counts_worse_than_it_did():
+    assert list(counters.compare(counters.read(counters.COMMITTED), counters.counted(LAB))) == []
+
+
+@needs_ptx
+def test_the_defaults_of_the_norms_waste_no_sector_and_no_bank():
+    for call, of in counters.read(counters.COMMITTED).items():
+        for kernel, figures in of["kernels"].items():
+            if call.startswith(("layernorm", "rmsnorm")):
+                assert figures["stores"] <= 1.0, (call, kernel)
+                assert figures["loads"] <= 1.0, (call, kernel)
+                assert figures["banks"] <= 1.0, (call, kernel)
+
+
+@needs_ptx
+def test_a_case_is_told_kernel_by_kernel_and_as_a_model():
+    done = profile("rmsnorm", "--pass", "bwd", "--rows", "64", "--cols", "600")
+    assert done.returncode == 0, done.stderr
+    assert "FoldTiles" in done.stdout
+    assert "a model, not a measurement" in done.stdout
+
+
+@needs_ptx
+def test_what_is_counted_follows_from_the_case():
+    lines = [
+        json.loads(profile("elementwise", "--rows", rows, "--cols", "4096", "--json").stdout)
+        for rows in ("8", "16")
+    ]
+    few, many = (line["kernels"][0] for line in lines)
+    assert few["loads"]["bytes"] == 2 * 8 * 4096 * 4
+    assert many["loads"]["bytes"] == 2 * few["loads"]["bytes"]
+    assert few["stores"]["sectors"] == 8 * 4096 * 4 // 32
+    assert 0 < few["registers"] <= 255
+
+
+def test_without_the_executor_it_says_how_to_get_it(tmp_path):
+    done = profile("elementwise", ISOBIT_PTX_LIBRARY=str(tmp_path / "none.so"))
+    assert done.returncode == 1
+    assert "make kernels" in done.stderr
+
+
+BEFORE = {
+    "instructions": 10.0,
+    "loads": 1.0,
+    "stores": 1.0,
+    "banks": 1.0,
+    "local": 0.0,
+    "wide": 1.0,
+    "warps": 16.0,
+    "kib_in_flight": 32.0,
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"instructions": 10.3},
+        {"loads": 1.1},
+        {"stores": 2.0},
+        {"banks": 1.5},
+        {"local": 1.0},
+        {"wide": 0.5},
+        {"kib_in_flight": 16.0},
+    ],
+)
+def test_each_change_for_the_worse_is_told(change):
+    (told,) = counters.worse(BEFORE, {**BEFORE, **change})
+    assert told.startswith(*change)
+
+
+def test_what_is_better_or_within_two_per_cent_is_not_told():
+    better = {"instructions": 5.0, "wide": 1.0, "kib_in_flight": 31.5, "warps": 8.0}
+    assert list(counters.worse(BEFORE, {**BEFORE, **better})) == []
+
+
+def test_a_kernel_that_nobody_committed_is_told():
+    committed = {"a call": {"kernels": {"Old": BEFORE}}}
+    today = {"a call": {"kernels": {"New": BEFORE}}, "another": {"kernels": {}}}
+    assert list(counters.compare(committed, today)) == ["a call: New is new", "another: is new"]

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nvcc's kernels on the executor of PTX, through the lab: bits, schedules, counters, refusals."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RELEASE = ROOT / "build" / "release"
+LAB = RELEASE / "isobit"
+OF_ROWS = ("activation", "elementwise", "layernorm", "rmsnorm", "transpose")  # --rows, --cols
+SMALL = ["--rows", "3", "--cols", "700"]
+
+pytestmark = pytest.mark.skipif(
+    not (RELEASE / "libisobit_ptx.so").exists(),
+    reason="libisobit_ptx.so is not built: tools/kernels.py needs nvcc",
+)
+
+
+def isobit(*words, **settings):
+    text = ",".join(f"{name}={value}" for name, value in settings.items())
+    env = os.environ | {"ISOBIT_EXECUTOR": text}
+    return subprocess.run([LAB, *words], capture_output=True, text=True, env=env)
+
+
+@pytest.mark.parametrize("op", [*OF_ROWS, "rope", "rope_tables", "scan"])
+def test_bits_are_the_processors(op):
+    done = isobit("parity", op, "--device", "cpu,ptx", *(SMALL if op in OF_ROWS else []))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "on ptx" in done.stdout
+
+
+@pytest.mark.parametrize("order", ["reversed", "random", "starving"])
+@pytest.mark.parametrize("early", [0, 1])
+def test_no_schedule_changes_a_bit(order, early):
+    settings = {"order": order, "seed": 3, "resident": 3, "early": early, "multiprocessors": 4}
+    for op in ("layernorm", "transpose"):
+        done = isobit("parity", op, "--device", "cpu,ptx", *SMALL, **settings)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_gpus_without_clusters_have_the_same_bits():
+    done = isobit("parity", "layernorm", "--device", "cpu,ptx", *SMALL, sm=80)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cluster_per_row on ptx: unavailable" in done.stdout
+
+
+def test_counters_are_written(tmp_path):
+    file = tmp_path / "counters.jsonl"
+    words = ["--device", "ptx", "--variant", "vec16", "--rows", "64", "--cols", "4096"]
+    done = isobit("verify", "elementwise", *words, counters=file)
+    assert done.returncode == 0, done.stderr
+    (line,) = map(json.loads, file.read_text().splitlines())
+    assert "Vec16<float>" in line["kernel"]
+    bytes_of_an_array = 64 * 4096 * 4
+    for traffic, arrays in ((line["loads"], 2), (line["stores"], 1)):
+        assert traffic["bytes"] == arrays * bytes_of_an_array
+        assert traffic["sectors"] == traffic["least"] == traffic["distinct"]
+        assert traffic["wide"] == traffic["requests"]
+    assert line["instructions"] == sum(line["by_kind"].values())
+
+
+@pytest.mark.parametrize("verb", ["bench", "tune"])
+def test_what_measures_time_refuses_it(verb):
+    done = isobit(verb, "elementwise", "--device", "ptx", "--quick", *SMALL)
+    assert done.returncode != 0
+    assert "ptx" in done.stderr
+
+
+def test_doctor_calls_it_an_executor():
+    said = "ptx: what nvcc made of the GPU kernels, executed by an executor"
+    assert said in isobit("doctor").stdout
+
+
+def test_the_gpu_library_may_be_it():
+    """Under the name that a GPU has, as the GPU's tests and PyTorch's adapter ask for it."""
+    env = os.environ | {"ISOBIT_CUDA_LIBRARY": str(RELEASE / "libisobit_ptx.so")}
+    call = [LAB, "parity", "rmsnorm", "--device", "cpu,cuda", *SMALL]
+    done = subprocess.run(call, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "on cuda" in done.stdout
+    for verb in ("bench", "tune"):
+        call = [LAB, verb, "rmsnorm", "--pass", "fwd", "--device", "cuda", "--quick", *SMALL]
+        done = subprocess.run(call, capture_output=True, text=True, env=env)
+        assert done.returncode != 0, done.stdout
+        assert "an executor runs it" in done.stderr
+    for verb in ("info", "doctor"):
+        done = subprocess.run([LAB, verb], capture_output=True, text=True, env=env)
+        assert "an executor, no GPU" in done.stdout
+
+
+@pytest.mark.parametrize("settings", [{"speed": "fast"}, {"order": "sorted"}], ids=str)
+def test_without_a_device_where_a_setting_is_unknown(settings):
+    ((name, value),) = settings.items()
+    assert f"ptx: ISOBIT_EXECUTOR: unknown: {name}={value}" in isobit("doctor", **settings).stdout
+    assert isobit("verify", "elementwise", "--device", "ptx", **settings).returncode != 0

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Python package shows: names for users, and nothing that happens to be imported."""
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import isobit
+import isobit.lab
+import isobit.numpy
+
+FUNCTIONS = {
+    "add",
+    "add_layer_norm",
+    "add_rms_norm",
+    "dropout_add_layer_norm",
+    "dropout_add_rms_norm",
+    "increment",
+    "layer_norm",
+    "rms_norm",
+    "transpose",
+}
+
+
+def modules_of(package):
+    names = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_import_of_isobit_shows_its_version_alone():
+    script = "import isobit, json; print(json.dumps([isobit.__all__, dir(isobit)]))"
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    listed, names = json.loads(said.stdout)
+    assert listed == ["__version__"]
+    assert [name for name in names if not name.startswith("_")] == []
+
+
+def test_the_lab_has_a_package_of_its_own():
+    expected = {"c_abi", "command", "dlpack", "lab", "numpy", "ops", "torch"}
+    assert modules_of(isobit) == expected
+    assert modules_of(isobit.lab) == {"callers", "gpu_timing", "plots", "report", "triton"}
+    assert isobit.lab.__all__ == []
+
+
+ACTIVATIONS = {"exp", "geglu", "gelu", "log", "sigmoid", "silu", "swiglu", "tanh"}
+
+
+SCANS = {"cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"}
+
+
+def test_isobit_numpy_shows_functions():
+    backward = {"layer_norm_backward", "rms_norm_backward"}
+    assert {*isobit.numpy.__all__} == FUNCTIONS | ACTIVATIONS | SCANS | backward | {
+        "apply_rotary",
+        "get_num_threads",
+        "rotary_tables",
+        "set_num_threads",
+        "transpose",
+    }
+
+
+def test_isobit_torch_shows_functions_modules_and_settings():
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    import isobit.torch
+
+    classes = {"LayerNorm", "Override", "RMSNorm", "Report", "Transpose"}
+    classes |= {"GELU", "GeGLU", "SiLU", "Sigmoid", "SwiGLU", "Tanh"}
+    memory = {"cache_limit", "cache_use", "empty_cache", "set_cache_limit"}
+    classes |= {"RotaryEmbedding", "Scan"}
+    rest = {"apply_rotary", "intercept", "override", "patch", "rotary_tables", "settings"}
+    assert {*isobit.torch.__all__} == FUNCTIONS | ACTIVATIONS | SCANS | classes | memory | rest
+
+
+@pytest.mark.parametrize("name", ["isobit.numpy", "isobit.torch"])
+def test_every_name_that_is_shown_is_there(name):
+    if name == "isobit.torch":
+        pytest.importorskip("torch", reason="PyTorch is not installed")
+    module = importlib.import_module(name)
+    assert all(hasattr(module, each) for each in module.__all__)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pool by itself, in a program of a few threads that do nothing else: no block is handed out
+twice, and a forked child finds its lock free."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "isobit" / "torch" / "pool.cpp"
+COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+
+pytestmark = pytest.mark.skipif(
+    not (COMPILER and SOURCE.exists()), reason="needs a compiler and the sources"
+)
+
+PROGRAM = r"""
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "isobit/torch/pool.h"
+
+namespace pool = isobit::torch::pool;
+
+constexpr std::int64_t kBytes = 1 << 20;
+
+void require(bool condition, const char* what) {
+  if (condition) return;
+  std::puts(what);
+  std::_Exit(1);
+}
+
+// However many blocks of a size wait, each is handed out once.
+void alone() {
+  for (int waiting = 1; waiting <= 4; ++waiting) {
+    std::vector<void*> blocks;
+    for (int i = 0; i < waiting; ++i) blocks.push_back(pool::take(kBytes));
+    for (void* block : blocks) pool::give(block, kBytes);
+    std::set<void*> living;
+    for (int i = 0; i < 5; ++i) living.insert(pool::take(kBytes));
+    require(living.size() == 5, "a block was handed out twice");
+    require(pool::use().waiting == 0 && pool::use().lent == 5 * kBytes, "miscounted");
+    for (void* block : living) pool::give(block, kBytes);
+    pool::empty();
+  }
+}
+
+// Each thread writes its name into what it holds, and finds it there.
+void work(int name, int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    auto* one = static_cast<int*>(pool::take(kBytes));
+    auto* other = static_cast<int*>(pool::take(kBytes));
+    *one = name;
+    *other = -name;
+    std::this_thread::yield();
+    require(*one == name && *other == -name, "two threads hold one block");
+    pool::give(one, kBytes);
+    pool::give(other, kBytes);
+  }
+}
+
+void together(int rounds) {
+  std::vector<std::thread> threads;
+  for (int name = 1; name <= 4; ++name) threads.emplace_back(work, name, rounds);
+  for (auto& thread : threads) thread.join();
+  require(pool::use().lent == 0, "miscounted");
+}
+
+void forked() {
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (int name = 1; name <= 2; ++name)
+    threads.emplace_back([&, name] {
+      while (!done) work(name, 1);
+    });
+  for (int i = 0; i < 200; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(3);  // ends a child that waits for a lock
+      pool::give(pool::take(kBytes), kBytes);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    require(status == 0, "a forked child found the pool locked");
+  }
+  done = true;
+  for (auto& thread : threads) thread.join();
+}
+
+int main(int, char** words) {
+  const std::string_view what = words[1];
+  if (what == "alone") alone();
+  if (what == "together") together(300);
+  if (what == "forked") forked();
+}
+"""
+
+
+def built(source, folder, *flags):
+    main, program = folder / "main.cpp", folder / "program"
+    main.write_text(PROGRAM)
+    command = [COMPILER, "-std=c++20", "-O1", "-g", "-pthread", *flags, f"-I{ROOT / 'src'}"]
+    subprocess.run([*command, main, source, "-o", program], check=True)
+    return program
+
+
+# What is asked, and how the program is compiled for it: that a lock is missing must take no luck.
+FLAGS = {"alone": [], "together": ["-fsanitize=thread"], "forked": []}
+
+
+def asked(program, what):
+    """Its status and what it said; a race ends it, because what it breaks may loop for ever."""
+    env = dict(os.environ, TSAN_OPTIONS="halt_on_error=1")
+    result = subprocess.run([program, what], capture_output=True, text=True, timeout=300, env=env)
+    return result.returncode, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("what", FLAGS)
+def test_nothing_is_handed_out_twice_in_threads_and_forks(what, tmp_path):
+    assert asked(built(SOURCE, tmp_path, *FLAGS[what]), what) == (0, "")
+
+
+def planted(text, pattern, replacement=""):
+    changed = re.sub(pattern, replacement, text)
+    assert changed != text
+    return changed
+
+
+# defect: (what finds it, what is replaced, by what)
+DEFECTS = {
+    "a block of several that wait is handed out twice": (
+        "alone",
+        r"here\.waiting\.erase\(found\);",
+        "if (here.waiting.count(size) < 2) here.waiting.erase(found);",
+    ),
+    "what waits is counted as lent": ("alone", r"here\.use\.waiting -= size;", ""),
+    "no lock": ("together", r"const std::lock_guard lock\(here\.mutex\);", ""),
+    "a fork takes the lock along as it is": ("forked", r"(?s)pthread_atfork\(.*?\}\);", ""),
+    "a fork leaves the lock to the child": (
+        "forked",
+        r"(\.unlock\(\); \},\n\s*)\[\] \{[^}]*\}",
+        r"\1[] {}",
+    ),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_each_of_these_defects_would_be_found(defect, tmp_path):
+    what, *replaced = DEFECTS[defect]
+    source = tmp_path / "pool.cpp"
+    source.write_text(planted(SOURCE.read_text(), *replaced))
+    status, _ = asked(built(source, tmp_path, *FLAGS[what]), what)
+    assert status != 0

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From one record follows all that PyTorch must know of an operator, tried with operators that
+Isobit does not have; and the records of those it has say what is so."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.autograd import gradcheck, gradgradcheck
+from torch_calls import bits, draw, many
+from torch_made_up import PRODUCT, TRANSPOSE
+
+from isobit.torch import adapters, catalog, functional, sharding
+from isobit.torch.activations import CODES
+from isobit.torch.scanning import KINDS
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
+]
+
+MADE_UP = {
+    "made_up_transpose": (TRANSPOSE, lambda x, *_: TRANSPOSE.overload()(x, 0, -1), 1),
+    "made_up_transpose_to_half": (
+        TRANSPOSE,
+        lambda x, *_: TRANSPOSE.overload()(x, -2, 1, torch.float16),
+        1,
+    ),
+    "made_up_product": (PRODUCT, PRODUCT.overload(), 2),
+}
+
+
+def made_up(name, *leading, dtype=torch.float32, requires_grad=False):
+    record, call, count = MADE_UP[name]
+    tensors = [draw(*leading, 3, 4, 6, dtype=dtype), draw(6, 5, dtype=dtype)][:count]
+    return record, call, [each.requires_grad_(requires_grad) for each in tensors]
+
+
+def test_every_operator_of_the_adapter_has_a_record_and_no_other():
+    named = [each.name for each in catalog.RECORDS]
+    theirs = [name for name in adapters.NAMES if not name.startswith("made_up")]
+    assert sorted(named) == sorted(theirs) and len(set(named)) == len(named)
+
+
+@pytest.mark.parametrize("name", MADE_UP)
+def test_shapes_and_derivatives_are_what_opcheck_asks_for(name):
+    record, _, tensors = made_up(name, requires_grad=True)
+    options = {"made_up_transpose": (0, -1), "made_up_transpose_to_half": (-2, 1, torch.float16)}
+    torch.library.opcheck(record.overload(), (*tensors, *options.get(name, ())))
+
+
+@pytest.mark.parametrize("name", MADE_UP)
+def test_compiled_code_has_the_bits_of_eager_code_for_any_batch(name):
+    _, call, _ = made_up(name)
+    torch._dynamo.reset()
+    compiled = torch.compile(call, backend="aot_eager", fullgraph=True, dynamic=True)
+    for leading in ((), (2,), (7,)):
+        _, _, tensors = made_up(name, *leading, requires_grad=True)
+        found, expected = compiled(*tensors), call(*tensors)
+        assert found.dtype == expected.dtype and bits(found) == bits(expected)
+        gradients = [torch.autograd.grad(y.float().sum(), tensors) for y in (found, expected)]
+        assert bits(*gradients[0]) == bits(*gradients[1])
+
+
+@pytest.mark.parametrize("dims", [(0, 1), (-1, 0), (1, -2), (2, 2)])
+@pytest.mark.parametrize("in_dim", [0, 2, -1])
+def test_a_batch_of_transposes_is_one_call(dims, in_dim, monkeypatch):
+    x = draw(3, 4, 6, 5)
+    calls = []
+    monkeypatch.setattr(torch, "stack", calls.append)  # which joins what is called one by one
+    found = torch.vmap(lambda x: TRANSPOSE.overload()(x, *dims), in_dim)(x)
+    monkeypatch.undo()
+    samples = [each.transpose(*dims) for each in x.unbind(in_dim)]
+    assert not calls and torch.equal(found, torch.stack(samples))
+
+
+@pytest.mark.parametrize("in_dims", [(0, None), (0, 0), (None, 1)])
+def test_a_batch_of_products_with_and_without_weights_of_their_own(in_dims):
+    batch = [draw(5, 2, 5, 5), draw(5, 5, 5)]
+    given = [each if dim is not None else each[0] for each, dim in zip(batch, in_dims, strict=True)]
+    found = torch.vmap(PRODUCT.overload(), in_dims)(*given)
+    assert torch.allclose(found, torch.vmap(torch.matmul, in_dims)(*given), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["made_up_transpose", "made_up_product"])
+def test_derivatives_of_every_kind(name):
+    _, call, tensors = made_up(name, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(call, tensors, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(call, tensors, check_fwd_over_rev=True)
+    _, there = torch.func.vjp(call, *(each.detach() for each in tensors))
+    shape = call(*tensors).shape
+    assert all(each.dtype == torch.float64 for each in there(draw(*shape, dtype=torch.float64)))
+
+
+def test_what_is_not_kept_is_known_by_its_type():
+    x = draw(3, 4, requires_grad=True)
+    y = TRANSPOSE.overload()(x, 0, 1, torch.float16)
+    held = (*y.grad_fn.others, *y.grad_fn.likes)
+    assert y.dtype == torch.float16 and not any(map(torch.is_tensor, held))
+    assert y.grad_fn.saved_tensors == ()
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert gradient.dtype == torch.float32
+
+
+def test_autocast_is_what_the_record_says():
+    x, weight = draw(3, 4, requires_grad=True), draw(4, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert TRANSPOSE.overload()(x, 0, 1).dtype == torch.float32
+        y = PRODUCT.overload()(x, weight)
+        assert y.dtype == torch.bfloat16
+        assert PRODUCT.overload("_")(x.detach(), weight).dtype == torch.bfloat16
+        assert PRODUCT.overload()(x.double(), weight.double()).dtype == torch.float64
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert gradient.dtype == torch.float32
+    assert PRODUCT.overload()(x, weight).dtype == torch.float32
+
+
+def test_tensors_of_two_devices_are_refused_by_name():
+    with pytest.raises(ValueError, match="made_up_product: weight is on cpu; x is on meta"):
+        PRODUCT.overload()(draw(3, 4).to("meta"), draw(4, 5))
+
+
+def test_nested_tensors_are_their_rows_where_the_record_says_rows():
+    rows, weight = draw(5, 6), draw(6, 4)
+    x = torch.nested.nested_tensor_from_jagged(rows, torch.tensor([0, 2, 5]))
+    y = functional.run(PRODUCT, {"x": x, "weight": weight})
+    assert y.is_nested and torch.equal(y.values(), rows @ weight)
+    with pytest.raises(NotImplementedError, match="made_up_transpose: nested tensors are not"):
+        functional.run(TRANSPOSE, {"x": x}, dim0=0, dim1=1)
+
+
+# (record, its arguments), of every operator
+def samples():
+    def x(seed=0):
+        return draw(4, 6, 8, seed=seed)
+
+    def w(seed=0):
+        return draw(8, seed=seed)
+
+    def heads(count, seed=0):
+        return draw(2, 6, count, 8, seed=seed)
+
+    def table(seed=0):
+        return draw(6, 4, seed=seed)
+
+    names = {each.name: each for each in catalog.RECORDS}
+    given = {
+        "layer_norm": (x(), w(), w(1), 1e-3),
+        "rms_norm": (x(), w(), 1e-3),
+        "add_layer_norm": (x(), w(), w(1), 1e-3, 1, False, None, x(1)),
+        "add_rms_norm": (x(), w(), 1e-3, 1, False, None, x(1)),
+        "layer_norm_backward": (x(1), x(), w(), 1e-3),
+        "rms_norm_backward": (x(1), x(), w(), 1e-3),
+        "add_layer_norm_backward": (x(1), x(), w(), 1e-3, 1, False, True, True, False, x(2)),
+        "add_rms_norm_backward": (x(1), x(), w(), 1e-3, 1, False, True, True, x(2)),
+        "add": (x(), x(1)),
+        "increment": (x(),),
+        "rope": (heads(4), heads(2, 1), table(), table(1)),
+        "rope_tables": (draw(4).abs(), 6),
+        "scan": (x(), None, None, KINDS.index("sum"), -1),
+        "scan_extreme": (x(), None, KINDS.index("max"), -1),
+        "transpose": (x(), 0, -1),
+        "activation": (x(), CODES["gelu"]),
+        "activation_backward": (x(1), x(), CODES["gelu"]),
+        "gated_activation": (x(), x(1), CODES["silu"]),
+        "gated_activation_backward": (x(2), x(), x(1), CODES["silu"]),
+    }
+    assert names.keys() == given.keys()
+    for name, arguments in given.items():
+        yield pytest.param(names[name], arguments, id=name)
+    yield pytest.param(TRANSPOSE, (x(), 0, -1), id="made_up_transpose")
+    # of few digits: PyTorch's own product sums in another order when there are fewer rows
+    few = [each.mul(4).round() for each in (x(), draw(8, 4))]
+    yield pytest.param(PRODUCT, few, id="made_up_product")
+
+
+def spec(tensor, placement):
+    """What DTensor tells of a tensor, on two ranks."""
+    mesh = SimpleNamespace(size=lambda *_: 2, ndim=1)
+    return SimpleNamespace(
+        ndim=tensor.dim(), shape=tensor.shape, placements=(placement,), mesh=mesh
+    )
+
+
+def offered(record, arguments, lying):
+    """What the record offers where the named tensors lie so, and all others are whole."""
+    from torch.distributed.tensor import Replicate
+
+    call = record.call(arguments)
+    specs = {
+        name: spec(tensor, lying.get(name, Replicate()))
+        for name, tensor in record.given(call).items()
+    }
+    rule = sharding.placements_of(record)
+    return rule(*(specs.get(name, getattr(call, name)) for name in record.names))
+
+
+def parts(value, placement):
+    if placement is None or not isinstance(value, torch.Tensor) or placement.is_replicate():
+        return value, value
+    if placement.is_partial():
+        return value / 4, value - value / 4
+    return value.chunk(2, placement.dim)
+
+
+def whole(found, placement):
+    if placement.is_partial():
+        return found[0] + found[1]
+    if placement.is_replicate():
+        assert torch.equal(*found)
+        return found[0]
+    return torch.cat(found, placement.dim)
+
+
+def cuts(record, arguments):
+    """Every (name, dimension) of a tensor of the call."""
+    for name, tensor in record.given(record.call(arguments)).items():
+        yield from itertools.product([name], range(tensor.dim()))
+
+
+@pytest.mark.parametrize(("record", "arguments"), list(samples()))
+def test_every_placement_that_is_offered_computes_the_whole(record, arguments):
+    """As two ranks would, each with its parts."""
+    from torch.distributed.tensor import Shard
+
+    operator = record.overload("_")
+    expected, tried = many(operator(*arguments)), []
+    for name, dim in cuts(record, arguments):
+        for results, inputs in offered(record, arguments, {name: Shard(dim)}):
+            if (results, inputs) in tried:
+                continue
+            tried.append((results, inputs))
+            complete = record.arguments(record.call(arguments))
+            both = zip(*itertools.starmap(parts, zip(complete, inputs, strict=True)), strict=True)
+            found = zip(*(many(operator(*each)) for each in both), strict=True)
+            for each, placement, y in zip(found, results, expected, strict=True):
+                if placement.is_partial():
+                    assert torch.allclose(whole(each, placement), y, atol=1e-5), (inputs, results)
+                else:
+                    assert bits(whole(each, placement)) == bits(y), (inputs, results)
+    assert len(tried) > 1
+
+
+@pytest.mark.parametrize(("record", "arguments"), list(samples()))
+def test_rows_stay_where_any_of_the_tensors_has_them(record, arguments):
+    """Whichever tensor is split along rows, the others may be split so too, and no result is
+    gathered; a gradient that comes in split finds the whole input."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    call = record.call(arguments)
+    alike = {n for n, t in record.given(call).items() if t.dim() == 3}
+    for name in alike:
+        for dim in (0, 1):
+            assert any(
+                all(
+                    place == (Shard(dim) if each in alike else Replicate())
+                    for each, place in zip(record.names, inputs, strict=True)
+                    if each in record.given(call)
+                )
+                for _, inputs in offered(record, arguments, {name: Shard(dim)})
+            ), (name, dim)
+
+
+def test_weights_gradients_are_parts_of_a_sum_and_unwanted_ones_are_whole():
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    record = next(each for each in catalog.RECORDS if each.name == "layer_norm_backward")
+    x, weight = draw(4, 8), draw(8)
+    for wanted in itertools.product((True, False), repeat=3):
+        arguments = (x, x, weight, 1e-3, 1, False, *wanted)
+        _, (results, inputs) = offered(record, arguments, {"grad_y": Shard(0)})
+        assert inputs[:3] == [Shard(0), Shard(0), Replicate()]
+        places = (Shard(0), Partial(), Partial())
+        assert results == [
+            place if each else Replicate() for each, place in zip(wanted, places, strict=True)
+        ]
+
+
+@pytest.fixture
+def mesh():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_dtensor_moves_a_transposed_dimension_along(mesh):
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.experimental import register_sharding
+
+    register_sharding(TRANSPOSE.overload())(sharding.placements_of(TRANSPOSE))
+    x = draw(4, 6, 8)
+    for dim, place in ((0, 2), (1, 1), (2, 0)):
+        given = distribute_tensor(x, mesh, [Shard(dim)]).requires_grad_()
+        y = TRANSPOSE.overload()(given, 0, 2)
+        assert y.placements == (Shard(place),) and torch.equal(y.full_tensor(), x.transpose(0, 2))
+        (gradient,) = torch.autograd.grad(y, given, y.detach())
+        assert gradient.placements == (Shard(dim),) and torch.equal(gradient.full_tensor(), x)
+    y = TRANSPOSE.overload()(distribute_tensor(x, mesh, [Replicate()]), 0, 2)
+    assert y.placements == (Replicate(),)
