@@ -13,6 +13,8 @@ BENCH_RMSNORM_CASES     := rmsnorm --pass fwd,bwd --threads 1,2 --plan default
 BENCH_ELEMENTWISE_CASES := elementwise --kind add,increment --threads 1,2 --plan default
 BENCH_ACTIVATION_CASES  := activation --function gelu,silu --pass fwd,bwd --with none,gate --threads 1,2 --plan default
 BENCH_TRANSPOSE_CASES   := transpose --threads 1,2 --plan default
+BENCH_ROPE_CASES        := rope --pass fwd,bwd --threads 1,2 --plan default
+BENCH_SCAN_CASES        := scan --threads 1,2 --plan default
 
 # How many calls `make properties` draws for each property and operation.
 CASES := 10000
@@ -76,6 +78,8 @@ bench: build ## time every operator beside its peers; results in bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_ELEMENTWISE_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_ACTIVATION_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_TRANSPOSE_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_ROPE_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_SCAN_CASES)
 
 accuracy: build ## the full accuracy grid and its tables; takes long
 	@$(ISOBIT) verify $(ACCURACY_CASES) --out build/accuracy

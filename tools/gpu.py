@@ -2,9 +2,10 @@
 """Runs the phases that need a GPU: test, sanitize, bench.
 
 A machine with a GPU may have no network and no compiler: --pack puts all that travels beside the
-tree into build/gpu.tar.gz, which a phase unpacks into build/gpu. There each phase ends in less than eight minutes; each of its steps has a limit of its
-own, and its result is written before the next one begins. --dry packs, and goes through all phases
-with the emulator in the place of a GPU, in a copy of what travels.
+tree into build/gpu.tar.gz, which a phase unpacks into build/gpu. There each phase ends in less than
+eight minutes; each of its steps has a limit of its own, and its result is written before the next
+one begins. --dry packs, and goes through all phases with the emulator in the place of a GPU, in a
+copy of what travels.
 """
 
 import argparse

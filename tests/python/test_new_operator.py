@@ -30,9 +30,9 @@ for word; do
 done
 original={root}/${{source#{tree}/}}
 built={root}/build/release/$object
-# One source is told where its tree lies.
+# One source is told where its tree lies; others include what the new operator changed.
 if cmp -s "$source" "$original" && [ "$built" -nt "$original" ] &&
-  ! grep -q ISOBIT_PYTHON_PATH "$source"
+  ! grep -qE 'ISOBIT_PYTHON_PATH|{changed}' "$source"
 then
   cp "$built" "$object" && echo "$object: $source" >"$depends"
 else
@@ -233,12 +233,14 @@ def done(tree, *command):
 
 def build(tree, original):
     """The copy, and after it the faces that follow from its description."""
+    done(tree, tree / "tools" / "new_operator.py", NAME, "--from", original)
+    changed = "|".join(Path(name).name for name in git(tree, "diff", "--name-only").split())
+    assert "golden_bits.h" in changed
     compiler = tree / "take_or_compile"
-    compiler.write_text(TAKE_OR_COMPILE.format(root=ROOT, tree=tree))
+    compiler.write_text(TAKE_OR_COMPILE.format(root=ROOT, tree=tree, changed=changed))
     compiler.chmod(0o700)
     launcher = f"-DCMAKE_CXX_COMPILER_LAUNCHER={compiler}"
     targets = ("isobit_command", "libisobit.so", *PROGRAMS)
-    done(tree, tree / "tools" / "new_operator.py", NAME, "--from", original)
     done(tree, "cmake", "--preset", "release", launcher)
     done(tree, "cmake", "--build", "--preset", "release", "--target", "libisobit.so")
     faces = (sys.executable, "tools/faces.py")

@@ -18,7 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))  # where it is a script, too
 import kernels_hip
-import triton_sequences as sequences
+import triton_calls as others
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 triton = pytest.importorskip("triton", reason="Triton is not installed")
@@ -39,15 +39,14 @@ GFX942 = GPUTarget("hip", "gfx942", 64)
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 FORWARD = [name for name, variant in layernorm.VARIANTS.items() if variant.kinds == ("fwd",)]
 BACKWARD = [name for name, variant in layernorm.VARIANTS.items() if variant.kinds == ("bwd",)]
-ENDS = ("inf", "-inf", "nan")
-FUNCTIONS = ("exp", "log", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu")
-OPERATORS = {name: name for name in ("activation", "transpose")}
+OPERATORS = {"activation fwd": "activation", "activation bwd": "activation"}
+OPERATORS |= {"transpose": "transpose"}
 OPERATORS |= {"fwd": "layernorm", "bwd": "layernorm"}
 OPERATORS |= {"rope fwd": "rope", "rope bwd": "rope", "scan": "scan"}
 SHAPES = ((0, 7), (3, 0), (3, 1), (7, 64), (4, 513), (33, 100), (2, 1000))
 REALS = ("f32", "f16", "bf16", "f64")
 ADDED = (*REALS, "i32")
-TRANSPOSED = [("i32", "i32"), *((x, y) for x in REALS for y in REALS)]
+TRANSPOSED = [("i32", "i32"), ("bool", "bool"), ("u8", "u8"), *((x, y) for x in REALS for y in REALS)]
 TYPES = (("f16", "f16"), ("bf16", "bf16"), ("bf16", "f32"), ("f32", None))
 
 
@@ -94,18 +93,6 @@ def operands(kind, dtype):
     residual = torch.cat([ends.repeat_interleave(8).to(drawn.dtype), drawn[1]]).reshape(1, -1)
     arrays = {"x": x, "y": torch.full_like(x, 99)}
     return arrays | ({"residual": residual} if kind == "add" else {})
-
-
-def activation_arrays(dtype, gated):
-    """Every exponent, subnormal numbers too; ordinary numbers; what functions have ends at."""
-    generator = torch.Generator().manual_seed(5)
-    of_every_exponent = torch.randint(-(2**31), 2**31, (2, 1000), generator=generator)
-    every = of_every_exponent.to(torch.int32).view(torch.float32)
-    ends = torch.tensor([0.0, -0.0, 1e-45, 1e-39, 1.0, 89.0, -104.0, 3e38, *map(float, ENDS)])
-    ordinary = draw(2, 1000) * 5
-    x, gate = torch.cat([every, ordinary, torch.stack([ends, ends.flip(0)])], 1).to(DTYPES[dtype])
-    arrays = {"x": x.reshape(1, -1), "y": torch.full_like(x, 99).reshape(1, -1)}
-    return arrays | ({"gate": gate.roll(500).reshape(1, -1)} if gated else {})
 
 
 def rows_of_every_kind(cols):
@@ -202,14 +189,8 @@ def calls():
                 yield f"{kind} {variant} {dtype}", Call(kind, variant, operands(kind, dtype))
     tiny = {"x": (draw(1, 100) * 2.0**-130).bfloat16(), "y": unset(1, 100, dtype="bf16")}
     yield "bf16 widens subnormal numbers", Call("add", "naive", tiny | {"residual": tiny["x"]})
-    for name in FUNCTIONS:
-        for dtype in REALS[:3]:
-            for gated in (False, True):
-                arrays = activation_arrays(dtype, gated)
-                call = Call("activation", "vec16", arrays, function=name)
-                yield f"activation {name} {dtype}{' as a gate' * gated}", call
-    naive = Call("activation", "naive", activation_arrays("bf16", True), function="silu")
-    yield "activation naive", naive
+    for name, variant, way, arrays, function in others.activation_calls():
+        yield f"activation {name}", Call(f"activation {way}", variant, arrays, function=function)
     for variant in transpose.VARIANTS:
         for types in TRANSPOSED:
             for shape in ((5, 9), (2, 3, 70), (67, 3), (2, 2, 1, 33), (0, 4), (3, 0, 2)):
@@ -227,11 +208,11 @@ def calls():
             for eps in (1e-5, 0.0):
                 call = Call(kind, variant, arrays(rows_of_every_kind(70), "f32"), eps=eps)
                 yield f"{variant} eps {eps}", call
-    for name, direction, *given, options in sequences.rope_calls():
+    for name, direction, *given, options in others.rope_calls():
         call = Call(f"rope {direction}", "token_per_program", *given, **options)
         yield f"rope {name}", call
     for variant in scan.VARIANTS:
-        for name, arrays, options in sequences.scan_calls():
+        for name, arrays, options in others.scan_calls():
             yield f"scan {variant} {name}", Call("scan", variant, arrays, **options)
     for eps in (1e-40, -1.0):
         arrays = forward_arrays(rows_of_every_kind(70))
@@ -259,7 +240,7 @@ def only(gradient, arrays):
 
 
 CALLS = dict(calls())
-BEYOND, OPTIONS = sequences.positions_without_a_row()
+BEYOND, OPTIONS = others.positions_without_a_row()
 # What the library refuses, which a kernel cannot.
 REFUSED = {"no row": Call("rope fwd", "token_per_program", BEYOND, **OPTIONS)}
 
@@ -361,13 +342,14 @@ COMPILED = [
 ]
 
 
-ACTIVATED = [(name, gated, "f32") for name in FUNCTIONS for gated in (False, True)]
+ACTIVATED = [(name, gated, "f32") for name in others.FUNCTIONS for gated in (False, True)]
 ACTIVATED += [("gelu", True, "f16"), ("gelu", True, "bf16")]
 
 
-def activation_launch(name, gated, dtype):
+def activation_launch(way, name, gated, dtype):
     x = torch.empty(40, 1008, dtype=DTYPES[dtype], device="meta")
-    arrays = {"x": x, "y": x, "gate": x} if gated else {"x": x, "y": x}
+    outputs = ["y"] if way == "fwd" else ["grad_y", "grad_x"] + ["grad_gate"] * gated
+    arrays = dict.fromkeys(["x", *outputs, *(["gate"] * gated)], x)
     (launch,) = activation.VARIANTS["vec16"].launches(function=name, **arrays)
     return launch
 
@@ -384,10 +366,11 @@ def check_for_nvidia(launch, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "gated", "dtype"), ACTIVATED)
+@pytest.mark.parametrize("way", ["fwd", "bwd"])
 def test_compiled_activations_round_as_they_are_told_and_spill_nothing(
-    name, gated, dtype, tmp_path
+    way, name, gated, dtype, tmp_path
 ):
-    launch = activation_launch(name, gated, dtype)
+    launch = activation_launch(way, name, gated, dtype)
     assert "setp.nan" in check_for_nvidia(launch, tmp_path)
     check_for_amd(launch)
 
@@ -452,7 +435,7 @@ def test_compiled_transposes_move_vectors_round_once_and_spill_nothing(variant, 
 
 
 @pytest.mark.parametrize("dtype", REALS)
-@pytest.mark.parametrize("style", sequences.STYLES)
+@pytest.mark.parametrize("style", others.STYLES)
 def test_compiled_rope_rounds_as_it_is_told_and_spills_nothing(style, dtype, tmp_path):
     real = "f64" if dtype == "f64" else "f32"
     q, k, table = (
@@ -469,7 +452,7 @@ def test_compiled_rope_rounds_as_it_is_told_and_spills_nothing(style, dtype, tmp
     check_for_amd(launch)
 
 
-@pytest.mark.parametrize("types", sequences.SCANNED, ids="-".join)
+@pytest.mark.parametrize("types", others.SCANNED, ids="-".join)
 @pytest.mark.parametrize("variant", scan.VARIANTS.values(), ids=lambda v: v.name)
 def test_compiled_scans_round_as_they_are_told_and_spill_nothing(variant, types, tmp_path):
     x, y = (torch.empty(2, 5000, 1, dtype=DTYPES[t], device="meta") for t in types)

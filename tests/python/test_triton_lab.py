@@ -53,6 +53,31 @@ def test_every_variant_of_elementwise_has_the_bits_of_the_library():
     assert all(line["canonical"] for line in lines)
 
 
+@pytest.mark.parametrize("extra", ["none", "gate"])
+def test_every_variant_of_activation_has_the_bits_of_the_library(extra):
+    functions = "exp,log,sigmoid,tanh,gelu,gelu_tanh,silu"
+    call = f"activation --function {functions} --with {extra} --rows 3 --cols 70"
+    lines = verified(f"{call} --pass fwd,bwd --dtype f32,f16,bf16 --input randn,huge1e20,denormal")
+    assert {line["variant"] for line in lines} == {"vec16", "naive"}
+    assert {line["pass"] for line in lines} == {"fwd", "bwd"}
+    assert all(line["canonical"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        "--dtype f32,f64,f16,bf16,i32,i64,bool,u8",
+        "--dtype f64 --y-dtype f16,bf16,f32",
+        "--dtype bf16 --y-dtype f32,f64,f16",
+        "--dtype f32 --y-dtype f16,bf16",
+    ],
+)
+def test_every_variant_of_transpose_has_the_bits_of_the_library(types):
+    lines = verified(f"transpose --batch 2 --rows 9 --cols 70 {types} --input randn,denormal")
+    assert {line["variant"] for line in lines} == {"tiled", "naive"}
+    assert all(line["canonical"] for line in lines)
+
+
 @pytest.mark.parametrize(
     ("call", "variants"),
     [

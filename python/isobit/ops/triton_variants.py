@@ -24,6 +24,8 @@ DTYPES = MappingProxyType(
         "f64": torch.float64,
         "i32": torch.int32,
         "i64": torch.int64,
+        "bool": torch.bool,
+        "u8": torch.uint8,
     }
 )
 _POINTERS = {
@@ -33,6 +35,8 @@ _POINTERS = {
     torch.float64: "*fp64",
     torch.int32: "*i32",
     torch.int64: "*i64",
+    torch.bool: "*i1",
+    torch.uint8: "*u8",
 }
 
 # What a variant's plan says.

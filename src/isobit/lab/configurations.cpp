@@ -187,11 +187,13 @@ void add_plans(Configurations& configurations, Configuration configuration, cons
 void add_triton(Configurations& configurations, const Workload& workload, const Flags& flags,
                 Unnamed unnamed) {
   Triton& triton = Triton::here();
+  const Operation& operation = workload.operation();
   const bool every_operator = flags.all || flags.ops.empty();
-  if (every_operator && !triton.has_variants(workload.operation())) return;
-  const std::vector<VariantInfo> infos = triton.variants(workload.operation());
+  const bool of_another_pass = flags.pass.empty() && triton.knows(operation.op);
+  if ((every_operator || of_another_pass) && !triton.has_variants(operation)) return;
+  const std::vector<VariantInfo> infos = triton.variants(operation);
   const std::vector<Triton::Support> support = triton.support(workload);
-  const auto first = static_cast<int>(workload.operation().variants().size());
+  const auto first = static_cast<int>(operation.variants().size());
   for (int i = 0; i < static_cast<int>(infos.size()); ++i) {
     if (!names(flags, infos[i])) continue;
     const Configuration configuration{first + i, infos[i]};

@@ -89,6 +89,11 @@ Triton::Triton() : python_({"-m", kModule}) {
   }
 }
 
+bool Triton::knows(std::string_view op) const {
+  return std::any_of(variants_.begin(), variants_.end(),
+                     [&](const Variant& variant) { return variant.op == op; });
+}
+
 bool Triton::has_variants(const Operation& operation) const {
   return std::any_of(variants_.begin(), variants_.end(), [&](const Variant& variant) {
     return variant.op == operation.op && variant.pass == operation.pass;

@@ -47,6 +47,7 @@ class Triton {
   // Throws Unsupported where an operator has none.
   std::vector<VariantInfo> variants(const Operation& operation) const;
   bool has_variants(const Operation& operation) const;
+  bool knows(std::string_view op) const;  // whether any pass of it has variants
   // Of each variant, in the same order.
   std::vector<Support> support(const Workload& workload);
 

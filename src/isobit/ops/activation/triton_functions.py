@@ -26,6 +26,8 @@ _DENSITY = _hex("0x1.988454p-2")  # 1 / sqrt(2 pi)
 _CENTER = tl.constexpr(1.171875)
 _SLOPE, _SLOPE_REST = _hex("0x1.988454p0"), _hex("-0x1.857936p-25")
 _CUBIC, _CUBIC_REST = _hex("0x1.2444f2p-4"), _hex("0x1.49b16ap-29")
+_THREE_CUBIC = _hex("0x1.b6676cp-3")
+_LEAST_FACTOR = tl.constexpr(-280.0)  # any number times its power of two is 0
 
 # Coefficients: of exp, log and the normal distribution's tail.
 _E0, _E1, _E2 = _hex("0x1p-1"), _hex("0x1.5554aap-3"), _hex("0x1.5554d4p-5")
@@ -98,16 +100,22 @@ def _number(value, exponent):
 
 
 @triton.jit
-def _times(value, exponent, factor):
-    """In range wherever the product is: the factor's significand and exponent go apart."""
-    size = _magnitude(factor)
+def _split(x):
+    """A number of magnitude 1/4 to 1/2 and its exponent; 0, infinity and NaN as they are."""
+    size = _magnitude(x)
     subnormal = size < _LEAST_NORMAL
-    normal = tl.where(subnormal, factor * 16777216.0, factor)
+    normal = tl.where(subnormal, x * 16777216.0, x)
     offset = tl.where(subnormal, 8388757.0, 8388733.0)  # 2^23 + 125, and 24 more
-    whole = _real((_bits(_magnitude(normal)) >> 23) + _INTEGER) - offset
-    part = _real((_bits(normal) & (_SIGN | _FRACTION)) + _QUARTER)
+    exponent = _real((_bits(_magnitude(normal)) >> 23) + _INTEGER) - offset
+    value = _real((_bits(normal) & (_SIGN | _FRACTION)) + _QUARTER)
     ordinary = (size > 0.0) & (size < _INFINITY)
-    part, whole = tl.where(ordinary, part, factor), tl.where(ordinary, whole, 0.0)
+    return tl.where(ordinary, value, x), tl.where(ordinary, exponent, 0.0)
+
+
+@triton.jit
+def _times(value, exponent, factor):
+    """In range wherever the product is."""
+    part, whole = _split(factor)
     return _number(value * part, exponent + whole)
 
 
@@ -148,22 +156,33 @@ def _log(x):
 
 @triton.jit
 def _decay(head, rest):
-    """Of z = e^-v: z 2^-n - 1, n, 2^n as far as it matters beside 1, and 1 / (1 + z)."""
+    """Of z = e^-v: z 2^-n - 1, n, 2^n as far as it matters beside 1, and 1 + z in two parts."""
     low, high, exponent = _exponential(_negative(head), _negative(rest))
     power = _power_beside_one(exponent)
     less_one = low + high
     z = (1.0 + less_one) * power
     one_and_z = 1.0 + z
     missed = 1.0 - one_and_z + z
-    inverse = tl.div_rn(tl.full(z.shape, 1.0, tl.float32), one_and_z)
-    inverse = _minus_product(inverse * inverse, missed, inverse)
-    return less_one, exponent, power, inverse
+    return less_one, exponent, power, one_and_z, missed
 
 
 @triton.jit
-def _logistic(less_one, inverse, factor):
-    product = inverse * factor
-    return tl.fma(product, less_one, product)
+def _inverse(x, missed):
+    """1 / (x + missed)."""
+    inverse = tl.div_rn(tl.full(x.shape, 1.0, tl.float32), x)
+    return _minus_product(inverse * inverse, missed, inverse)
+
+
+@triton.jit
+def _inverse_square(x, missed):
+    square = x * x
+    rest = tl.fma(x + x, missed, tl.fma(x, x, _negative(square)))
+    return _inverse(square, rest)
+
+
+@triton.jit
+def _times_one_and(less_one, x):
+    return tl.fma(x, less_one, x)
 
 
 @triton.jit
@@ -175,21 +194,39 @@ def _half_near_zero(x, value, exponent):
 @triton.jit
 def _gated(x, bounded, head, rest):
     """x sigmoid(v) for v of the sign of x, from the two parts of |v|."""
-    less_one, exponent, power, inverse = _decay(head, rest)
-    small = _logistic(less_one, inverse, bounded)
+    less_one, exponent, power, one_and_z, missed = _decay(head, rest)
+    small = _times_one_and(less_one, _inverse(one_and_z, missed) * bounded)
     below = x < 0.0
     value = tl.where(below, _negative(small), _minus_product(small, power, x))
     return _half_near_zero(x, value, tl.where(below, exponent, 0.0))
 
 
 @triton.jit
-def _sigmoid(x):
-    bounded = _at_most(_magnitude(x), 200.0)
-    less_one, exponent, power, inverse = _decay(bounded, tl.zeros_like(bounded))
-    small = _logistic(less_one, inverse, 1.0)
+def _gated_derivative(x, weight, head, rest):
+    """The derivative of x sigmoid(v), where `weight` is the magnitude of x v'."""
+    less_one, exponent, power, one_and_z, missed = _decay(head, rest)
+    slope = one_and_z - weight
+    small = _times_one_and(less_one, slope * _inverse_square(one_and_z, missed))
     below = x < 0.0
     value = tl.where(below, small, _minus_product(small, power, 1.0))
     return value, tl.where(below, exponent, 0.0)
+
+
+@triton.jit
+def _sigmoid(x):
+    bounded = _at_most(_magnitude(x), 200.0)
+    less_one, exponent, power, one_and_z, missed = _decay(bounded, tl.zeros_like(bounded))
+    small = _times_one_and(less_one, _inverse(one_and_z, missed))
+    below = x < 0.0
+    value = tl.where(below, small, _minus_product(small, power, 1.0))
+    return value, tl.where(below, exponent, 0.0)
+
+
+@triton.jit
+def _sigmoid_derivative(x):
+    bounded = _at_most(_magnitude(x), 200.0)
+    less_one, exponent, _, one_and_z, missed = _decay(bounded, tl.zeros_like(bounded))
+    return _times_one_and(less_one, _inverse_square(one_and_z, missed)), exponent
 
 
 @triton.jit
@@ -199,7 +236,14 @@ def _silu(x):
 
 
 @triton.jit
-def _gelu_tanh(x):
+def _silu_derivative(x):
+    bounded = _at_most(_magnitude(x), 200.0)
+    return _gated_derivative(x, bounded, bounded, tl.zeros_like(bounded))
+
+
+@triton.jit
+def _gelu_tanh_parts(x):
+    """|x|, as far as it matters, its square, and v in two parts."""
     a = _at_most(_magnitude(x), 13.75)
     square = a * a
     square_rest = tl.fma(a, a, _negative(square))
@@ -211,7 +255,20 @@ def _gelu_tanh(x):
     missed = (cubic - from_cubic) + (_SLOPE - (total - from_cubic))
     rest = missed + (cubic_rest + _SLOPE_REST)
     head = total * a
-    return _gated(x, a, head, tl.fma(rest, a, tl.fma(total, a, _negative(head))))
+    return a, square, head, tl.fma(rest, a, tl.fma(total, a, _negative(head)))
+
+
+@triton.jit
+def _gelu_tanh(x):
+    a, _, head, rest = _gelu_tanh_parts(x)
+    return _gated(x, a, head, rest)
+
+
+@triton.jit
+def _gelu_tanh_derivative(x):
+    a, square, head, rest = _gelu_tanh_parts(x)
+    slope = tl.fma(square, _THREE_CUBIC, tl.full(a.shape, _SLOPE, tl.float32))
+    return _gated_derivative(x, a * slope, head, rest)
 
 
 @triton.jit
@@ -222,6 +279,12 @@ def _tanh(x):
     numerator = tl.fma(power, head + rest, power - 1.0)
     result = tl.div_rn(numerator, numerator + 2.0)
     return _real(_bits(result) ^ (_bits(x) & _SIGN))
+
+
+@triton.jit
+def _tanh_derivative(x):
+    value, exponent = _sigmoid_derivative(x + x)
+    return value * 4.0, exponent
 
 
 @triton.jit
@@ -241,17 +304,31 @@ def _half_erfcx(a):
 
 
 @triton.jit
+def _tail(a, factor):
+    """e^(-a^2 / 2) times a factor."""
+    square = a * a
+    rest = tl.fma(a, a, _negative(square))
+    low, high, exponent = _exponential(_negative(square * 0.5), _negative(rest * 0.5))
+    return _times_one_and(low + high, factor), exponent
+
+
+@triton.jit
 def _gelu(x):
     a = _at_most(_magnitude(x), 19.75)
-    factor = _half_erfcx(a) * a
-    square = a * a
-    square_rest = tl.fma(a, a, _negative(square))
-    low, high, exponent = _exponential(_negative(square * 0.5), _negative(square_rest * 0.5))
-    small = tl.fma(factor, low + high, factor)
+    small, exponent = _tail(a, _half_erfcx(a) * a)
     below = x < 0.0
     other = _minus_product(small, _power_beside_one(exponent), x)
     value = tl.where(below, _negative(small), other)
     return _half_near_zero(x, value, tl.where(below, exponent, 0.0))
+
+
+@triton.jit
+def _gelu_derivative(x):
+    a = _at_most(_magnitude(x), 19.75)
+    small, exponent = _tail(a, tl.fma(_negative(a), _DENSITY, _half_erfcx(a)))
+    below = x < 0.0
+    other = _minus_product(small, _power_beside_one(exponent), 1.0)
+    return tl.where(below, small, other), tl.where(below, exponent, 0.0)
 
 
 @triton.jit
@@ -268,6 +345,29 @@ def _scaled(x, FUNCTION: tl.constexpr):
         tl.static_assert(FUNCTION == "sigmoid")
         value, exponent = _sigmoid(x)
     return value, exponent
+
+
+@triton.jit
+def _derivative(x, FUNCTION: tl.constexpr):
+    if FUNCTION == "exp":
+        value, exponent = _scaled_exp(x)
+    elif FUNCTION == "gelu":
+        value, exponent = _gelu_derivative(x)
+    elif FUNCTION == "gelu_tanh":
+        value, exponent = _gelu_tanh_derivative(x)
+    elif FUNCTION == "silu":
+        value, exponent = _silu_derivative(x)
+    elif FUNCTION == "tanh":
+        value, exponent = _tanh_derivative(x)
+    else:
+        tl.static_assert(FUNCTION == "sigmoid")
+        value, exponent = _sigmoid_derivative(x)
+    return value, exponent
+
+
+@triton.jit
+def _in_domain_of_log(x):
+    return tl.where(x < 0.0, _NAN, x)
 
 
 @triton.jit
@@ -296,3 +396,30 @@ def gated(x, gate, FUNCTION: tl.constexpr):
         value, exponent = _scaled(gate, FUNCTION)
         y = _times(value, exponent, x)
     return y
+
+
+@triton.jit
+def gradient(grad, x, FUNCTION: tl.constexpr):
+    """grad f'(x) of floats."""
+    if FUNCTION == "log":
+        result = tl.div_rn(grad, _in_domain_of_log(x))
+    else:
+        value, exponent = _derivative(x, FUNCTION)
+        result = _times(value, exponent, grad)
+    return result
+
+
+@triton.jit
+def gate_gradient(grad, x, gate, FUNCTION: tl.constexpr):
+    """grad x f'(gate) of floats, with one rounding to its range."""
+    of_grad, exponent_of_grad = _split(grad)
+    of_x, exponent_of_x = _split(x)
+    factor, whole = of_grad * of_x, exponent_of_grad + exponent_of_x
+    if FUNCTION == "log":
+        value, exponent = _split(_in_domain_of_log(gate))
+        result = _number(tl.div_rn(factor, value), whole - exponent)
+    else:
+        value, exponent = _derivative(gate, FUNCTION)
+        value = tl.where(exponent < _LEAST_FACTOR, 0.0, value)  # see formula.h
+        result = _number(value * factor, exponent + whole)
+    return result

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of rope and scan that test_triton.py makes of their Triton versions and of the library."""
+"""Calls of activation, rope and scan that test_triton.py makes of Triton and of the library."""
+
+import itertools
 
 import torch
 
 from isobit.ops.triton_variants import DTYPES
 
 ENDS = (0.0, -0.0, 1e-45, -6e-8, 1.0, 3e38, *map(float, ("inf", "-inf", "nan")))
+FUNCTIONS = ("exp", "log", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu")
 STYLES = ("half", "interleaved")
 TABLE = 12  # rows
 # batch, seq, heads, kv_heads, head_dim and how many elements of it turn
@@ -20,6 +23,40 @@ def drawn(generator, dtype, *shape):
     place = torch.randint(4 * len(ENDS), shape, generator=generator)
     x = torch.where(place < len(ENDS), ends[place % len(ENDS)], x)
     return x.to(DTYPES[dtype])
+
+
+def activation_arrays(dtype, gated, *, backward=False):
+    """Every exponent, subnormal numbers too; ordinary numbers; what functions have ends at."""
+    generator = torch.Generator().manual_seed(5)
+    of_every_exponent = torch.randint(-(2**31), 2**31, (2, 1000), generator=generator)
+    every = of_every_exponent.to(torch.int32).view(torch.float32)
+    ends = torch.tensor(
+        [0.0, -0.0, 1e-45, 1e-39, 1.0, 89.0, -104.0, 3e38, *map(float, ("inf", "-inf", "nan"))]
+    )
+    ordinary = torch.randn(2, 1000, generator=generator, dtype=torch.float64) * 5
+    x, gate = torch.cat([every, ordinary, torch.stack([ends, ends.flip(0)])], 1).to(DTYPES[dtype])
+    x, gate = x.reshape(1, -1), gate.roll(500).reshape(1, -1)
+    arrays = {"x": x, "gate": gate} if gated else {"x": x}
+    if not backward:
+        return arrays | {"y": torch.full_like(x, 99)}
+    arrays |= {"grad_y": x.roll(1234, 1), "grad_x": torch.full_like(x, 99)}
+    return arrays | ({"grad_gate": torch.full_like(x, 99)} if gated else {})
+
+
+def activation_calls():
+    """name, variant, pass, arrays, function."""
+    for way in ("fwd", "bwd"):
+        for function, dtype, gated in itertools.product(
+            FUNCTIONS, ("f32", "f16", "bf16"), (False, True)
+        ):
+            arrays = activation_arrays(dtype, gated, backward=way == "bwd")
+            name = f"{way} {function} {dtype}{' as a gate' * gated}"
+            yield name, "vec16", way, arrays, function
+        arrays = activation_arrays("bf16", True, backward=way == "bwd")
+        yield f"{way} naive", "naive", way, arrays, "silu"
+    arrays = activation_arrays("f32", True, backward=True)
+    del arrays["grad_gate"]
+    yield "bwd of x alone", "vec16", "bwd", arrays, "gelu"
 
 
 def rope_arrays(dtype, shape, *, backward=False, positions=None, k=True):
