@@ -21,7 +21,7 @@ CALLS = (
     "elementwise --rows 256 --cols 4096 --dtype f32,bf16",
     "transpose --batch 1 --rows 1000 --cols 1000 --dtype f32,bf16",
     "activation --pass fwd,bwd --function silu --with gate --rows 256 --cols 4096 --dtype f32,bf16",
-    "rope --batch 1 --seq 64 --heads 32 --kv-heads 8 --head-dim 128 --dtype f32,bf16",
+    "rope --with cos+sin --seq 64 --heads 32 --kv-heads 8 --head-dim 128 --dtype f32,bf16",
     "scan --kind sum --outer 1 --length 1000000 --inner 1 --dtype f32,bf16",
 )
 MORE_IS_WORSE = ("instructions", "loads", "stores", "banks", "local")

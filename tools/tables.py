@@ -9,6 +9,9 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "python"))
+from isobit.lab.cases import extents  # noqa: E402
+
 LAB = ROOT / "build" / "release" / "isobit"
 
 
@@ -71,6 +74,9 @@ def accuracy(files):
 
 def speed_title(line):
     what = line.get("kind", line["pass"])
+    for option in ("function", "style"):
+        if option in line:
+            what += f" {line[option]}"
     if "with" in line:
         what += f" with {line['with'].replace('+', ' and ')}"
     return f"{what}, {types(line)}"
@@ -83,8 +89,7 @@ def speed(files):
     for line in lines(files):
         title = speed_title(line)
         threads = line.get("threads", 0)  # a GPU's lines have none
-        extents = [line[dim] for dim in ("batch", "rows", "cols") if dim in line]
-        shape = " × ".join(map(str, extents[1:] if extents[:-2] == [1] else extents))
+        shape = " × ".join(map(str, extents(line)))
         rows[title, shape][threads] = line
         counts.add(threads)
         known = peers[title]

@@ -18,7 +18,8 @@ using namespace activation::exact;
 template <class Real>
 Real unit(Real size, int digits, int least) {
   const int exponent = size == 0 ? least : std::ilogb(size);
-  return std::ldexp(Real(1), std::max(exponent - digits + 1, least));
+  // The exponent of what is nearly zero leaves no room to subtract from.
+  return std::ldexp(Real(1), std::max(std::max(exponent, least) - digits + 1, least));
 }
 
 template <class Real, class Wide>

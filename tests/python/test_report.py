@@ -168,3 +168,18 @@ def test_plots_are_embedded_and_lie_beside_the_page(tmp_path):
 def test_wrong_arguments_end_with_2(tmp_path):
     assert report.main([]) == 2
     assert report.main([tmp_path / "nowhere"]) == 2
+
+
+def test_operators_of_any_dims_have_their_figures(tmp_path):
+    case = {"op": "rope", "pass": "fwd", "batch": 1, "seq": 2048, "heads": 32, "table": 2048}
+    case |= {"dtype": "f32", "input": "randn", "variant": "simd", "threads": 1}
+    peers = [{"name": "torch", "version": "2.13.0", "median_us": 30.0, "ratio": 1.5}]
+    timing = {"median_us": 20.0, "p20_us": 19.0, "p80_us": 22.0, "gbps": 9.5, "peers": peers}
+    styles = [case | timing | {"style": style, "copy_fraction": 0.9} for style in ("half", "other")]
+    write(tmp_path, "bench.jsonl", *styles)
+    judged = {"outputs": {"y_q": {"C": 9.0}}, "passed": True, "limit": 10.0}
+    write(tmp_path, "verify.jsonl", case | judged)
+    page = report.write(tmp_path).read_text()
+    assert ">2,048 × 32<" in page
+    assert "style=half" in page and "style=other" in page
+    assert 'class="good"' in page and "seq=2048" in page and "table=" not in page

@@ -46,7 +46,12 @@ OPERATORS |= {"rope fwd": "rope", "rope bwd": "rope", "scan": "scan"}
 SHAPES = ((0, 7), (3, 0), (3, 1), (7, 64), (4, 513), (33, 100), (2, 1000))
 REALS = ("f32", "f16", "bf16", "f64")
 ADDED = (*REALS, "i32")
-TRANSPOSED = [("i32", "i32"), ("bool", "bool"), ("u8", "u8"), *((x, y) for x in REALS for y in REALS)]
+TRANSPOSED = [
+    ("i32", "i32"),
+    ("bool", "bool"),
+    ("u8", "u8"),
+    *((x, y) for x in REALS for y in REALS),
+]
 TYPES = (("f16", "f16"), ("bf16", "bf16"), ("bf16", "f32"), ("f32", None))
 
 

@@ -10,6 +10,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from isobit.lab.cases import shape
+
 OURS = "isobit"
 ACCENT = {"light": "#2f5fe0", "dark": "#7da2ff"}
 PEERS = {
@@ -170,10 +172,6 @@ def bandwidth(path, title, series):
         return figure
 
     return draw(path, paint)
-
-
-def shape(line):
-    return f"{line['rows']:,} × {line['cols']:,}"
 
 
 def by_peer(lines, value):

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isobit import __version__
+from isobit.lab.cases import dims, shape
 
-C_LIMIT = 8  # the limit of docs/numerics.md
-PEER_KEYS = ("op", "pass", "kind", "with", "dtype", "threads")  # what one plot holds fixed
+C_LIMIT = 8  # of operators that say nothing else (docs/numerics.md)
+# What one plot holds fixed.
+PEER_KEYS = ("op", "pass", "kind", "function", "style", "with", "dtype", "threads")
 # What parity reports about a configuration; all other keys describe the case.
 CONFIGURATION_KEYS = {"configuration", "variant", "device", "isa", "executor", "threads"}
 CONFIGURATION_KEYS |= {"plan", "outputs", "unavailable", "offset", "row_stride"}
-CASE_KEYS = ("op", "pass", "kind", "rows", "cols", "dtype", "input")  # that every title has
+CASE_KEYS = ("op", "pass", "kind", "dtype", "input")  # that every title has
 
 
 class Part(NamedTuple):
@@ -136,14 +138,14 @@ def accuracy(lines):
         if line is None:
             return tag("td", "")
         c = line["outputs"][output].get("C")
-        state = "good" if c is not None and c <= C_LIMIT else "bad"
-        keys = ("pass", "variant", "isa", "rows", "cols", "dtype", "weight_dtype", "eps")
+        state = "good" if c is not None and c <= line.get("limit", C_LIMIT) else "bad"
+        keys = ("pass", "variant", "isa", *dims(line), "dtype", "weight_dtype", "eps")
         where = " ".join(f"{key}={line[key]}" for key in keys if line.get(key) is not None)
         return tag("td", number(c), class_=state, title=where)
 
     note = (
         "C is the distance of the result from the reference, in units of rounding relative to its "
-        f"terms; the limit is {C_LIMIT}. "
+        f"terms; the limit is {C_LIMIT}, or the operator's own. "
         "Each figure is the worst over shapes, types and variants; hover over it to see which."
     )
     parts = []
@@ -239,7 +241,12 @@ def distinguishing(lines):
     for same in grouped(lines, lambda line: (line["op"], line.get("pass"))).values():
         for key in keys:
             keys[key] = keys[key] or len({json.dumps(line.get(key)) for line in same}) > 1
-    return (*CASE_KEYS, *(key for key, vary in keys.items() if vary and key not in CASE_KEYS))
+    named = (
+        *CASE_KEYS[:3],
+        *dict.fromkeys(d for line in lines for d in dims(line)),
+        *CASE_KEYS[3:],
+    )
+    return (*named, *(key for key, vary in keys.items() if vary and key not in named))
 
 
 def unavailable(cases):
@@ -285,7 +292,7 @@ def parity(lines):
 
 def fastest(lines):
     """One line a shape: that of the fastest variant."""
-    shapes = grouped(lines, lambda line: (line["rows"], line["cols"]))
+    shapes = grouped(lines, lambda line: tuple(line[dim] for dim in dims(line)))
     return [min(same, key=lambda line: line["median_us"]) for _, same in sorted(shapes.items())]
 
 
@@ -321,7 +328,7 @@ def speed(folder, lines):
         ratios = {peer["name"]: peer for peer in line.get("peers") or ()}
         spread = f"{number(line.get('p20_us'))} – {number(line.get('p80_us'))}"
         figures = [
-            f"{line['rows']:,} × {line['cols']:,}",
+            shape(line),
             number(line["median_us"]),
             spread,
             number(line.get("gbps")),
@@ -341,7 +348,7 @@ def speed(folder, lines):
         return tag("td", f"{peer['ratio']:.2f}×", class_=state, title=title)
 
     drawn, missing = pictures(folder, plotted_of(cases))
-    heads = ("case", "rows × cols", "median µs", "p20 – p80", "GB/s", "fraction of copy", *peers)
+    heads = ("case", "shape", "median µs", "p20 – p80", "GB/s", "fraction of copy", *peers)
     note = (
         "Medians. “Fraction of copy” is the time of the best plain copy of as many bytes as the "
         "operator must move, divided by Isobit's time. A peer's column is the speed-up: its time / "

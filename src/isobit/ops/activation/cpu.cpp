@@ -18,6 +18,7 @@ namespace {
 template <class Run>
 void deal(const Problem& problem, const Execution& execution, const Run& run) {
   constexpr std::int64_t kCut = 64;
+  constexpr std::int64_t kWork = 4;  // an element takes as long as so many that are copied
   const std::int64_t size = size_of(problem.dtype);
   const auto rectangle = [&](std::int64_t first_row, std::int64_t last_row, std::int64_t from,
                              std::int64_t to) {
@@ -32,7 +33,7 @@ void deal(const Problem& problem, const Execution& execution, const Run& run) {
   };
   const Matrix& y = problem.y;
   const std::int64_t tasks =
-      simd::task_count(execution.machine, y.rows * y.cols, std::max(y.rows, y.cols / kCut));
+      simd::task_count(execution.machine, kWork * y.rows * y.cols, std::max(y.rows, y.cols / kCut));
   if (y.rows >= tasks)
     simd::in_parts(execution, tasks, y.rows, 1,
                    [&](std::int64_t begin, std::int64_t end) { rectangle(begin, end, 0, y.cols); });

@@ -19,6 +19,7 @@ std::vector<CaseGrid> cases(std::string_view grid) {
              .inputs = {"randn"},
              .shapes = {{1, 2048, 32, 32, 128, 0, 0},
                         {1, 2048, 32, 8, 128, 0, 0},
+                        {1, 128, 32, 8, 128, 0, 0},
                         {8, 1, 32, 8, 128, 0, 0}},
              .with = {"cos+sin", ""}}};
   if (grid == "bench-quick")

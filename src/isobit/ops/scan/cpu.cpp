@@ -175,7 +175,8 @@ void share_row(const Problem& problem, const Place& row, const Plan& plan, std::
   }
 }
 
-void run_columns(const Problem& problem, const Kernel& kernel, const Execution& execution) {
+void run_columns(const Problem& problem, const Plan& plan, const Kernel& kernel,
+                 const Execution& execution) {
   const std::int64_t length = problem.along.extent, columns = problem.inner.extent;
   // Narrower strips where there are too few for all threads.
   const std::int64_t wanted =
@@ -194,7 +195,7 @@ void run_columns(const Problem& problem, const Kernel& kernel, const Execution& 
                       .count = std::min(strip, columns - column),
                       .init = problem.inner.init,
                       .index = problem.inner.index},
-                     execution.workspace + task * bytes);
+                     execution.workspace + task * bytes, plan[0] != 0);
     }
   });
 }
@@ -202,7 +203,7 @@ void run_columns(const Problem& problem, const Kernel& kernel, const Execution& 
 void run_blocks(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
   if (problem.elements() == 0) return;
   const Kernel kernel = kernel_for(problem, execution.machine.isa);
-  if (problem.beside()) return run_columns(problem, kernel, execution);
+  if (problem.beside()) return run_columns(problem, plan, kernel, execution);
   const std::int64_t tasks = sharing(problem, plan, execution.machine);
   if (tasks > 1) {
     for (std::int64_t row = 0; row < problem.rows(); ++row)

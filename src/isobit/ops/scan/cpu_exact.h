@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scans whose results do not depend on their order: integers', and the largest or smallest. They go
-// from element to element, as compilers make of it what they can.
+// from element to element: an addition takes a cycle, and an element that is not the new extreme a
+// branch that is foreseen.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 #include "isobit/ops/scan/cpu_kernels.h"
 #include "isobit/ops/scan/formula.h"
 #include "isobit/ops/scan/formula_elements.h"
-#include "isobit/simd/vec.h"
+#include "isobit/simd/map.h"
 
 namespace isobit::scan::ISOBIT_ISA {
 
@@ -27,21 +28,70 @@ struct Exact {
   }
   static void total(const Segment& segment, std::int64_t begin, std::int64_t end, void* node) {
     Value value = M::neutral();
-    for (std::int64_t i = begin; i < end; ++i) value = M::combine(value, element(segment, i));
+    const Elements elements(segment);
+    for (std::int64_t i = begin; i < end; ++i) M::take(value, elements[i], elements.index(i));
     *static_cast<Value*>(node) = value;
   }
   static void scan(const Segment& segment, std::int64_t begin, std::int64_t end, const void* tree,
-                   bool) {
+                   bool streaming) {
     Value value = before(segment.at.init);
     if (tree != nullptr) value = M::combine(value, *static_cast<const Value*>(tree));
-    for (std::int64_t i = begin; i < end; ++i) {
-      const Value next = M::combine(value, element(segment, i));
-      write(segment, i, segment.exclusive ? value : next);
-      value = next;
+    auto* const y = reinterpret_cast<Y*>(segment.at.y);
+    std::int64_t* const index = segment.at.index;
+    const std::int64_t y_stride = segment.y, index_stride = segment.index;
+    const Elements elements(segment);
+    const bool exclusive = segment.exclusive;
+    const auto walk_each = [&](std::int64_t from, std::int64_t to, const auto& write)
+                               ISOBIT_INLINE_LAMBDA {
+                                 for (std::int64_t i = from; i < to; ++i) {
+                                   const Value last = value;
+                                   M::take(value, elements[i], elements.index(i));
+                                   write(i, exclusive ? last : value);
+                                 }
+                               };
+    // Where no element of a line changes the value, all results are the value.
+    const auto walk = [&](std::int64_t from, std::int64_t to, const auto& write)
+                          ISOBIT_INLINE_LAMBDA {
+                            if constexpr (M::kOftenIdle) {
+                              for (; from + kLine <= to; from += kLine)
+                                if (elements.stride == 1 && idle(value, elements.x + from))
+                                  for (int j = 0; j < kLine; ++j) write(from + j, value);
+                                else
+                                  walk_each(from, from + kLine, write);
+                            }
+                            walk_each(from, to, write);
+                          };
+    if (index != nullptr)
+      return walk(begin, end, [=](std::int64_t i, const Value& result) ISOBIT_INLINE_LAMBDA {
+        y[i * y_stride] = from_real<Y>(M::number(result));
+        index[i * index_stride] = M::index(result);
+      });
+    if (y_stride != 1 || exclusive)
+      return walk(begin, end, [=](std::int64_t i, const Value& result) ISOBIT_INLINE_LAMBDA {
+        y[i * y_stride] = from_real<Y>(M::number(result));
+      });
+    streaming = streaming && simd::streamable(y + begin);
+    alignas(64) Y line[kLine];
+    std::int64_t i = begin;
+    for (; i + kLine <= end; i += kLine) {
+      walk(i, i + kLine, [&, i](std::int64_t at, const Value& result) ISOBIT_INLINE_LAMBDA {
+        line[at - i] = from_real<Y>(M::number(result));
+      });
+      for (int part = 0; part < kLine; part += kPart) {
+        if (streaming)
+          simd::Bytes::template store<simd::Stores::streaming>(y + i + part,
+                                                               simd::Bytes::load(line + part));
+        else
+          simd::Bytes::store(y + i + part, simd::Bytes::load(line + part));
+      }
     }
+    walk(i, end, [=](std::int64_t at, const Value& result) ISOBIT_INLINE_LAMBDA {
+      y[at] = from_real<Y>(M::number(result));
+    });
+    if (streaming) simd::fence();
   }
 
-  static void columns(const Columns& columns, std::byte* state) {
+  static void columns(const Columns& columns, std::byte* state, bool) {
     auto* values = reinterpret_cast<Value*>(state);
     const Segment& segment = columns.segment;
     for (std::int64_t j = 0; j < columns.count; ++j)
@@ -55,12 +105,11 @@ struct Exact {
       std::int64_t* index = segment.at.index;
       if (index != nullptr) index += i * segment.index;
       for (std::int64_t j = 0; j < columns.count; ++j) {
-        const Value next =
-            M::combine(values[j], M::lift(in_real<Real>(x[j]), segment.first + i * segment.step));
-        const Value result = segment.exclusive ? values[j] : next;
+        const Value last = values[j];
+        M::take(values[j], in_real<Real>(x[j]), segment.first + i * segment.step);
+        const Value result = segment.exclusive ? last : values[j];
         y[j] = from_real<Y>(M::number(result));
         if (index != nullptr) index[j * columns.index] = M::index(result);
-        values[j] = next;
       }
     }
   }
@@ -69,17 +118,31 @@ struct Exact {
   }
 
  private:
+  static constexpr int kLine = 64 / sizeof(Y);
+  static constexpr int kPart = simd::Bytes::kLanes * 16 / static_cast<int>(sizeof(Y));
+
+  // A segment's elements, whose strides no store can be taken to change.
+  struct Elements {
+    const X* x;
+    std::int64_t stride, first, step;
+
+    ISOBIT_INLINE explicit Elements(const Segment& segment)
+        : x(reinterpret_cast<const X*>(segment.at.x)),
+          stride(segment.x),
+          first(segment.first),
+          step(segment.step) {}
+    ISOBIT_INLINE Real operator[](std::int64_t i) const { return in_real<Real>(x[i * stride]); }
+    ISOBIT_INLINE std::int64_t index(std::int64_t i) const { return first + i * step; }
+  };
+
+  ISOBIT_INLINE static bool idle(const Value& value, const X* x) {
+    int changes = 0;
+    for (int j = 0; j < kLine; ++j) changes |= !M::beaten(in_real<Real>(x[j]), value.number);
+    return changes == 0;
+  }
   ISOBIT_INLINE static Value before(const std::byte* init) {
     if (init == nullptr) return M::neutral();
     return M::lift(in_real<Real>(*reinterpret_cast<const Y*>(init)), -1);
-  }
-  ISOBIT_INLINE static Value element(const Segment& segment, std::int64_t i) {
-    return M::lift(in_real<Real>(reinterpret_cast<const X*>(segment.at.x)[i * segment.x]),
-                   segment.first + i * segment.step);
-  }
-  ISOBIT_INLINE static void write(const Segment& segment, std::int64_t i, const Value& value) {
-    reinterpret_cast<Y*>(segment.at.y)[i * segment.y] = from_real<Y>(M::number(value));
-    if (segment.at.index != nullptr) segment.at.index[i * segment.index] = M::index(value);
   }
 };
 

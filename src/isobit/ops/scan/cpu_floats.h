@@ -31,6 +31,21 @@ struct Lanes {
       result.part[p] = upper<kHalf>(value.part[p], after.part[p], kLanes);
     return result;
   }
+  // Neighbours combined: those of the first in the lower half, and of the second in the upper one.
+  template <class M>
+  ISOBIT_INLINE static typename M::Value pairs(const typename M::Value& first,
+                                               const typename M::Value& second) {
+    if constexpr (kWidth == 1) {
+      return M::combine(first, second);
+    } else {
+      typename M::Value even, odd;
+      for (int p = 0; p < M::kParts; ++p) {
+        even.part[p] = every_other<0>(first.part[p], second.part[p], kLanes);
+        odd.part[p] = every_other<1>(first.part[p], second.part[p], kLanes);
+      }
+      return M::combine(even, odd);
+    }
+  }
   // The last lane in all.
   template <class Value>
   ISOBIT_INLINE static Value last(Value value) {
@@ -45,6 +60,10 @@ struct Lanes {
   template <int kHalf, int... kLane>
   ISOBIT_INLINE static V spread(V v, std::integer_sequence<int, kLane...>) {
     return __builtin_shufflevector(v, v, (kLane / (2 * kHalf) * 2 * kHalf + kHalf - 1)...);
+  }
+  template <int kFirst, int... kLane>
+  ISOBIT_INLINE static V every_other(V first, V second, std::integer_sequence<int, kLane...>) {
+    return __builtin_shufflevector(first, second, (2 * kLane + kFirst)...);
   }
   template <int kHalf, int... kLane>
   ISOBIT_INLINE static V upper(V low, V high, std::integer_sequence<int, kLane...>) {
@@ -92,8 +111,7 @@ struct Floats {
     AnyTree tree;
     alignas(64) Real in[kBlock];
     for (std::int64_t start = begin; start < end; start += kBlock) {
-      Parted parts;
-      tree.push(M::carry(parts.lift(source(segment, start, kBlock, in))));
+      tree.push(M::carry(block_total(source(segment, start, kBlock, in))));
     }
     *static_cast<AnyTree*>(node) = tree;
   }
@@ -127,15 +145,23 @@ struct Floats {
     if (streaming) simd::fence();
   }
 
-  static void columns(const Columns& columns, std::byte* state) {
+  static void columns(const Columns& columns, std::byte* state, bool streaming) {
     State arrays(state, columns.segment.length);
+    if constexpr (kWidth * sizeof(Y) == 64)
+      streaming = streaming && columns.segment.y * std::int64_t{sizeof(Y)} % 64 == 0 &&
+                  simd::streamable(reinterpret_cast<Y*>(columns.segment.at.y));
+    else
+      streaming = false;
     for (std::int64_t j = 0; j < columns.count; j += kWidth) arrays.start(columns, j);
     for (std::int64_t group = 0; group * kGroup < columns.segment.length; ++group)
       for (std::int64_t j = 0; j < columns.count; j += kWidth)
-        if (columns.count - j >= kWidth && columns.segment.length - group * kGroup >= kGroup)
-          group_of_columns<true>(columns, arrays, group, j);
-        else
+        if (columns.count - j < kWidth || columns.segment.length - group * kGroup < kGroup)
           group_of_columns<false>(columns, arrays, group, j);
+        else if (streaming)
+          group_of_columns<true, simd::Stores::streaming>(columns, arrays, group, j);
+        else
+          group_of_columns<true>(columns, arrays, group, j);
+    if (streaming) simd::fence();
   }
   static std::int64_t state_bytes(std::int64_t length) {
     return State::arrays(length) * kStrip * static_cast<std::int64_t>(sizeof(Real));
@@ -154,9 +180,10 @@ struct Floats {
       return S::load(from, S::first(count));
     }
   }
+  template <simd::Stores kStores = simd::Stores::cached>
   ISOBIT_INLINE static void store(Y* to, V value, std::int64_t count = kWidth) {
     if (count >= kWidth)
-      S::store(to, value);
+      S::template store<kStores>(to, value);
     else
       S::store(to, value, S::first(count));
   }
@@ -181,6 +208,22 @@ struct Floats {
   }
   ISOBIT_INLINE static Value init_value(const std::byte* init) {
     return M::lift(S::all(in_real<Real>(*reinterpret_cast<const Y*>(init))));
+  }
+
+  // The last of Sklansky's results, in all lanes: what neighbours make, and these, and so on.
+  ISOBIT_INLINE static Value block_total(const Real* in) {
+    using L = Lanes<S>;
+    constexpr int kVectors = kBlock / kWidth;
+    Value values[kVectors / 2];
+    for (int j = 0; j < kVectors / 2; ++j)
+      values[j] = L::template pairs<M>(M::lift(S::load(in + 2 * j * kWidth)),
+                                       M::lift(S::load(in + (2 * j + 1) * kWidth)));
+    for (int count = kVectors / 4; count > 0; count /= 2)
+      for (int j = 0; j < count; ++j)
+        values[j] = L::template pairs<M>(values[2 * j], values[2 * j + 1]);
+    for (int width = kWidth; width > 1; width /= 2)
+      values[0] = L::template pairs<M>(values[0], values[0]);
+    return values[0];
   }
 
   // L and the groups' totals of a block.
@@ -338,7 +381,7 @@ struct Floats {
   };
 
   // 16 rows of a vector of columns.
-  template <bool kWhole>
+  template <bool kWhole, simd::Stores kStores = simd::Stores::cached>
   ISOBIT_INLINE static void group_of_columns(const Columns& columns, const State& state,
                                              std::int64_t group, std::int64_t j) {
     const Segment& segment = columns.segment;
@@ -356,7 +399,7 @@ struct Floats {
                                   get<Value>(state.before(j), kStrip));
     const bool has_init = segment.at.init != nullptr;
     const Value init = get<Value>(state.init(j), kStrip);
-    if (segment.exclusive) store(y, S::load(state.waiting(j)), width);
+    if (segment.exclusive) store<kStores>(y, S::load(state.waiting(j)), width);
     V last = functions::all<S>(0);
 #pragma GCC unroll 16
     for (int i = 0; i < kGroup; ++i) {
@@ -366,7 +409,7 @@ struct Floats {
       last = M::number(result);
       const int at = segment.exclusive ? i + 1 : i;
       if (at < rows && !(segment.exclusive && i + 1 == kGroup))
-        store(y + at * segment.y, last, width);
+        store<kStores>(y + at * segment.y, last, width);
     }
     S::store(state.waiting(j), last);
     if (start + kGroup < segment.length) advance(state, group, j, values[kGroup - 1]);

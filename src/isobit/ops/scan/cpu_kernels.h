@@ -41,7 +41,7 @@ struct Kernel {
   void (*scan)(const Segment& segment, std::int64_t begin, std::int64_t end, const void* tree,
                bool streaming);
   // All of kStrip columns at most; `state` has state_bytes of its length.
-  void (*columns)(const Columns& columns, std::byte* state);
+  void (*columns)(const Columns& columns, std::byte* state, bool streaming);
   std::int64_t (*state_bytes)(std::int64_t length);
 };
 

@@ -180,6 +180,11 @@ struct Wrapping {
   ISOBIT_INLINE static Value neutral() { return kProduct ? 1 : 0; }
   ISOBIT_INLINE static Value lift(Integer x, std::int64_t) { return static_cast<Word>(x); }
   ISOBIT_INLINE static Value combine(Value a, Value b) { return kProduct ? a * b : a + b; }
+  static constexpr bool kOftenIdle = false;  // whether most elements change nothing
+  // Combines a value with what comes after it.
+  ISOBIT_INLINE static void take(Value& value, Integer x, std::int64_t index) {
+    value = combine(value, lift(x, index));
+  }
   ISOBIT_INLINE static Integer number(Value value) { return static_cast<Integer>(value); }
   ISOBIT_INLINE static std::int64_t index(Value) { return 0; }
 
@@ -210,6 +215,14 @@ struct Extreme {
     const bool reaches = kLargest ? b.number >= a.number : b.number <= a.number;
     const bool wins = b.number != b.number || (a.number == a.number && reaches);
     return wins && b.index >= 0 ? b : a;  // what is neutral or comes before all wins nothing
+  }
+  static constexpr bool kOftenIdle = true;
+  ISOBIT_INLINE static bool beaten(Number x, Number by) { return kLargest ? x < by : x > by; }
+  // Combines a value with what comes after it.
+  ISOBIT_INLINE static void take(Value& value, Number x, std::int64_t index) {
+    if (beaten(x, value.number)) [[likely]]
+      return;
+    if (value.number == value.number) value = {x, index};
   }
   ISOBIT_INLINE static Number number(const Value& value) { return value.number; }
   ISOBIT_INLINE static std::int64_t index(const Value& value) { return value.index; }

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the lab's lines say of a case's extents, whatever the operator."""
+
+DERIVED = ("table", "pairs")  # dims that follow from others
+
+
+def dims(line):
+    """The names of the extents: the whole numbers between the pass and the dtype."""
+    names = list(line)
+    between = names[names.index("pass") + 1 : names.index("dtype")]
+    return [
+        name
+        for name in between
+        if isinstance(line[name], int) and name not in ("threads", *DERIVED)
+    ]
+
+
+def extents(line):
+    """Without a batch of one before two others."""
+    found = [line[name] for name in dims(line)]
+    return found[1:] if found[0] == 1 and len(found) > 2 else found
+
+
+def shape(line):
+    return " × ".join(f"{extent:,}" for extent in extents(line))
