@@ -292,7 +292,9 @@ std::int64_t elements_of(const Case& c) {
 // Of several operators, those that have an option but none of the choices that its flag names are
 // left out. A choice that nobody has is a mistake.
 void leave_out_without_choices(std::vector<const Operation*>& operations, const Flags& flags) {
-  for (const auto& [name, texts] : flags.options) {
+  for (const auto& flag : flags.options) {
+    const std::string& name = flag.first;
+    const std::vector<std::string>& texts = flag.second;
     const auto option_of = [&](const Operation* operation) -> const Option* {
       const auto found = std::ranges::find(operation->options, name, &Option::name);
       return found == operation->options.end() ? nullptr : &*found;

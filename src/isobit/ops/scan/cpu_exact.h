@@ -70,25 +70,23 @@ struct Exact {
       return walk(begin, end, [=](std::int64_t i, const Value& result) ISOBIT_INLINE_LAMBDA {
         y[i * y_stride] = from_real<Y>(M::number(result));
       });
-    streaming = streaming && simd::streamable(y + begin);
-    alignas(64) Y line[kLine];
     std::int64_t i = begin;
-    for (; i + kLine <= end; i += kLine) {
-      walk(i, i + kLine, [&, i](std::int64_t at, const Value& result) ISOBIT_INLINE_LAMBDA {
-        line[at - i] = from_real<Y>(M::number(result));
-      });
-      for (int part = 0; part < kLine; part += kPart) {
-        if (streaming)
+    if (streaming && simd::streamable(y + begin)) {
+      // Some lines at a time, for a vector cannot be read where a part of it has just been written.
+      alignas(64) Y lines[kLines * kLine];
+      for (; i + kLines * kLine <= end; i += kLines * kLine) {
+        walk(i, i + kLines * kLine,
+             [&, i](std::int64_t at, const Value& result)
+                 ISOBIT_INLINE_LAMBDA { lines[at - i] = from_real<Y>(M::number(result)); });
+        for (int part = 0; part < kLines * kLine; part += kPart)
           simd::Bytes::template store<simd::Stores::streaming>(y + i + part,
-                                                               simd::Bytes::load(line + part));
-        else
-          simd::Bytes::store(y + i + part, simd::Bytes::load(line + part));
+                                                               simd::Bytes::load(lines + part));
       }
+      simd::fence();
     }
     walk(i, end, [=](std::int64_t at, const Value& result) ISOBIT_INLINE_LAMBDA {
       y[at] = from_real<Y>(M::number(result));
     });
-    if (streaming) simd::fence();
   }
 
   static void columns(const Columns& columns, std::byte* state, bool) {
@@ -118,7 +116,7 @@ struct Exact {
   }
 
  private:
-  static constexpr int kLine = 64 / sizeof(Y);
+  static constexpr int kLine = 64 / sizeof(Y), kLines = 16;
   static constexpr int kPart = simd::Bytes::kLanes * 16 / static_cast<int>(sizeof(Y));
 
   // A segment's elements, whose strides no store can be taken to change.
