@@ -222,7 +222,7 @@ struct Extreme {
   ISOBIT_INLINE static void take(Value& value, Number x, std::int64_t index) {
     if (beaten(x, value.number)) [[likely]]
       return;
-    if (value.number == value.number) value = {x, index};
+    if (x != x || value.number == value.number) value = {x, index};
   }
   ISOBIT_INLINE static Number number(const Value& value) { return value.number; }
   ISOBIT_INLINE static std::int64_t index(const Value& value) { return value.index; }
