@@ -179,6 +179,18 @@ class World {
                                                .exclusive = 0,
                                                .reverse = 1};
   isobit_transpose_args transpose = {sizeof transpose, &x, &transposed};
+  isobit_tensor square = {slot(1), slot_, ISOBIT_F32, 2, {kCols, kCols}, {kCols, 1}};
+  isobit_matmul_args matmul = {.struct_size = sizeof matmul,
+                               .a = &x,
+                               .b = &square,
+                               .bias = &bias,
+                               .c = &grad_y,
+                               .residual = &sum,
+                               .y = &y,
+                               .pre = &grad_x,
+                               .alpha = 2,
+                               .beta = 0.5,
+                               .activation = 2};
   isobit_context context = {sizeof context, 0, {}, {}, ISOBIT_CPU, nullptr};
 
   const std::vector<float>& memory() const { return memory_; }
@@ -248,6 +260,10 @@ inline isobit_status transpose(const World& world) {
   return isobit_transpose(&world.transpose, &world.context);
 }
 
+inline isobit_status matmul(const World& world) {
+  return isobit_matmul(&world.matmul, &world.context);
+}
+
 inline isobit_status rope(const World& world) {
   return isobit_rope_forward(&world.rope, &world.context);
 }
@@ -281,6 +297,7 @@ constexpr Entry kEntries[] = {
     {"scan", scan_max},
     {"scan", scan_min},
     {"scan", scan_logsumexp},
+    {"matmul", matmul},
 };
 
 inline void move(isobit_tensor& tensor, std::ptrdiff_t bytes) {

@@ -89,8 +89,10 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   ASSERT_EQ(operation_of(golden).version, 1) << "a new definition needs new golden bits";
   Flags flags;
   const bool scans = std::string_view(golden.op) == "scan";
-  flags.dims[scans ? "length" : "rows"] = {golden.rows};
-  flags.dims[scans ? "inner" : "cols"] = {golden.cols};
+  const bool multiplies = golden.depth > 0;
+  flags.dims[scans ? "length" : multiplies ? "m" : "rows"] = {golden.rows};
+  flags.dims[scans ? "inner" : multiplies ? "n" : "cols"] = {golden.cols};
+  if (multiplies) flags.dims["k"] = {golden.depth};
   if (golden.batch > 0) flags.dims[scans ? "outer" : "batch"] = {golden.batch};
   flags.dtype = {golden.dtype};
   flags.weight_dtype = {golden.weight_dtype};
@@ -103,6 +105,7 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   const std::pair<std::string_view, std::string> options[] = {
       {"kind", golden.kind},
       {"function", golden.kind},
+      {"activation", golden.kind},
       {"style", golden.kind},
       {"zero_centered", golden.zero_centered ? "yes" : "no"},
       {"dropout", std::to_string(golden.dropout)},
@@ -138,6 +141,7 @@ INSTANTIATE_TEST_SUITE_P(OrderV1, GoldenBits, testing::ValuesIn(kGolden), [](con
   return std::string(golden.op) + "_" + golden.pass + "_" + golden.dtype + "_" +
          golden.weight_dtype + "_" + std::to_string(golden.rows) + "x" +
          std::to_string(golden.cols) + "_" + golden.kind + tables_of(golden) +
+         (golden.depth > 0 ? "_" + std::to_string(golden.depth) : "") +
          (golden.given_statistics ? "_given" : "") +
          (golden.y_dtype != nullptr ? std::string("_y_") + golden.y_dtype : "") +
          (golden.zero_centered ? "_zero_centered" : "") + (golden.dropout > 0 ? "_dropout" : "");

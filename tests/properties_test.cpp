@@ -288,12 +288,15 @@ const std::vector<Law> kLawsOfSums = {
 // Nor is what is moved.
 const std::vector<Law> kLawsOfMoves = {{"x", false, {{"x", 1}, {"y", 1}}},
                                        {"x", true, {{"x", 1}, {"y", 1}}}};
+// Of either factor; what is added must follow.
+const std::vector<Law> kLawsOfProducts = {
+    {"a", false, {{"a", 1}, {"bias", 1}, {"c", 1}, {"residual", 1}, {"y", 1}, {"pre", 1}}},
+    {"b", false, {{"b", 1}, {"bias", 1}, {"c", 1}, {"residual", 1}, {"y", 1}, {"pre", 1}}},
+};
 // By operator; one that keeps no such law is left out.
 const std::map<std::string_view, std::vector<Law>> kLaws = {
-    {"elementwise", kLawsOfSums},
-    {"layernorm", kLawsOfNorms},
-    {"rmsnorm", kLawsOfNorms},
-    {"transpose", kLawsOfMoves},
+    {"elementwise", kLawsOfSums}, {"layernorm", kLawsOfNorms}, {"matmul", kLawsOfProducts},
+    {"rmsnorm", kLawsOfNorms},    {"transpose", kLawsOfMoves},
 };
 
 // Every bit of a normal number; below those, scaling loses some.

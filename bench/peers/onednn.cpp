@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneDNN as a peer: LayerNorm as its users get it, primitives and memory made once, then executed.
+// oneDNN as a peer: LayerNorm and products as its users get them, primitives and memory made once,
+// then executed.
 #include <omp.h>
 
 #include <algorithm>
@@ -87,8 +88,34 @@ Arguments backward_arguments(const Setting& s, const IsobitPeerCase& c) {
           {DNNL_ARG_VARIANCE, variance_of(s, c)}};
 }
 
+// One product, or a batch of them.
+Call matmul(const IsobitPeerCase& c) {
+  decline_unless_known(c, {});
+  for (const char* name : {"bias", "c", "residual", "pre"})
+    if (find(c, name) != nullptr) throw Declined("no " + std::string(name) + " here");
+  if (std::string_view(c.y_dtype) != c.dtype) throw Declined("y must have the dtype of a");
+  const int threads = c.threads;
+  omp_set_num_threads(threads);
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  const auto matrices = [&](const char* rows, const char* cols) {
+    return memory::desc({dim(c, "batch"), dim(c, rows), dim(c, cols)}, data_type_named(c.dtype),
+                        memory::format_tag::abc);
+  };
+  const memory::desc a = matrices("m", "k"), b = matrices("k", "n"), y = matrices("m", "n");
+  const dnnl::matmul primitive(dnnl::matmul::primitive_desc(engine, a, b, y));
+  const Arguments arguments = {{DNNL_ARG_SRC, memory(a, engine, array(c, "a"))},
+                               {DNNL_ARG_WEIGHTS, memory(b, engine, array(c, "b"))},
+                               {DNNL_ARG_DST, memory(y, engine, array(c, "y"))}};
+  return [threads, primitive, arguments, stream = dnnl::stream(engine)]() mutable {
+    omp_set_num_threads(threads);
+    primitive.execute(stream, arguments);
+    stream.wait();
+  };
+}
+
 Call prepare(const IsobitPeerCase& c) {
   const std::string_view op = c.op, pass = c.pass;
+  if (op == "matmul" && pass == "fwd") return matmul(c);
   if (op != "layernorm" || (pass != "fwd" && pass != "bwd"))
     throw Declined("no " + std::string(op) + ' ' + std::string(pass) + " here");
   decline_residual(c);

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cummax.h>
 #include <ATen/ops/cummin.h>
@@ -16,6 +17,7 @@
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/logcumsumexp.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rms_norm.h>
@@ -247,6 +249,22 @@ Call rope(const IsobitPeerCase& c) {
   };
 }
 
+Call matmul(const IsobitPeerCase& c) {
+  for (const char* name : {"bias", "c", "residual", "pre"})
+    if (find(c, name) != nullptr) throw Declined("no " + std::string(name) + " here");
+  if (std::string_view(c.y_dtype) != c.dtype) throw Declined("y must have the dtype of a");
+  const auto matrices = [&](const char* name, const char* rows, const char* cols) {
+    const at::Tensor all =
+        at::from_blob(array(c, name), {dim(c, "batch"), dim(c, rows), dim(c, cols)},
+                      at::TensorOptions(scalar_type_named(c.dtype)));
+    return dim(c, "batch") == 1 ? all[0] : all;
+  };
+  const at::Tensor a = matrices("a", "m", "k"), b = matrices("b", "k", "n");
+  at::Tensor y = matrices("y", "m", "n");
+  if (dim(c, "batch") == 1) return [a, b, y]() mutable { at::mm_out(y, a, b); };
+  return [a, b, y]() mutable { at::bmm_out(y, a, b); };
+}
+
 Call choose(const IsobitPeerCase& c) {
   const std::string op = c.op, pass = c.pass;
   const Setting s(c);
@@ -279,6 +297,10 @@ Call choose(const IsobitPeerCase& c) {
   if (op == "rope" && pass == "fwd") {
     decline_unless_known(c, {"style"});
     return rope(c);
+  }
+  if (op == "matmul" && pass == "fwd") {
+    decline_unless_known(c, {});
+    return matmul(c);
   }
   if (op == "transpose" && pass == "fwd") {
     decline_unless_known(c, {});

@@ -331,6 +331,26 @@ typedef struct isobit_scan_logsumexp_args {
 ISOBIT_API isobit_status isobit_scan_logsumexp(const isobit_scan_logsumexp_args* args,
                                                const isobit_context* context);
 
+/* y = activation(alpha a b + beta c + bias) + residual, of matrices or batches of them. */
+typedef struct isobit_matmul_args {
+  size_t struct_size;
+  const isobit_tensor* a;    /* (..., m, k) in f32, f16, bf16 or f64, and of any strides */
+  const isobit_tensor* b;    /* (..., k, n) in the dtype of a, and of any strides */
+  const isobit_tensor* bias; /* (n) in the dtype of a or f32 (beside f64: f64), or NULL, optional */
+  const isobit_tensor* c;    /* like y, or NULL; not read where beta is 0, optional */
+  const isobit_tensor* residual; /* like y, or NULL; added last, optional */
+  const isobit_tensor* y; /* output, (..., m, n) in the dtype of a, f32 beside f16 and bf16, or f16
+                             or bf16 beside f32; may be c or residual */
+  const isobit_tensor*
+      pre;      /* output, like y, or NULL; what the activation is applied to, rounded, optional */
+  double alpha; /* times a b */
+  double beta;  /* times c; 0: c is not read */
+  int32_t activation; /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
+} isobit_matmul_args;
+
+ISOBIT_API isobit_status isobit_matmul(const isobit_matmul_args* args,
+                                       const isobit_context* context);
+
 #ifdef __cplusplus
 }
 #endif

@@ -397,6 +397,31 @@ inline void logsumexp(const ScanLogsumexp& given, const Context& context = {}) {
   detail::check(isobit_scan_logsumexp(&args, &context));
 }
 
+// y = activation(alpha a b + beta c + bias) + residual, of matrices or batches of them.
+struct Matmul {
+  Tensor a = {}, b = {}, bias = {}, c = {}, residual = {};
+  Output y = {}, pre = {};
+  double alpha = 1;
+  double beta = 0;
+  int32_t activation = 0;
+};
+
+inline void matmul(const Matmul& given, const Context& context = {}) {
+  isobit_matmul_args args = {};
+  args.struct_size = sizeof args;
+  args.a = given.a.get();
+  args.b = given.b.get();
+  args.bias = given.bias.get();
+  args.c = given.c.get();
+  args.residual = given.residual.get();
+  args.y = given.y.get();
+  args.pre = given.pre.get();
+  args.alpha = given.alpha;
+  args.beta = given.beta;
+  args.activation = given.activation;
+  detail::check(isobit_matmul(&args, &context));
+}
+
 }  // namespace isobit
 
 #endif

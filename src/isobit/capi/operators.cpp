@@ -5,6 +5,7 @@
 #include "isobit/ops/activation/activation.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
+#include "isobit/ops/matmul/matmul.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
 #include "isobit/ops/rope/rope.h"
 #include "isobit/ops/rope_tables/rope_tables.h"
@@ -294,5 +295,23 @@ isobit_status isobit_scan_logsumexp(const isobit_scan_logsumexp_args* args,
                       args.exclusive = given.exclusive != 0;
                       args.reverse = given.reverse != 0;
                       scan::run(args, execution);
+                    });
+}
+
+isobit_status isobit_matmul(const isobit_matmul_args* args, const isobit_context* context) {
+  return capi::call("matmul", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      matmul::Args args;
+                      args.a = read("a", given.a);
+                      args.b = read("b", given.b);
+                      args.bias = read("bias", given.bias);
+                      args.c = read("c", given.c);
+                      args.residual = read("residual", given.residual);
+                      args.y = read("y", given.y);
+                      args.pre = read("pre", given.pre);
+                      args.alpha = given.alpha;
+                      args.beta = given.beta;
+                      args.activation = decltype(args.activation){given.activation};
+                      matmul::run(args, execution);
                     });
 }

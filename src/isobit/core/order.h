@@ -8,6 +8,9 @@
 // carried up; the total gets +0.0 once. A sum of products is the same but for the first fold, which
 // is fma(a[r+4], b[r+4], a[r]*b[r]).
 //
+// A matrix product's sum over k: panels of 512, each a chain of fma from +0.0, k ascending; runs of
+// 16 panels one after the other, then adjacent pairs of runs; the total gets +0.0 once.
+//
 // A sum over rows (weight gradients): runs of 16 rows one after the other from +0.0, then adjacent
 // pairs of runs.
 #pragma once
@@ -24,6 +27,7 @@ inline constexpr int kBlock = 512;
 inline constexpr int kLanes = 64;
 inline constexpr int kRows = kBlock / kLanes;
 inline constexpr int kRun = 16;
+inline constexpr int kPanel = 512;  // of a matrix product; kRun of them are a run
 
 // Adds what is pushed by adjacent pairs. It holds one pending sum a level, as a binary counter
 // holds its ones.
@@ -95,6 +99,24 @@ T dot(std::int64_t count, A a, B b) {
     blocks.push(detail::fold(lanes, kLanes));
   }
   return blocks.total();
+}
+
+// The specification for an element of a matrix product, the sum of a(k) * b(k).
+template <class T, class A, class B>
+T product(std::int64_t count, A a, B b) {
+  PairTree<T> runs;
+  for (std::int64_t start = 0; start < count; start += kPanel * kRun) {
+    T run = T(0);
+    for (std::int64_t panel = start; panel < count && panel < start + kPanel * kRun;
+         panel += kPanel) {
+      T chain = T(0);
+      for (std::int64_t k = panel; k < count && k < panel + kPanel; ++k)
+        chain = std::fma(a(k), b(k), chain);
+      run = run + chain;
+    }
+    runs.push(run);
+  }
+  return runs.total();
 }
 
 // The specification for one column's sum over rows: step(accumulator, row) adds a row.

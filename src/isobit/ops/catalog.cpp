@@ -5,6 +5,7 @@
 #include "isobit/ops/activation/activation.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
+#include "isobit/ops/matmul/matmul.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
 #include "isobit/ops/rope/rope.h"
 #include "isobit/ops/rope_tables/rope_tables.h"
@@ -21,6 +22,7 @@ std::span<const Operation* const> catalog() {
       &activation::forward_operation(), &activation::backward_operation(),
       &rope::forward_operation(),       &rope::backward_operation(),
       &rope_tables::operation(),        &scan::operation(),
+      &matmul::operation(),
   };
   return kOperations;
 }

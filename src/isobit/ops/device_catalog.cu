@@ -6,6 +6,7 @@
 #include "isobit/ops/activation/problem.h"
 #include "isobit/ops/elementwise/problem.h"
 #include "isobit/ops/layernorm/norm.h"
+#include "isobit/ops/matmul/problem.h"
 #include "isobit/ops/rmsnorm/norm.h"
 #include "isobit/ops/rope/problem.h"
 #include "isobit/ops/rope_tables/problem.h"
@@ -29,6 +30,7 @@ const DeviceLibrary& device_library() {
       device_variants("rope", "bwd", rope::cuda_backward_variants()),
       device_variants("rope_tables", "fwd", rope_tables::cuda_variants()),
       device_variants("scan", "fwd", scan::cuda_variants()),
+      device_variants("matmul", "fwd", matmul::cuda_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
                                          simt::about,   simt::kMemory, kOperations};

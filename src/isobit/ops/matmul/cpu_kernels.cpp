@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packing, the product of packed panels, and what becomes of its sums.
+#include "isobit/ops/matmul/cpu_kernels.h"
+
+#include <array>
+#include <utility>
+
+#include "isobit/core/order.h"
+#include "isobit/ops/matmul/cpu_lanes.h"
+#include "isobit/ops/matmul/formula.h"
+
+namespace isobit::matmul::ISOBIT_ISA {
+namespace {
+
+// The largest tile of sums that leaves registers for what they are made of.
+template <class S>
+struct Shape {
+#if ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx512
+  static constexpr int kRows = 14, kVectors = 2;
+#elif ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx2
+  static constexpr int kRows = 6, kVectors = 2;
+#elif ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_neon
+  static constexpr int kRows = 8, kVectors = 3;
+#else
+  static constexpr int kRows = 4, kVectors = 2;
+#endif
+  static constexpr int kCols = kVectors * S::kWidth;
+  static constexpr int kRowPitch = (kRows + S::kWidth - 1) / S::kWidth * S::kWidth;
+};
+
+// Lanes that are adjacent, in vectors of which there is room for kVectors.
+template <class S, int kVectors, class T>
+ISOBIT_INLINE void pack_along(const T* from, const Lanes& lanes, std::int64_t count, std::int64_t k,
+                              typename S::Real* to) {
+  for (std::int64_t i = 0; i < k; ++i) {
+    const T* line = from + i * lanes.k_stride;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const std::int64_t left = count - v * S::kWidth;
+      S::template store<simd::Stores::cached, simd::Nan::absent>(
+          to + v * S::kWidth, left >= S::kWidth ? S::load(line + v * S::kWidth)
+                              : left > 0        ? S::load(line + v * S::kWidth, S::first(left))
+                                                : S::zero());
+    }
+    to += kVectors * S::kWidth;
+  }
+}
+
+// `count` lanes as one panel: k after k, kVectors vectors each.
+template <class S, int kVectors, class T>
+ISOBIT_INLINE void pack_panel(const T* from, const Lanes& lanes, std::int64_t count, std::int64_t k,
+                              typename S::Real* to) {
+  constexpr int kWidth = S::kWidth, kPitch = kVectors * kWidth;
+  if (lanes.stride == 1) return pack_along<S, kVectors>(from, lanes, count, k, to);
+  if (lanes.k_stride == 1) {
+    for (int v = 0; v < kVectors; ++v) {
+      const std::int64_t first = std::min<std::int64_t>(v * kWidth, count - 1);
+      across<S, 1>(from + first * lanes.stride, lanes.stride,
+                   std::max<std::int64_t>(1, count - v * kWidth), k,
+                   [&](std::int64_t i, const typename S::V(&vectors)[1]) ISOBIT_INLINE_LAMBDA {
+                     S::template store<simd::Stores::cached, simd::Nan::absent>(
+                         to + i * kPitch + v * kWidth, vectors[0]);
+                   });
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < k; ++i)
+    for (std::int64_t lane = 0; lane < kPitch; ++lane)
+      to[i * kPitch + lane] = widen<typename S::Real>(
+          from[i * lanes.k_stride + std::min(lane, count - 1) * lanes.stride]);
+}
+
+template <class S, class T>
+void pack_a(const Lanes& lanes, std::int64_t k, void* to) {
+  constexpr int kRows = Shape<S>::kRows, kPitch = Shape<S>::kRowPitch;
+  const auto* from = reinterpret_cast<const T*>(lanes.data);
+  const std::int64_t panels = (lanes.count + kRows - 1) / kRows;
+  for (std::int64_t panel = 0; panel < panels; ++panel) {
+    const std::int64_t begin = lanes.count * panel / panels;
+    const std::int64_t end = lanes.count * (panel + 1) / panels;
+    pack_panel<S, kPitch / S::kWidth>(from + begin * lanes.stride, lanes, end - begin, k,
+                                      static_cast<typename S::Real*>(to) + panel * kPitch * k);
+  }
+}
+
+template <class S, class T>
+void pack_b(const Lanes& lanes, std::int64_t k, void* to) {
+  constexpr int kCols = Shape<S>::kCols;
+  const auto* from = reinterpret_cast<const T*>(lanes.data);
+  auto* panel = static_cast<typename S::Real*>(to);
+  for (std::int64_t col = 0; col < lanes.count; col += kCols, panel += kCols * k) {
+    const std::int64_t count = std::min<std::int64_t>(kCols, lanes.count - col);
+    const T* first = from + col * lanes.stride;
+    if (count > S::kWidth)
+      pack_panel<S, Shape<S>::kVectors>(first, lanes, count, k, panel);
+    else
+      pack_panel<S, 1>(first, lanes, count, k, panel);
+  }
+}
+
+// The tile of sums of one panel of a and one of b.
+template <class S>
+using TileKernel = void (*)(const typename S::Real* a, const typename S::Real* b,
+                            typename S::Real* c, std::int64_t pitch, std::int64_t k, bool adds);
+
+template <class S, int kRows, int kVectors>
+void tile(const typename S::Real* a, const typename S::Real* b, typename S::Real* c,
+          std::int64_t pitch, std::int64_t k, bool adds) {
+  using V = typename S::V;
+  constexpr auto kCached = simd::Stores::cached;
+  constexpr auto kAsIs = simd::Nan::absent;
+  V sums[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sums[i][v] = S::zero();
+  for (std::int64_t at = 0; at < k; ++at) {
+    V columns[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) columns[v] = S::load(b + v * S::kWidth);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const V row = S::all(a[i]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = S::fma(row, columns[v], sums[i][v]);
+    }
+    a += Shape<S>::kRowPitch;
+    b += kVectors * S::kWidth;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      typename S::Real* to = c + i * pitch + v * S::kWidth;
+      S::template store<kCached, kAsIs>(to, adds ? S::add(S::load(to), sums[i][v]) : sums[i][v]);
+    }
+}
+
+// Kernels for 1 to kRows rows, by vectors.
+template <class S, int kVectors, int... kLess>
+constexpr auto tiles_of(std::integer_sequence<int, kLess...>) {
+  return std::array<TileKernel<S>, sizeof...(kLess)>{tile<S, kLess + 1, kVectors>...};
+}
+template <class S, int kVectors>
+constexpr auto kTiles = tiles_of<S, kVectors>(std::make_integer_sequence<int, Shape<S>::kRows>());
+
+template <class S>
+void multiply(const Block& block) {
+  using Real = typename S::Real;
+  constexpr int kRows = Shape<S>::kRows, kCols = Shape<S>::kCols;
+  const auto *a = static_cast<const Real*>(block.a), *b = static_cast<const Real*>(block.b);
+  const std::int64_t panels = (block.m + kRows - 1) / kRows;
+  for (std::int64_t col = 0; col < block.n; col += kCols, b += kCols * block.k) {
+    const bool narrow = block.n - col <= S::kWidth;
+    for (std::int64_t panel = 0; panel < panels; ++panel) {
+      const std::int64_t begin = block.m * panel / panels, end = block.m * (panel + 1) / panels;
+      const auto& kernels = narrow ? kTiles<S, 1> : kTiles<S, Shape<S>::kVectors>;
+      kernels[static_cast<std::size_t>(end - begin - 1)](
+          a + panel * Shape<S>::kRowPitch * block.k, b,
+          static_cast<Real*>(block.c) + begin * block.c_pitch + col, block.c_pitch, block.k,
+          block.adds);
+    }
+  }
+}
+
+template <class S>
+void activate(Activation activation, typename S::Real* values, std::int64_t count) {
+  const auto all = [&](auto function) ISOBIT_INLINE_LAMBDA {
+    std::int64_t i = 0;
+    for (; i + S::kWidth <= count; i += S::kWidth)
+      S::store(values + i, activated<S>(function, S::load(values + i)));
+    if (i < count) {
+      const auto part = S::first(count - i);
+      S::store(values + i, activated<S>(function, S::load(values + i, part)), part);
+    }
+  };
+  switch (activation) {
+    case Activation::none: return;
+    case Activation::relu: return all(std::integral_constant<Activation, Activation::relu>());
+    case Activation::gelu: return all(std::integral_constant<Activation, Activation::gelu>());
+    case Activation::gelu_tanh:
+      return all(std::integral_constant<Activation, Activation::gelu_tanh>());
+    case Activation::silu: return all(std::integral_constant<Activation, Activation::silu>());
+  }
+}
+
+// Calls body(i) or body(i, part) for all vectors of a row.
+template <class S, class Body>
+ISOBIT_INLINE void for_each_vector(std::int64_t count, const Body& body) {
+  std::int64_t i = 0;
+  for (; i + S::kWidth <= count; i += S::kWidth) body(i);
+  if (i < count) body(i, S::first(count - i));
+}
+
+template <class S, class W, class T>
+void finish(const Epilogue& epilogue, const Row& row) {
+  using Real = typename S::Real;
+  using V = typename S::V;
+  auto* sums = static_cast<Real*>(row.sums);
+  const auto* bias = reinterpret_cast<const W*>(row.bias);
+  const auto *c = reinterpret_cast<const T*>(row.c),
+             *residual = reinterpret_cast<const T*>(row.residual);
+  auto *pre = reinterpret_cast<T*>(row.pre), *y = reinterpret_cast<T*>(row.y);
+  const bool scales = epilogue.alpha != 1;
+  const V alpha = S::all(static_cast<Real>(epilogue.alpha));
+  const V beta = S::all(static_cast<Real>(epilogue.beta));
+  const V one_bias = row.one_bias && bias != nullptr ? S::all(widen<Real>(*bias)) : S::zero();
+  const bool activates = epilogue.activation != Activation::none;
+  for_each_vector<S>(row.count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    V v = S::add(S::load(sums + i, part...), S::zero());
+    if (scales) v = S::mul(alpha, v);
+    if (c != nullptr) v = S::fma(beta, S::load(c + i, part...), v);
+    if (bias != nullptr) v = S::add(v, row.one_bias ? one_bias : S::load(bias + i, part...));
+    if (pre != nullptr) S::store(pre + i, v, part...);
+    if (activates) {
+      S::store(sums + i, v, part...);
+    } else {
+      if (residual != nullptr) v = S::add(v, S::load(residual + i, part...));
+      S::store(y + i, v, part...);
+    }
+  });
+  if (!activates) return;
+  activate<S>(epilogue.activation, sums, row.count);
+  for_each_vector<S>(row.count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    V v = S::load(sums + i, part...);
+    if (residual != nullptr) v = S::add(v, S::load(residual + i, part...));
+    S::store(y + i, v, part...);
+  });
+}
+
+template <class S>
+void add(const void* from, void* to, std::int64_t count) {
+  const auto* a = static_cast<const typename S::Real*>(from);
+  auto* b = static_cast<typename S::Real*>(to);
+  for_each_vector<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    S::template store<simd::Stores::cached, simd::Nan::absent>(
+        b + i, S::add(S::load(a + i, part...), S::load(b + i, part...)), part...);
+  });
+}
+
+template <class T>
+constexpr PackKernels kPackKernels = {Shape<VectorsOf<T>>::kRows, Shape<VectorsOf<T>>::kRowPitch,
+                                      Shape<VectorsOf<T>>::kCols, VectorsOf<T>::kWidth,
+                                      pack_a<VectorsOf<T>, T>,    pack_b<VectorsOf<T>, T>,
+                                      multiply<VectorsOf<T>>};
+
+template <class Choose>
+ISOBIT_INLINE auto with_float(DType dtype, const Choose& choose) {
+  switch (dtype) {
+    case DType::f16:  return choose(Type<f16>{});
+    case DType::bf16: return choose(Type<bf16>{});
+    default:          return choose(Type<float>{});
+  }
+}
+
+}  // namespace
+
+const PackKernels& pack_kernels(DType a) {
+  if (a == DType::f64) return kPackKernels<double>;
+  switch (a) {
+    case DType::f16:  return kPackKernels<f16>;
+    case DType::bf16: return kPackKernels<bf16>;
+    default:          return kPackKernels<float>;
+  }
+}
+
+FinishKernel finish_kernel(DType real, DType bias, DType y) {
+  if (real == DType::f64) return finish<simd::F64, double, double>;
+  return with_float(bias, [&]<class W>(Type<W>) ISOBIT_INLINE_LAMBDA {
+    return with_float(y, []<class T>(Type<T>) ISOBIT_INLINE_LAMBDA -> FinishKernel {
+      return finish<simd::F32, W, T>;
+    });
+  });
+}
+
+AddKernel add_kernel(DType real) { return real == DType::f64 ? add<simd::F64> : add<simd::F32>; }
+
+}  // namespace isobit::matmul::ISOBIT_ISA

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cpu_kernels*.cpp offer once for each instruction set. Sums are floats, or doubles of
+// doubles.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "isobit/core/dtype.h"
+#include "isobit/core/isas.h"
+#include "isobit/ops/matmul/matmul.h"
+
+namespace isobit::matmul {
+
+// A part of a, whose lanes are rows, or of b, whose lanes are columns.
+struct Lanes {
+  const std::byte* data;
+  std::int64_t stride, k_stride;  // elements from lane to lane, and along k
+  std::int64_t count;
+};
+
+// Packed parts of a and b that are multiplied: c[i * c_pitch + j] = the sum over k, or that much
+// more.
+struct Block {
+  const void *a, *b;
+  void* c;
+  std::int64_t c_pitch, m, n, k;
+  bool adds;
+};
+
+// Packed parts. Those of a are panels of at most `rows` rows, as equal as they can be, with room
+// for `row_pitch`; those of b are panels of `cols` columns, the last of `width` if it has no more.
+struct PackKernels {
+  std::int64_t rows, row_pitch, cols, width;
+  void (*pack_a)(const Lanes& lanes, std::int64_t k, void* to);
+  void (*pack_b)(const Lanes& lanes, std::int64_t k, void* to);
+  void (*multiply)(const Block& block);
+};
+
+// A few rows of a, as sums, times b as it lies in memory: one panel of k.
+struct Few {
+  const void* a;  // row after row, kPanel apart
+  std::int64_t m, k;
+  Lanes b;
+  void* sums;
+  std::int64_t pitch;  // of sums
+};
+struct FewKernels {
+  void (*along)(const Few& few);   // columns of b are adjacent
+  void (*across)(const Few& few);  // elements of a column of b are adjacent
+};
+
+// A row of sums that becomes a row of y. All arrays have adjacent elements; the bias may be one.
+struct Row {
+  void* sums;
+  std::int64_t count;
+  const std::byte *bias, *c, *residual;  // or null
+  bool one_bias;
+  std::byte *pre, *y;
+};
+struct Epilogue {
+  Activation activation;
+  double alpha, beta;
+};
+using FinishKernel = void (*)(const Epilogue& epilogue, const Row& row);
+// to[i] = from[i] + to[i].
+using AddKernel = void (*)(const void* from, void* to, std::int64_t count);
+
+ISOBIT_IN_EACH_ISA(const PackKernels& pack_kernels(DType a); const FewKernels& few_kernels(DType a);
+                   FinishKernel finish_kernel(DType real, DType bias, DType y);
+                   AddKernel add_kernel(DType real);)
+
+}  // namespace isobit::matmul

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// A few rows times a matrix that is read once, as it lies in memory.
+#include <array>
+#include <utility>
+
+#include "isobit/core/order.h"
+#include "isobit/ops/matmul/cpu_kernels.h"
+#include "isobit/ops/matmul/cpu_lanes.h"
+
+namespace isobit::matmul::ISOBIT_ISA {
+namespace {
+
+constexpr int kMostRows = 4;  // at once
+constexpr int kDepth = 8;     // rows of b that pass before a sum returns to memory
+
+// Sums of kRows rows over kCount rows of b, which are read side by side.
+template <class S, int kRows, int kCount, class T>
+ISOBIT_INLINE void along_rows(const typename S::Real* a, const T* b, std::int64_t b_stride,
+                              typename S::Real* sums, std::int64_t pitch, std::int64_t count,
+                              bool adds) {
+  using V = typename S::V;
+  const auto at = [&](std::int64_t j, auto... part) ISOBIT_INLINE_LAMBDA {
+    V v[kRows];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i)
+      v[i] = adds ? S::load(sums + i * pitch + j, part...) : S::zero();
+#pragma GCC unroll 8
+    for (int k = 0; k < kCount; ++k) {
+      const V column = S::load(b + k * b_stride + j, part...);
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; ++i) v[i] = S::fma(S::all(a[i * order::kPanel + k]), column, v[i]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i)
+      S::template store<simd::Stores::cached, simd::Nan::absent>(sums + i * pitch + j, v[i],
+                                                                 part...);
+  };
+  std::int64_t j = 0;
+  for (; j + S::kWidth <= count; j += S::kWidth) at(j);
+  if (j < count) at(j, S::first(count - j));
+}
+
+template <class S, class T, int kRows>
+void along_some(const Few& few, std::int64_t row) {
+  using Real = typename S::Real;
+  const auto* a = static_cast<const Real*>(few.a) + row * order::kPanel;
+  const auto* b = reinterpret_cast<const T*>(few.b.data);
+  Real* sums = static_cast<Real*>(few.sums) + row * few.pitch;
+  std::int64_t k = 0;
+  for (; k + kDepth <= few.k; k += kDepth)
+    along_rows<S, kRows, kDepth>(a + k, b + k * few.b.k_stride, few.b.k_stride, sums, few.pitch,
+                                 few.b.count, k > 0);
+  for (; k < few.k; ++k)
+    along_rows<S, kRows, 1>(a + k, b + k * few.b.k_stride, few.b.k_stride, sums, few.pitch,
+                            few.b.count, k > 0);
+}
+
+template <class S, class T, int kRows>
+void across_some(const Few& few, std::int64_t row) {
+  using Real = typename S::Real;
+  // Chains of fma's wait for each other: few rows need more of them.
+  constexpr int kGroups = kRows <= 2 ? 2 : 1, kLanes = kGroups * S::kWidth;
+  const auto* a = static_cast<const Real*>(few.a) + row * order::kPanel;
+  for (std::int64_t j = 0; j < few.b.count; j += kLanes) {
+    typename S::V sums[kRows][kGroups];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+      for (int g = 0; g < kGroups; ++g) sums[i][g] = S::zero();
+    across<S, kGroups>(
+        reinterpret_cast<const T*>(few.b.data) + j * few.b.stride, few.b.stride, few.b.count - j,
+        few.k, [&](std::int64_t k, const typename S::V(&columns)[kGroups]) ISOBIT_INLINE_LAMBDA {
+#pragma GCC unroll 4
+          for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+            for (int g = 0; g < kGroups; ++g)
+              sums[i][g] = S::fma(S::all(a[i * order::kPanel + k]), columns[g], sums[i][g]);
+        });
+    Real* to = static_cast<Real*>(few.sums) + row * few.pitch + j;
+    for (int i = 0; i < kRows; ++i)
+      for (int g = 0; g < kGroups; ++g) {
+        const std::int64_t left = few.b.count - j - g * S::kWidth;
+        if (left <= 0) continue;
+        S::template store<simd::Stores::cached, simd::Nan::absent>(
+            to + i * few.pitch + g * S::kWidth, sums[i][g], S::first(left));
+      }
+  }
+}
+
+// Rows of a in groups of at most kMostRows, as equal as they can be.
+template <class Some>
+ISOBIT_INLINE void in_groups(const Few& few, const Some& some) {
+  const std::int64_t groups = (few.m + kMostRows - 1) / kMostRows;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const std::int64_t begin = few.m * group / groups, end = few.m * (group + 1) / groups;
+    switch (end - begin) {
+      case 1:  some(std::integral_constant<int, 1>(), begin); break;
+      case 2:  some(std::integral_constant<int, 2>(), begin); break;
+      case 3:  some(std::integral_constant<int, 3>(), begin); break;
+      default: some(std::integral_constant<int, 4>(), begin); break;
+    }
+  }
+}
+
+template <class T>
+void along(const Few& few) {
+  in_groups(few, [&](auto rows, std::int64_t row) ISOBIT_INLINE_LAMBDA {
+    along_some<VectorsOf<T>, T, decltype(rows)::value>(few, row);
+  });
+}
+template <class T>
+void across_all(const Few& few) {
+  in_groups(few, [&](auto rows, std::int64_t row) ISOBIT_INLINE_LAMBDA {
+    across_some<VectorsOf<T>, T, decltype(rows)::value>(few, row);
+  });
+}
+
+template <class T>
+constexpr FewKernels kFewKernels = {along<T>, across_all<T>};
+
+}  // namespace
+
+const FewKernels& few_kernels(DType a) {
+  switch (a) {
+    case DType::f16:  return kFewKernels<f16>;
+    case DType::bf16: return kFewKernels<bf16>;
+    case DType::f64:  return kFewKernels<double>;
+    default:          return kFewKernels<float>;
+  }
+}
+
+}  // namespace isobit::matmul::ISOBIT_ISA
