@@ -81,7 +81,7 @@ struct Grid {
 // So many regions that threads have equally much to do, as square as they can be. Rows and columns
 // are cut at multiples of `rows` and `cols`.
 Grid grid_of(const Problem& problem, const Machine& machine, std::int64_t rows, std::int64_t cols) {
-  constexpr std::int64_t kFmasAnElement = 16;  // of the elements that it takes to wake a thread
+  constexpr std::int64_t kFmasAnElement = 8;  // of the elements that it takes to wake a thread
   const std::int64_t most_down = parts_of(problem.m, rows), most_across = parts_of(problem.n, cols);
   const std::int64_t products = problem.products();
   Grid grid;
@@ -261,12 +261,11 @@ struct PackedMemory {
   std::int64_t bytes() const { return a + b + buffers * sums; }
 };
 
-// Packed rows take half of the second cache; columns are read from it or the third.
+// Both come from the third cache at the speed of the second, where there is enough to do between:
+// the more rows there are, the less often columns are packed.
 Plan choose_packed(const Problem& problem, const Machine& machine) {
   const PackKernels& kernels = pack_kernels_for(problem, machine.isa);
-  const std::int64_t panel = kernels.row_pitch * order::kPanel * size_of(problem.real());
   int panels = 64, cols = 1024;
-  while (panels > 1 && panels * panel > machine.l2_bytes / 2 + panel) panels /= 2;
   const std::int64_t most = kMostMemory / std::max(1, machine.threads);
   while (PackedMemory(problem, kernels, panels, cols).bytes() > most && (panels > 1 || cols > 64)) {
     if (cols > 64 && (panels == 1 || cols >= panels * kernels.rows))

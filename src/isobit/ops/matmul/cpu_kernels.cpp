@@ -30,28 +30,31 @@ struct Shape {
 
 // Lanes that are adjacent, in vectors of which there is room for kVectors.
 template <class S, int kVectors, class T>
-ISOBIT_INLINE void pack_along(const T* from, const Lanes& lanes, std::int64_t count, std::int64_t k,
-                              typename S::Real* to) {
+ISOBIT_INLINE void pack_along(const T* from, std::int64_t k_stride, std::int64_t count,
+                              std::int64_t k, typename S::Real* to) {
+  constexpr auto kCached = simd::Stores::cached;
+  constexpr auto kAsIs = simd::Nan::absent;
   for (std::int64_t i = 0; i < k; ++i) {
-    const T* line = from + i * lanes.k_stride;
+    const T* line = from + i * k_stride;
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       const std::int64_t left = count - v * S::kWidth;
-      S::template store<simd::Stores::cached, simd::Nan::absent>(
-          to + v * S::kWidth, left >= S::kWidth ? S::load(line + v * S::kWidth)
-                              : left > 0        ? S::load(line + v * S::kWidth, S::first(left))
-                                                : S::zero());
+      S::template store<kCached, kAsIs>(to + v * S::kWidth,
+                                        left >= S::kWidth ? S::load(line + v * S::kWidth)
+                                        : left > 0 ? S::load(line + v * S::kWidth, S::first(left))
+                                                   : S::zero());
     }
     to += kVectors * S::kWidth;
   }
 }
 
-// `count` lanes as one panel: k after k, kVectors vectors each.
+// `count` lanes as one panel: k after k, kVectors vectors each. Lanes beyond it do not matter; they
+// may be the next ones of the matrix.
 template <class S, int kVectors, class T>
 ISOBIT_INLINE void pack_panel(const T* from, const Lanes& lanes, std::int64_t count, std::int64_t k,
                               typename S::Real* to) {
   constexpr int kWidth = S::kWidth, kPitch = kVectors * kWidth;
-  if (lanes.stride == 1) return pack_along<S, kVectors>(from, lanes, count, k, to);
+  if (lanes.stride == 1) return pack_along<S, kVectors>(from, lanes.k_stride, count, k, to);
   if (lanes.k_stride == 1) {
     for (int v = 0; v < kVectors; ++v) {
       const std::int64_t first = std::min<std::int64_t>(v * kWidth, count - 1);
@@ -77,25 +80,35 @@ void pack_a(const Lanes& lanes, std::int64_t k, void* to) {
   const std::int64_t panels = (lanes.count + kRows - 1) / kRows;
   for (std::int64_t panel = 0; panel < panels; ++panel) {
     const std::int64_t begin = lanes.count * panel / panels;
-    const std::int64_t end = lanes.count * (panel + 1) / panels;
-    pack_panel<S, kPitch / S::kWidth>(from + begin * lanes.stride, lanes, end - begin, k,
+    pack_panel<S, kPitch / S::kWidth>(from + begin * lanes.stride, lanes,
+                                      std::min<std::int64_t>(kPitch, lanes.count - begin), k,
                                       static_cast<typename S::Real*>(to) + panel * kPitch * k);
   }
 }
 
+// A few k of all panels at a time: so memory is read along its lines.
 template <class S, class T>
 void pack_b(const Lanes& lanes, std::int64_t k, void* to) {
   constexpr int kCols = Shape<S>::kCols;
+  constexpr std::int64_t kTogether = 8;
   const auto* from = reinterpret_cast<const T*>(lanes.data);
-  auto* panel = static_cast<typename S::Real*>(to);
-  for (std::int64_t col = 0; col < lanes.count; col += kCols, panel += kCols * k) {
-    const std::int64_t count = std::min<std::int64_t>(kCols, lanes.count - col);
-    const T* first = from + col * lanes.stride;
-    if (count > S::kWidth)
-      pack_panel<S, Shape<S>::kVectors>(first, lanes, count, k, panel);
-    else
-      pack_panel<S, 1>(first, lanes, count, k, panel);
+  auto* const panels = static_cast<typename S::Real*>(to);
+  const std::int64_t whole = lanes.count / kCols * kCols, rest = lanes.count - whole;
+  if (lanes.stride == 1) {
+    for (std::int64_t i = 0; i < k; i += kTogether)
+      for (std::int64_t col = 0; col < whole; col += kCols)
+        pack_along<S, Shape<S>::kVectors>(from + col + i * lanes.k_stride, lanes.k_stride, kCols,
+                                          std::min(kTogether, k - i), panels + col * k + i * kCols);
+  } else {
+    for (std::int64_t col = 0; col < whole; col += kCols)
+      pack_panel<S, Shape<S>::kVectors>(from + col * lanes.stride, lanes, kCols, k,
+                                        panels + col * k);
   }
+  if (rest > S::kWidth)
+    pack_panel<S, Shape<S>::kVectors>(from + whole * lanes.stride, lanes, rest, k,
+                                      panels + whole * k);
+  else if (rest > 0)
+    pack_panel<S, 1>(from + whole * lanes.stride, lanes, rest, k, panels + whole * k);
 }
 
 // The tile of sums of one panel of a and one of b.

@@ -6,6 +6,7 @@
 #include "isobit/core/order.h"
 #include "isobit/ops/matmul/cpu_kernels.h"
 #include "isobit/ops/matmul/cpu_lanes.h"
+#include "isobit/simd/prefetch.h"
 
 namespace isobit::matmul::ISOBIT_ISA {
 namespace {
@@ -27,6 +28,7 @@ ISOBIT_INLINE void along_rows(const typename S::Real* a, const T* b, std::int64_
 #pragma GCC unroll 8
     for (int k = 0; k < kCount; ++k) {
       const V column = S::load(b + k * b_stride + j, part...);
+      simd::fetch_to_first_cache(b + (k + kCount) * b_stride + j);
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) v[i] = S::fma(S::all(a[i * order::kPanel + k]), column, v[i]);
     }

@@ -19,18 +19,17 @@ inline constexpr int kLaneBytes = 16;
 template <class S>
 inline constexpr int kInLane = kLaneBytes / sizeof(typename S::Real);
 
-// A few k of as many lanes as a vector has, turned: vector i has the i-th k of each.
-template <class S>
-ISOBIT_INLINE void turn(const typename S::Real* from, std::int64_t stride,
-                        typename S::V (&to)[kInLane<S>]) {
+// A few k of as many lanes as a vector has, turned: vector i has the i-th k of each. `line(i)` is
+// where lane i has the first.
+template <class S, class Line>
+ISOBIT_INLINE void turn(const Line& line, typename S::V (&to)[kInLane<S>]) {
   using Real = typename S::Real;
   using B = simd::Bytes;
   constexpr int kCount = kInLane<S>;
   typename B::V v[kCount];
 #pragma GCC unroll 4
   for (int i = 0; i < kCount; ++i)
-    v[i] = B::load_lanes([&](int lane)
-                             ISOBIT_INLINE_LAMBDA { return from + (lane * kCount + i) * stride; });
+    v[i] = B::load_lanes([&](int lane) ISOBIT_INLINE_LAMBDA { return line(lane * kCount + i); });
   if constexpr (kCount == 2) {
     to[0] = __builtin_bit_cast(typename S::V, B::template zip_low<Real>(v[0], v[1]));
     to[1] = __builtin_bit_cast(typename S::V, B::template zip_high<Real>(v[0], v[1]));
@@ -63,28 +62,38 @@ ISOBIT_INLINE void across(const T* from, std::int64_t stride, std::int64_t lanes
     }
   } else {
     constexpr int kCount = detail::kInLane<S>, kPiece = 64;
-    const auto turned = [&](const Real* piece, std::int64_t pitch, std::int64_t at, int count)
-                            ISOBIT_INLINE_LAMBDA {
-                              typename S::V groups[kGroups][kCount];
+    // `line(i)` is where lane i has its k at `at`.
+    const auto turned = [&](std::int64_t at, int count, const auto& line) ISOBIT_INLINE_LAMBDA {
+      typename S::V groups[kGroups][kCount];
 #pragma GCC unroll 2
-                              for (int g = 0; g < kGroups; ++g)
-                                detail::turn<S>(piece + g * kWidth * pitch, pitch, groups[g]);
+      for (int g = 0; g < kGroups; ++g)
+        detail::turn<S>([&](int lane) ISOBIT_INLINE_LAMBDA { return line(g * kWidth + lane); },
+                        groups[g]);
 #pragma GCC unroll 4
-                              for (int i = 0; i < kCount; ++i) {
-                                if (i >= count) break;
+      for (int i = 0; i < kCount; ++i) {
+        if (i >= count) break;
 #pragma GCC unroll 2
-                                for (int g = 0; g < kGroups; ++g) vectors[g] = groups[g][i];
-                                visit(at + i, vectors);
-                              }
-                            };
+        for (int g = 0; g < kGroups; ++g) vectors[g] = groups[g][i];
+        visit(at + i, vectors);
+      }
+    };
     std::int64_t done = 0;
     if constexpr (std::is_same_v<T, Real>) {
-      if (lanes >= kLanes)
-        for (; done + kCount <= k; done += kCount) turned(from + done, stride, done, kCount);
+      if (lanes >= kLanes) {
+        for (; done + kCount <= k; done += kCount)
+          turned(done, kCount,
+                 [&](int lane) ISOBIT_INLINE_LAMBDA { return from + lane * stride + done; });
+      } else {
+        const Real* lines[kLanes];
+        for (int lane = 0; lane < kLanes; ++lane)
+          lines[lane] = from + std::min<std::int64_t>(lane, lanes - 1) * stride;
+        for (; done + kCount <= k; done += kCount)
+          turned(done, kCount, [&](int lane) ISOBIT_INLINE_LAMBDA { return lines[lane] + done; });
+      }
     }
-    // Other types are widened first; so is what is less than a vector.
-    alignas(64) Real piece[kLanes * (kPiece + kCount)];
+    // Other types are widened first; so is what is less than a piece.
     constexpr std::int64_t kPitch = kPiece + kCount;
+    alignas(64) Real piece[kLanes * kPitch];
     for (; done < k; done += kPiece) {
       const std::int64_t count = std::min<std::int64_t>(kPiece, k - done);
       for (int lane = 0; lane < kLanes; ++lane) {
@@ -94,9 +103,9 @@ ISOBIT_INLINE void across(const T* from, std::int64_t stride, std::int64_t lanes
         for (; i + kWidth <= count; i += kWidth) S::store(to + i, S::load(line + i));
         if (i < count) S::store(to + i, S::load(line + i, S::first(count - i)));
       }
-      std::int64_t i = 0;
-      for (; i + kCount <= count; i += kCount) turned(piece + i, kPitch, done + i, kCount);
-      if (i < count) turned(piece + i, kPitch, done + i, static_cast<int>(count - i));
+      for (std::int64_t i = 0; i < count; i += kCount)
+        turned(done + i, static_cast<int>(std::min<std::int64_t>(kCount, count - i)),
+               [&](int lane) ISOBIT_INLINE_LAMBDA { return piece + lane * kPitch + i; });
     }
   }
 }
