@@ -15,6 +15,7 @@ BENCH_ACTIVATION_CASES  := activation --function gelu,silu --pass fwd,bwd --with
 BENCH_TRANSPOSE_CASES   := transpose --threads 1,2 --plan default
 BENCH_ROPE_CASES        := rope --pass fwd,bwd --threads 1,2 --plan default
 BENCH_SCAN_CASES        := scan --threads 1,2 --plan default
+BENCH_MATMUL_CASES      := matmul --threads 1,2 --plan default
 
 # How many calls `make properties` draws for each property and operation.
 CASES := 10000
@@ -80,6 +81,7 @@ bench: build ## time every operator beside its peers; results in bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_TRANSPOSE_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_ROPE_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_SCAN_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_MATMUL_CASES)
 
 accuracy: build ## the full accuracy grid and its tables; takes long
 	@$(ISOBIT) verify $(ACCURACY_CASES) --out build/accuracy

@@ -179,15 +179,18 @@ class World {
                                                .exclusive = 0,
                                                .reverse = 1};
   isobit_transpose_args transpose = {sizeof transpose, &x, &transposed};
-  isobit_tensor square = {slot(1), slot_, ISOBIT_F32, 2, {kCols, kCols}, {kCols, 1}};
+  isobit_tensor left = matrix(0),
+                right = {slot(1), slot_, ISOBIT_F32, 2, {kCols, kCols}, {kCols, 1}};
+  isobit_tensor addend = matrix(2), per_col = vector(4, kCols), product = matrix(5),
+                pre = matrix(6);
   isobit_matmul_args matmul = {.struct_size = sizeof matmul,
-                               .a = &x,
-                               .b = &square,
-                               .bias = &bias,
-                               .c = &grad_y,
-                               .residual = &sum,
-                               .y = &y,
-                               .pre = &grad_x,
+                               .a = &left,
+                               .b = &right,
+                               .bias = &per_col,
+                               .c = &addend,
+                               .residual = &addend,
+                               .y = &product,
+                               .pre = &pre,
                                .alpha = 2,
                                .beta = 0.5,
                                .activation = 2};

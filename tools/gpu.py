@@ -26,7 +26,7 @@ RELEASE = ROOT / "build" / "release"
 PACK = ROOT / "build" / "gpu"
 ARCHIVE = ROOT / "build" / "gpu.tar.gz"
 SONAME = "libisobit.so." + ".".join((ROOT / "VERSION").read_text().split(".")[:2])
-OPERATORS = "activation,elementwise,layernorm,rmsnorm,rope,rope_tables,scan,transpose"
+OPERATORS = "activation,elementwise,layernorm,matmul,rmsnorm,rope,rope_tables,scan,transpose"
 IN_TRITON = "activation,elementwise,layernorm,rope,scan,transpose"
 TRITON_CASES = (  # each width and dtype is compiled
     *("--rows", "1,37", "--cols", "1,600,4096", "--dtype", "f32,bf16"),

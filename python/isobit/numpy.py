@@ -23,6 +23,7 @@ import numpy as np
 from isobit import _arguments, c_abi, dlpack
 from isobit._activations import exp, geglu, gelu, log, sigmoid, silu, swiglu, tanh
 from isobit._library import remedy
+from isobit._products import linear, matmul
 from isobit._rotary import apply_rotary, rotary_tables
 from isobit._scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 
@@ -44,8 +45,10 @@ __all__ = [
     "increment",
     "layer_norm",
     "layer_norm_backward",
+    "linear",
     "log",
     "logcumsumexp",
+    "matmul",
     "rms_norm",
     "rms_norm_backward",
     "rotary_tables",

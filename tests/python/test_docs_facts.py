@@ -16,7 +16,7 @@ from extensions import marks
 from pictures import order
 
 OPERATORS = (
-    *("activation", "elementwise", "layernorm", "rmsnorm"),
+    *("activation", "elementwise", "layernorm", "matmul", "rmsnorm"),
     *("rope", "rope_tables", "scan", "transpose"),
 )
 # Of the C++ and C interfaces: the lab's rows have one dimension.
@@ -60,7 +60,9 @@ def test_arguments_of_a_page_are_those_of_the_operator(operator):
     for operation in listed(operator):
         head = {"fwd": "forward", "bwd": "backward"}[operation["pass"]]
         head = (
-            "argument" if operator in ("elementwise", "rope_tables", "scan", "transpose") else head
+            "argument"
+            if operator in ("elementwise", "matmul", "rope_tables", "scan", "transpose")
+            else head
         )
         (rows,) = tables_of(readme(operator), head)
         known = {argument["name"] for argument in operation["arguments"]}
@@ -70,7 +72,7 @@ def test_arguments_of_a_page_are_those_of_the_operator(operator):
 
 
 @pytest.mark.parametrize(
-    "operator", ["elementwise", "layernorm", "rope", "rope_tables", "transpose"]
+    "operator", ["elementwise", "layernorm", "matmul", "rope", "rope_tables", "transpose"]
 )
 def test_variants_of_a_page_are_those_of_the_operator(operator):
     said = {

@@ -148,7 +148,7 @@ def test_the_last_element_of_a_list_needs_its_comma(tree):
 
 def test_an_operator_without_laws_gives_a_copy_without_laws(tree):
     path = tree / new_operator.LAWS
-    path.write_text(path.read_text().replace('    {"elementwise", kLawsOfSums},\n', ""))
+    path.write_text(re.sub(r'\{"elementwise", kLawsOfSums\},\s*', "", path.read_text()))
     assert new_operator.listed(new_operator.LAWS, ORIGINAL, NAME) == path.read_text()
 
 

@@ -21,6 +21,8 @@ FUNCTIONS = {
     "dropout_add_rms_norm",
     "increment",
     "layer_norm",
+    "linear",
+    "matmul",
     "rms_norm",
     "transpose",
 }
@@ -71,7 +73,7 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes = {"LayerNorm", "Override", "RMSNorm", "Report", "Transpose"}
     classes |= {"GELU", "GeGLU", "SiLU", "Sigmoid", "SwiGLU", "Tanh"}
     memory = {"cache_limit", "cache_use", "empty_cache", "set_cache_limit"}
-    classes |= {"RotaryEmbedding", "Scan"}
+    classes |= {"Linear", "RotaryEmbedding", "Scan", "bmm", "mm"}
     rest = {"apply_rotary", "intercept", "override", "patch", "rotary_tables", "settings"}
     assert {*isobit.torch.__all__} == FUNCTIONS | ACTIVATIONS | SCANS | classes | memory | rest
 

@@ -161,6 +161,8 @@ def samples():
         "rope_tables": (draw(4).abs(), 6),
         "scan": (x(), None, None, KINDS.index("sum"), -1),
         "scan_extreme": (x(), None, KINDS.index("max"), -1),
+        # of few digits: parts of k are added in another order
+        "matmul": (x().mul(4).round(), draw(4, 8, 6).mul(4).round()),
         "transpose": (x(), 0, -1),
         "activation": (x(), CODES["gelu"]),
         "activation_backward": (x(1), x(), CODES["gelu"]),
@@ -170,6 +172,8 @@ def samples():
     assert names.keys() == given.keys()
     for name, arguments in given.items():
         yield pytest.param(names[name], arguments, id=name)
+    of_linear = (x(), draw(4, 8, 6), draw(6), 2)
+    yield pytest.param(names["matmul"], of_linear, id="matmul with bias and activation")
     yield pytest.param(TRANSPOSE, (x(), 0, -1), id="made_up_transpose")
     # of few digits: PyTorch's own product sums in another order when there are fewer rows
     few = [each.mul(4).round() for each in (x(), draw(8, 4))]

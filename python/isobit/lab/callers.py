@@ -121,6 +121,18 @@ def _transpose(call, library, dtype_named):
     return lambda x: {"y": library.transpose(x, -2, -1, **options)}
 
 
+def _matmul(call, library, dtype_named):
+    case = call.case
+    for name in ("c", "residual", "pre"):
+        if name in call.inputs or name in call.outputs:
+            raise Unavailable(f"{library.__name__}.matmul has no {name}")
+    if case["alpha"] != 1:
+        raise Unavailable(f"{library.__name__}.matmul has no alpha")
+    activation = None if case["activation"] == "none" else case["activation"]
+    options = {"activation": activation} | call.cast("out_dtype", dtype_named)
+    return lambda a, b, bias=None: {"y": library.matmul(a, b, bias=bias, **options)}
+
+
 def _rope(call, library, _dtype_named):
     case = call.case
     style, offset = case["style"], case["offset_positions"]
@@ -182,6 +194,7 @@ def _scan(call, library, dtype_named):
 # What Call.forward is of an operator; of all others it is the function of its name.
 _FORWARD = {
     "layernorm": _norm,
+    "matmul": _matmul,
     "rmsnorm": _norm,
     "rope": _rope,
     "rope_tables": _rope_tables,

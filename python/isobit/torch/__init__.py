@@ -31,6 +31,8 @@ from isobit.torch.interception import Override, intercept, override
 from isobit.torch.memory import cache_limit, cache_use, empty_cache, set_cache_limit
 from isobit.torch.modules import LayerNorm, RMSNorm, Transpose
 from isobit.torch.patching import Report, patch
+from isobit.torch.product_functions import bmm, linear, matmul, mm
+from isobit.torch.product_modules import Linear
 from isobit.torch.rotary import RotaryEmbedding, apply_rotary, rotary_tables
 from isobit.torch.scans import Scan, cummax, cummin, cumprod, cumsum, logcumsumexp
 from isobit.torch.settings import settings
@@ -41,6 +43,7 @@ __all__ = [
     "GELU",
     "GeGLU",
     "LayerNorm",
+    "Linear",
     "Override",
     "RMSNorm",
     "Report",
@@ -55,6 +58,7 @@ __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "apply_rotary",
+    "bmm",
     "cache_limit",
     "cache_use",
     "cummax",
@@ -70,8 +74,11 @@ __all__ = [
     "increment",
     "intercept",
     "layer_norm",
+    "linear",
     "log",
     "logcumsumexp",
+    "matmul",
+    "mm",
     "override",
     "patch",
     "rms_norm",

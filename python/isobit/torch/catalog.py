@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one list of the operators that PyTorch is told of. What is in it is registered."""
 
-from isobit.torch import activations, elementwise, norms, rotation, scanning, transposition
+from isobit.torch import (
+    activations,
+    elementwise,
+    norms,
+    products,
+    rotation,
+    scanning,
+    transposition,
+)
 
 RECORDS = (
     *norms.RECORDS,
@@ -10,4 +18,5 @@ RECORDS = (
     *activations.RECORDS,
     *rotation.RECORDS,
     *scanning.RECORDS,
+    *products.RECORDS,
 )

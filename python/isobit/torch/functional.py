@@ -48,7 +48,7 @@ _DTYPE = "a torch.dtype", lambda value: value is None or isinstance(value, torch
 # What options must be, and whether a value is that.
 _KINDS = {
     **dict.fromkeys(("eps", "p"), _NUMBER),
-    **dict.fromkeys(("dim", "dim0", "dim1", "function", "kind"), _INTEGER),
+    **dict.fromkeys(("activation", "dim", "dim0", "dim1", "function", "kind"), _INTEGER),
     **dict.fromkeys(("exclusive", "reverse"), _FLAG),
     **dict.fromkeys(("out_dtype", "dtype"), _DTYPE),
 }

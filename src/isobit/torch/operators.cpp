@@ -307,6 +307,36 @@ void transpose(StableIValue* stack, std::uint64_t, std::uint64_t) {
   put(stack, y);
 }
 
+// Matrices of equal batches, of any strides.
+void matmul(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  constexpr const char* kName = "matmul";
+  Stack given(stack);
+  const Tensor a = given.tensor(), b = given.tensor(), bias = given.optional_tensor();
+  auto args = empty_args<isobit_matmul_args>();
+  args.alpha = 1;
+  args.activation = static_cast<std::int32_t>(given.integer());
+  const std::int32_t dtype = given.optional_dtype(a.dtype());
+  require_dtype(kName, "a", a.dtype(), kFloats);
+  require_dtype(kName, "out_dtype", dtype, kFloats);
+  require_dtype(kName, "b", b.dtype(), kFloats);
+  const std::int64_t rank = a.rank(), most = ISOBIT_MAX_RANK;
+  require(rank >= 2 && rank <= most && b.rank() == rank, kName, ": a has ", rank,
+          " dimensions and b ", std::int64_t{b.rank()}, "; must be equal, and 2 to ", most);
+  const Shape sizes = a.shape();
+  std::vector<std::int64_t> shape(sizes.begin(), sizes.end());
+  shape.back() = b.shape().back();
+  Tensor y = new_output(a, shape, dtype);
+  const isobit_tensor of_a = strided(a), of_b = strided(b), of_y = strided(y, Access::write);
+  const isobit_tensor of_bias = bias ? strided(bias) : isobit_tensor{};
+  args.a = &of_a;
+  args.b = &of_b;
+  args.bias = bias ? &of_bias : nullptr;
+  args.y = &of_y;
+  const Lent lent(a);
+  check(isobit_matmul(&args, lent.context()));
+  put(stack, y);
+}
+
 struct Operator {
   std::string_view name, signature;
   Kernel kernel;
@@ -373,6 +403,10 @@ constexpr Operator kOperators[] = {
      "(Tensor x, Tensor? init, Tensor? reset, " SCANNED ", ScalarType? dtype=None) -> Tensor",
      scan},
     {"scan_extreme", "(Tensor x, Tensor? init, " SCANNED ") -> (Tensor, Tensor)", scan_extreme},
+    {"matmul",
+     "(Tensor a, Tensor b, Tensor? bias=None, int activation=0, ScalarType? out_dtype=None)"
+     " -> Tensor",
+     matmul},
     {"transpose", "(Tensor x, int dim0, int dim1, ScalarType? dtype=None) -> Tensor", transpose},
 };
 

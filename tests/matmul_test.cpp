@@ -186,10 +186,12 @@ TEST(Matmul, NothingToAddUpIsZero) {
 
 TEST(Matmul, AProductOfNegativeZerosIsZero) {
   const Floats a = {-0.0f}, b = {1};
-  const Floats y = product(view(a.data(), {1, 1}), view(b.data(), {1, 1}),
-                           lab::execution_for(Machine::here().isa, 1));
-  EXPECT_EQ(y[0], 0);
-  EXPECT_FALSE(std::signbit(y[0]));
+  for (Isa isa : Machine::isas_here()) {
+    const Floats y =
+        product(view(a.data(), {1, 1}), view(b.data(), {1, 1}), lab::execution_for(isa, 1));
+    EXPECT_EQ(y[0], 0);
+    EXPECT_FALSE(std::signbit(y[0]));
+  }
 }
 
 TEST(Matmul, YMayBeCOrResidual) {
