@@ -83,15 +83,18 @@ def speed_title(line):
 
 
 def speed(files):
-    """Every case's fraction of a copy, and the peers' times over ours."""
+    """Every case's fraction of a copy, or of what limits it where that may be the fma unit, and
+    the peers' times over ours."""
     rows = defaultdict(dict)
-    counts, peers = set(), defaultdict(list)
+    counts, peers, computing = set(), defaultdict(list), set()
     for line in lines(files):
         title = speed_title(line)
         threads = line.get("threads", 0)  # a GPU's lines have none
         shape = " × ".join(map(str, extents(line)))
         rows[title, shape][threads] = line
         counts.add(threads)
+        if line.get("roof") == "fma":
+            computing.add(title)
         known = peers[title]
         known += [peer["name"] for peer in line["peers"] if peer["name"] not in known]
 
@@ -100,7 +103,8 @@ def speed(files):
 
     def cells(line, title):
         ratios = {peer["name"]: peer["ratio"] for peer in line["peers"]}
-        measured = [line["gbps"], line["copy_fraction"], *map(ratios.get, peers[title])]
+        figures = ("gflops", "roof_fraction") if title in computing else ("gbps", "copy_fraction")
+        measured = [*map(line.get, figures), *map(ratios.get, peers[title])]
         return [cell(value) for value in measured]
 
     tables = {}
@@ -108,7 +112,8 @@ def speed(files):
         heads = ["shape"]
         for count in sorted(counts):
             threads = f"{count} thread" + "s" * (count > 1) + ": " if count else ""
-            heads += [f"{threads}GB/s", "of a copy", *(f"{peer} / ours" for peer in peers[title])]
+            units = ("GFLOP/s", "of the peak") if title in computing else ("GB/s", "of a copy")
+            heads += [threads + units[0], units[1], *(f"{peer} / ours" for peer in peers[title])]
         body = [
             [key[1]]
             + [text for count in sorted(counts) for text in cells(by_threads[count], title)]

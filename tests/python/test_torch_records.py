@@ -162,7 +162,7 @@ def samples():
         "scan": (x(), None, None, KINDS.index("sum"), -1),
         "scan_extreme": (x(), None, KINDS.index("max"), -1),
         # of few digits: parts of k are added in another order
-        "matmul": (x().mul(4).round(), draw(4, 8, 6).mul(4).round()),
+        "matmul": (draw(2, 4, 6, 8).mul(4).round(), draw(2, 4, 8, 6).mul(4).round()),
         "transpose": (x(), 0, -1),
         "activation": (x(), CODES["gelu"]),
         "activation_backward": (x(1), x(), CODES["gelu"]),
@@ -172,7 +172,7 @@ def samples():
     assert names.keys() == given.keys()
     for name, arguments in given.items():
         yield pytest.param(names[name], arguments, id=name)
-    of_linear = (x(), draw(4, 8, 6), draw(6), 2)
+    of_linear = (draw(10, 8), draw(8, 6), draw(6), 2)
     yield pytest.param(names["matmul"], of_linear, id="matmul with bias and activation")
     yield pytest.param(TRANSPOSE, (x(), 0, -1), id="made_up_transpose")
     # of few digits: PyTorch's own product sums in another order when there are fewer rows

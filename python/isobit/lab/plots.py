@@ -201,10 +201,14 @@ def speed(folder: Path, groups):
             pictures.append(bandwidth(stem, title, points))
             continue
         labels = [shape(row) for row in lines]
-        if all(row.get("copy_fraction") for row in lines):
-            theirs = by_peer(lines, lambda row, peer: row["copy_fraction"] / peer["ratio"])
-            series = {OURS: [row["copy_fraction"] for row in lines]} | theirs
+        computes = any(row.get("roof") == "fma" for row in lines)
+        fraction = "roof_fraction" if computes else "copy_fraction"
+        if all(row.get(fraction) for row in lines):
+            theirs = by_peer(lines, lambda row, peer: row[fraction] / peer["ratio"])
+            series = {OURS: [row[fraction] for row in lines]} | theirs
             unit = "fraction of a plain copy's speed (1 = as fast as copying the same bytes)"
+            if computes:
+                unit = "fraction of the processor's peak, of multiplying or else of copying"
             where = stem.with_name(stem.name + "-copy")
             pictures.append(bars(where, title, unit, labels, series))
         if ratios := by_peer(lines, lambda _, peer: peer["ratio"]):

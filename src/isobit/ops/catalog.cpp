@@ -16,12 +16,18 @@ namespace isobit {
 
 std::span<const Operation* const> catalog() {
   static const Operation* const kOperations[] = {
-      &elementwise::operation(),        &layernorm::forward_operation(),
-      &layernorm::backward_operation(), &rmsnorm::forward_operation(),
-      &rmsnorm::backward_operation(),   &transpose::operation(),
-      &activation::forward_operation(), &activation::backward_operation(),
-      &rope::forward_operation(),       &rope::backward_operation(),
-      &rope_tables::operation(),        &scan::operation(),
+      &elementwise::operation(),
+      &layernorm::forward_operation(),
+      &layernorm::backward_operation(),
+      &rmsnorm::forward_operation(),
+      &rmsnorm::backward_operation(),
+      &transpose::operation(),
+      &activation::forward_operation(),
+      &activation::backward_operation(),
+      &rope::forward_operation(),
+      &rope::backward_operation(),
+      &rope_tables::operation(),
+      &scan::operation(),
       &matmul::operation(),
   };
   return kOperations;

@@ -37,6 +37,18 @@ struct PackKernels {
   void (*multiply)(const Block& block);
 };
 
+// The same for pairs of elements along k, in panels of the same shapes. Packing returns the
+// smallest biased exponent of an element that is not 0.
+struct PairKernels {
+  // What the exponents of both must come to, lest a sum be subnormal: a product has 15 places after
+  // its first, and is at least 2^(a - 127) 2^(b - 127).
+  static constexpr int kLeastExponents = 2 * 127 + 14 - 126;
+
+  int (*pack_a)(const Lanes& lanes, std::int64_t k, void* to);
+  int (*pack_b)(const Lanes& lanes, std::int64_t k, void* to);
+  void (*multiply)(const Block& block);
+};
+
 // A few rows of a, as sums, times b as it lies in memory: one panel of k.
 struct Few {
   const void* a;  // row after row, kPanel apart
@@ -66,7 +78,9 @@ using FinishKernel = void (*)(const Epilogue& epilogue, const Row& row);
 // to[i] = from[i] + to[i].
 using AddKernel = void (*)(const void* from, void* to, std::int64_t count);
 
-ISOBIT_IN_EACH_ISA(const PackKernels& pack_kernels(DType a); const FewKernels& few_kernels(DType a);
+ISOBIT_IN_EACH_ISA(const PackKernels& pack_kernels(DType a);
+                   const PairKernels* pair_kernels(DType a);  // null where there are none
+                   const FewKernels& few_kernels(DType a);
                    FinishKernel finish_kernel(DType real, DType bias, DType y);
                    AddKernel add_kernel(DType real);)
 

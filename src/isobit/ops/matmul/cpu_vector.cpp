@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// A few rows, or columns, times a matrix that is read once.
+#include <cstring>
+
+#include "isobit/ops/matmul/cpu_regions.h"
+
+namespace isobit::matmul {
+namespace {
+
+constexpr std::int64_t kMostAlong = 8, kMostAcross = 4;
+
+// The products with the fewer rows, whichever way they come.
+Problem flat(const Problem& problem) {
+  return problem.n < problem.m ? problem.transposed() : problem;
+}
+
+std::string declines_vector(const Problem& problem, const Machine&) {
+  const Problem few = flat(problem);
+  if (few.m > kMostAlong) return "needs at most 8 rows or columns";
+  if (few.first.b.col != 1 && few.first.b.row != 1 && few.n > 1 && few.k > 1)
+    return "needs adjacent elements in rows or columns of the larger matrix";
+  return {};
+}
+
+bool is_along(const Problem& few) { return few.first.b.col == 1 || few.n == 1; }
+
+bool suits_vector(const Problem& problem, const Machine&) {
+  const Problem few = flat(problem);
+  return few.m <= (is_along(few) ? kMostAlong : kMostAcross);
+}
+
+constexpr int kVectorCols[] = {64, 256, 512, 1024, 2048};
+constexpr Knob kVectorKnobs[] = {{"cols", kVectorCols, "columns whose sums are kept at a time"}};
+
+Plan choose_vector(const Problem& problem, const Machine& machine) {
+  const Problem few = flat(problem);
+  int cols = 2048;
+  while (cols > 64 && cols * few.m * size_of(few.real()) > machine.l1_bytes / 4) cols /= 2;
+  if (cols == 128) cols = 64;
+  return {cols};
+}
+
+struct VectorMemory {
+  std::int64_t a, sums, pitch, buffers;
+
+  VectorMemory(const Problem& few, std::int64_t cols) {
+    const std::int64_t size = size_of(few.real()), line = 64 / size;
+    a = few.m * order::kPanel * size;
+    pitch = cols + line;
+    sums = few.m * pitch * size;
+    buffers = Runs::buffers(few.k) + 1;  // and one for the panel
+  }
+  std::int64_t bytes() const { return parts_of(a + buffers * sums, 64) * 64; }
+};
+
+const FewKernels& few_kernels_for(const Problem& problem, Isa isa) {
+  ISOBIT_RETURN_FOR_ISA(isa, few_kernels(problem.dtype()));
+}
+
+std::size_t vector_workspace(const Problem& problem, const Plan& plan, const Machine& machine) {
+  if (problem.empty()) return 0;
+  const Problem few = flat(problem);
+  const Grid grid = grid_of(few, machine, few.m, 64);
+  return static_cast<std::size_t>(grid.tasks * VectorMemory(few, plan[0]).bytes());
+}
+
+// A panel of the rows of a, widened.
+template <class T, class Real>
+void widen_rows(const Array& a, std::int64_t m, std::int64_t first, std::int64_t count, Real* to) {
+  for (std::int64_t i = 0; i < m; ++i) {
+    const Array line = a.moved(i, first);
+    const auto* from = reinterpret_cast<const T*>(line.data);
+    for (std::int64_t k = 0; k < count; ++k)
+      to[i * order::kPanel + k] = widen<Real>(from[k * a.col]);
+  }
+}
+
+void run_vector(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
+  if (problem.empty()) return;
+  const Problem few = flat(problem);
+  const Isa isa = execution.machine.isa;
+  const FewKernels& kernels = few_kernels_for(few, isa);
+  const auto kernel = is_along(few) ? kernels.along : kernels.across;
+  const Grid grid = grid_of(few, execution.machine, few.m, 64);
+  const VectorMemory memory(few, plan[0]);
+  const Finish finish(few, isa);
+  const AddKernel add = add_kernel_for(few, isa);
+  const auto tile = [&](std::byte* a, const Arrays& arrays, std::int64_t col, std::int64_t cols) {
+    std::byte* panel = a + memory.a;
+    const std::int64_t all = few.m * memory.pitch;
+    Runs runs(panel + memory.sums, memory.sums, all, add);
+    if (few.k == 0) std::memset(runs.now(), 0, static_cast<std::size_t>(memory.sums));
+    for (std::int64_t k = 0; k < few.k; k += order::kPanel) {
+      const std::int64_t count = std::min<std::int64_t>(order::kPanel, few.k - k);
+      with_types(few.dtype(), [&]<class T, class Real>(T, Real) {
+        widen_rows<T>(arrays.a, few.m, k, count, reinterpret_cast<Real*>(a));
+      });
+      const Array b = arrays.b.moved(k, col);
+      const bool adds = k % kRunK != 0;
+      kernel(
+          {a, few.m, count, {b.data, b.col, b.row, cols}, adds ? panel : runs.now(), memory.pitch});
+      if (adds) add(panel, runs.now(), all);
+      if ((k + count) % kRunK == 0 || k + count == few.k) runs.next();
+    }
+    if (few.k == 0) runs.next();
+    finish(arrays, 0, col, runs.total(), memory.pitch, few.m, cols);
+  };
+  for_each_region(few, execution, grid, few.m, 64, [&](std::int64_t task, const Region& region) {
+    std::byte* room = execution.workspace + task * memory.bytes();
+    const Arrays arrays = few.arrays(region.product);
+    for (std::int64_t col = 0; col < region.cols; col += plan[0])
+      tile(room, arrays, region.col + col, std::min<std::int64_t>(plan[0], region.cols - col));
+  });
+}
+
+}  // namespace
+
+MatmulVariant vector_variant() {
+  return {.name = "vector",
+          .knobs = kVectorKnobs,
+          .declines = declines_vector,
+          .suits = suits_vector,
+          .choose = choose_vector,
+          .workspace = vector_workspace,
+          .run = run_vector};
+}
+
+}  // namespace isobit::matmul
