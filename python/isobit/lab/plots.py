@@ -184,6 +184,20 @@ def by_peer(lines, value):
     return {name: [peers.get(name) for peers in found] for name in names}
 
 
+def of_limit(stem, title, lines, labels):
+    """Bars of what part of its limit each line reaches, if all tell."""
+    computes = any(row.get("roof") == "fma" for row in lines)
+    fraction = "roof_fraction" if computes else "copy_fraction"
+    if not all(row.get(fraction) for row in lines):
+        return []
+    theirs = by_peer(lines, lambda row, peer: row[fraction] / peer["ratio"])
+    series = {OURS: [row[fraction] for row in lines]} | theirs
+    unit = "fraction of a plain copy's speed (1 = as fast as copying the same bytes)"
+    if computes:
+        unit = "fraction of the processor's peak, of multiplying or else of copying"
+    return [bars(stem.with_name(stem.name + "-copy"), title, unit, labels, series)]
+
+
 def speed(folder: Path, groups):
     """All plots for {title: bench lines}; groups of one operator, one line a shape."""
     pictures = []
@@ -201,16 +215,7 @@ def speed(folder: Path, groups):
             pictures.append(bandwidth(stem, title, points))
             continue
         labels = [shape(row) for row in lines]
-        computes = any(row.get("roof") == "fma" for row in lines)
-        fraction = "roof_fraction" if computes else "copy_fraction"
-        if all(row.get(fraction) for row in lines):
-            theirs = by_peer(lines, lambda row, peer: row[fraction] / peer["ratio"])
-            series = {OURS: [row[fraction] for row in lines]} | theirs
-            unit = "fraction of a plain copy's speed (1 = as fast as copying the same bytes)"
-            if computes:
-                unit = "fraction of the processor's peak, of multiplying or else of copying"
-            where = stem.with_name(stem.name + "-copy")
-            pictures.append(bars(where, title, unit, labels, series))
+        pictures += of_limit(stem, title, lines, labels)
         if ratios := by_peer(lines, lambda _, peer: peer["ratio"]):
             unit = "speed-up: the peer's time / Isobit's time (above 1, Isobit is faster)"
             where = stem.with_name(stem.name + "-peers")

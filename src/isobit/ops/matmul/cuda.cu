@@ -439,7 +439,9 @@ std::size_t room_for_runs(const Problem& problem, const Plan&, const Machine&) {
 }
 
 constexpr int kEach[] = {4, 8};
-constexpr Knob kTileKnobs[] = {{"each", kEach, "rows and columns of sums of a thread"}};
+constexpr Knob kTileKnobs[] = {
+    {"each", kEach,
+     "rows and columns of sums of a thread; of f64 4, for which there are registers"}};
 constexpr int kThreads[] = {64, 128, 256};
 constexpr Knob kNaiveKnobs[] = {{"threads", kThreads, "threads per block"}};
 
@@ -453,10 +455,9 @@ Plan choose_tile(const Problem& problem, const Machine& machine) {
 void run_register_tiled(const Args&, const Problem& problem, const Plan& plan,
                         const Execution& execution) {
   with_type(problem, [&]<class T>(T) {
-    if (plan[0] == 8)
-      launch_tiles<T, RegisterTiled<T, 8>>(problem, execution);
-    else
-      launch_tiles<T, RegisterTiled<T, 4>>(problem, execution);
+    if constexpr (sizeof(T) < sizeof(double))
+      if (plan[0] == 8) return launch_tiles<T, RegisterTiled<T, 8>>(problem, execution);
+    launch_tiles<T, RegisterTiled<T, 4>>(problem, execution);
   });
 }
 
