@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "python"))
-from isobit.lab.cases import extents  # noqa: E402
+from isobit.lab.cases import extents, multiplies  # noqa: E402
 
 LAB = ROOT / "build" / "release" / "isobit"
 
@@ -93,7 +93,7 @@ def speed(files):
         shape = " × ".join(map(str, extents(line)))
         rows[title, shape][threads] = line
         counts.add(threads)
-        if line.get("roof") == "fma":
+        if multiplies(line):
             computing.add(title)
         known = peers[title]
         known += [peer["name"] for peer in line["peers"] if peer["name"] not in known]

@@ -23,3 +23,8 @@ def extents(line):
 
 def shape(line):
     return " × ".join(f"{extent:,}" for extent in extents(line))
+
+
+def multiplies(line):
+    """Whether a line of bench is of a case that has far more arithmetic than bytes."""
+    return line.get("roof") == "fma" and line["gflops"] > 10 * line["gbps"]

@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from isobit.lab.cases import shape
+from isobit.lab.cases import multiplies, shape
 
 OURS = "isobit"
 ACCENT = {"light": "#2f5fe0", "dark": "#7da2ff"}
@@ -186,7 +186,7 @@ def by_peer(lines, value):
 
 def of_limit(stem, title, lines, labels):
     """Bars of what part of its limit each line reaches, if all tell."""
-    computes = any(row.get("roof") == "fma" for row in lines)
+    computes = any(map(multiplies, lines))
     fraction = "roof_fraction" if computes else "copy_fraction"
     if not all(row.get(fraction) for row in lines):
         return []
