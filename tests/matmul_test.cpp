@@ -184,8 +184,9 @@ TEST(Matmul, NothingToAddUpIsZero) {
   for (float zero : zeros) EXPECT_FALSE(std::signbit(zero));
 }
 
-TEST(Matmul, AProductOfNegativeZerosIsZero) {
-  const Floats a = {-0.0f}, b = {1};
+// A negative product that is too small for a number is rounded to -0 on the way.
+TEST(Matmul, AProductThatIsTooSmallIsZeroWithoutASign) {
+  const Floats a = {-1e-30f}, b = {1e-30f};
   for (Isa isa : Machine::isas_here()) {
     const Floats y =
         product(view(a.data(), {1, 1}), view(b.data(), {1, 1}), lab::execution_for(isa, 1));
@@ -238,6 +239,35 @@ TEST(Matmul, LongSumsFollowTheOrder) {
                                              [&](std::int64_t i) { return b[i * 17 + j]; }))
               << k;
       }
+  }
+}
+
+// The instruction that multiplies pairs of bf16 would take subnormal sums for 0.
+TEST(Matmul, SubnormalSumsOfNarrowNumbersAreKept) {
+  constexpr std::int64_t kM = 20, kN = 40, kK = 70;
+  const auto narrowed = [](const Floats& values, float scale) {
+    std::vector<bf16> result;
+    for (float value : values) result.push_back(from_float<bf16>(value * scale));
+    return result;
+  };
+  for (float scale : {1.0f, 0x1p-63f, 0x1p-66f, 0x1p-130f}) {
+    const std::vector<bf16> a = narrowed(numbers(kM * kK), 0x1p-63f);
+    const std::vector<bf16> b = narrowed(numbers(kK * kN, 2), scale);
+    Floats y(kM * kN);
+    const auto narrow_view = [](const std::vector<bf16>& data, std::int64_t rows,
+                                std::int64_t cols) {
+      return matrix_view(const_cast<bf16*>(data.data()), rows * cols * 2, DType::bf16, rows, cols,
+                         cols);
+    };
+    for (Isa isa : Machine::isas_here()) {
+      run({.a = narrow_view(a, kM, kK), .b = narrow_view(b, kK, kN), .y = view(y.data(), {kM, kN})},
+          lab::execution_for(isa, 1));
+      for (std::int64_t at : {0, 41, 799})
+        EXPECT_EQ(y[at], order::product<float>(
+                             kK, [&](std::int64_t k) { return to_float(a[at / kN * kK + k]); },
+                             [&](std::int64_t k) { return to_float(b[k * kN + at % kN]); }))
+            << scale;
+    }
   }
 }
 
