@@ -15,7 +15,10 @@ BENCH_ACTIVATION_CASES  := activation --function gelu,silu --pass fwd,bwd --with
 BENCH_TRANSPOSE_CASES   := transpose --threads 1,2 --plan default
 BENCH_ROPE_CASES        := rope --pass fwd,bwd --threads 1,2 --plan default
 BENCH_SCAN_CASES        := scan --threads 1,2 --plan default
-BENCH_MATMUL_CASES      := matmul --threads 1,2 --plan default
+BENCH_ATTENTION_CASES   := attention --pass fwd,bwd --threads 1,2 --plan default
+BENCH_MATMUL_CASES      := matmul --threads 1,2 --layout nn,nt --plan default
+BENCH_CONV1D_CASES      := conv1d --pass fwd,bwd --threads 1,2 --plan default
+BENCH_CONV2D_CASES      := conv2d --pass fwd,bwd --threads 1,2 --plan default
 
 # How many calls `make properties` draws for each property and operation.
 CASES := 10000
@@ -58,7 +61,6 @@ test: build ## everyday tests and checks
 
 test-full: build ## sanitizers, the other compiler, another architecture, long tests, mutants, formatting
 	@tools/bootstrap test-full
-	-@tools/bootstrap hip
 	@$(PYTHON) tools/suite.py test-full --started $(STARTED)
 
 grids: build ## the C++ tests on all cases; make test takes one in three of those that only repeat
@@ -81,7 +83,10 @@ bench: build ## time every operator beside its peers; results in bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_TRANSPOSE_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_ROPE_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_SCAN_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_ATTENTION_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_MATMUL_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_CONV1D_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_CONV2D_CASES)
 
 accuracy: build ## the full accuracy grid and its tables; takes long
 	@$(ISOBIT) verify $(ACCURACY_CASES) --out build/accuracy

@@ -3,222 +3,20 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "calls_world.h"
 #include "isobit/isobit.h"
 
 namespace isobit::calls {
-
-constexpr std::int64_t kRows = 3, kCols = 8;
-constexpr std::int64_t kSlot = 1024;  // bytes that belong to each array
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-
-// A right call of every entry, for a case to spoil.
-class World {
-  std::int64_t rows_, slot_;  // first: the tensors point into the memory
-  std::vector<float> memory_ = std::vector<float>(15 * slot_ / 4);
-
- public:
-  explicit World(std::int64_t rows = kRows)
-      : rows_(rows), slot_(std::max(kSlot, rows * kCols * 4)) {
-    for (std::size_t i = 0; i < memory_.size(); ++i) memory_[i] = std::sin(static_cast<float>(i));
-  }
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
-
-  isobit_tensor x = matrix(0), residual = matrix(1), grad_y = matrix(2);
-  isobit_tensor weight = vector(3, kCols), bias = vector(4, kCols);
-  isobit_tensor y = matrix(5), grad_x = matrix(6);
-  isobit_tensor mean = vector(7, rows_), rstd = vector(8, rows_);
-  isobit_tensor grad_weight = vector(9, kCols), grad_bias = vector(10, kCols);
-  isobit_tensor transposed = {slot(11), slot_, ISOBIT_F32, 2, {kCols, rows_}, {rows_, 1}};
-  isobit_tensor sum = matrix(12), grad_sum = matrix(13), grad_residual = matrix(14);
-
-  isobit_layernorm_forward_args forward = {.struct_size = sizeof forward,
-                                           .x = &x,
-                                           .weight = &weight,
-                                           .bias = &bias,
-                                           .residual = nullptr,
-                                           .y = &y,
-                                           .sum = nullptr,
-                                           .mean = &mean,
-                                           .rstd = &rstd,
-                                           .eps = 1e-5,
-                                           .dropout = 0,
-                                           .dropout_seed = 0,
-                                           .hidden_dims = 1,
-                                           .zero_centered = 0};
-  isobit_layernorm_backward_args backward = {.struct_size = sizeof backward,
-                                             .x = &x,
-                                             .grad_y = &grad_y,
-                                             .weight = &weight,
-                                             .mean = &mean,
-                                             .rstd = &rstd,
-                                             .grad_sum = nullptr,
-                                             .grad_x = &grad_x,
-                                             .grad_residual = nullptr,
-                                             .grad_weight = &grad_weight,
-                                             .grad_bias = &grad_bias,
-                                             .eps = 1e-5,
-                                             .dropout = 0,
-                                             .dropout_seed = 0,
-                                             .hidden_dims = 1,
-                                             .zero_centered = 0};
-  isobit_rmsnorm_forward_args rms_forward = {.struct_size = sizeof rms_forward,
-                                             .x = &x,
-                                             .weight = &weight,
-                                             .residual = &residual,
-                                             .y = &y,
-                                             .sum = &sum,
-                                             .rstd = &rstd,
-                                             .eps = 1e-5,
-                                             .dropout = 0.5,
-                                             .dropout_seed = 7,
-                                             .hidden_dims = 1,
-                                             .zero_centered = 1};
-  isobit_rmsnorm_backward_args rms_backward = {.struct_size = sizeof rms_backward,
-                                               .x = &x,
-                                               .grad_y = &grad_y,
-                                               .weight = &weight,
-                                               .rstd = &rstd,
-                                               .grad_sum = &grad_sum,
-                                               .grad_x = &grad_x,
-                                               .grad_residual = &grad_residual,
-                                               .grad_weight = &grad_weight,
-                                               .eps = 1e-5,
-                                               .dropout = 0.5,
-                                               .dropout_seed = 7,
-                                               .hidden_dims = 1,
-                                               .zero_centered = 1};
-  isobit_elementwise_add_args add = {sizeof add, &x, &residual, &y};
-  isobit_elementwise_increment_args increment = {sizeof increment, &x, &y};
-  isobit_activation_forward_args activation = {
-      .struct_size = sizeof activation, .x = &x, .gate = &residual, .y = &y, .function = 6};
-  isobit_activation_backward_args activation_backward = {.struct_size = sizeof activation_backward,
-                                                         .x = &x,
-                                                         .grad_y = &grad_y,
-                                                         .gate = &residual,
-                                                         .grad_x = &grad_x,
-                                                         .grad_gate = &grad_residual,
-                                                         .function = 4};
-  isobit_tensor q = heads(0), k = heads(1), y_q = heads(5), y_k = heads(6);
-  isobit_tensor cos = table(3), sin = table(4);
-  isobit_rope_forward_args rope = {.struct_size = sizeof rope,
-                                   .q = &q,
-                                   .k = &k,
-                                   .cos = &cos,
-                                   .sin = &sin,
-                                   .positions = nullptr,
-                                   .y_q = &y_q,
-                                   .y_k = &y_k,
-                                   .base = 10000,
-                                   .offset_positions = 0,
-                                   .rotary_dim = 0,
-                                   .style = 1};
-  isobit_rope_backward_args rope_backward = {.struct_size = sizeof rope_backward,
-                                             .grad_y_q = &q,
-                                             .grad_y_k = &k,
-                                             .cos = nullptr,
-                                             .sin = nullptr,
-                                             .positions = nullptr,
-                                             .grad_q = &y_q,
-                                             .grad_k = &y_k,
-                                             .base = 10000,
-                                             .offset_positions = 5,
-                                             .rotary_dim = 6,
-                                             .style = 0};
-  isobit_rope_tables_args rope_tables = {.struct_size = sizeof rope_tables,
-                                         .inv_freq = nullptr,
-                                         .positions = nullptr,
-                                         .cos = &cos,
-                                         .sin = &sin,
-                                         .base = 0,
-                                         .offset_positions = 7};
-  isobit_tensor line_x = lines(0), line_y = lines(5);
-  isobit_scan_sum_args scan_sum = {.struct_size = sizeof scan_sum,
-                                   .x = &line_x,
-                                   .init = nullptr,
-                                   .reset = nullptr,
-                                   .y = &line_y,
-                                   .exclusive = 0,
-                                   .reverse = 1};
-  isobit_scan_prod_args scan_prod = {.struct_size = sizeof scan_prod,
-                                     .x = &line_x,
-                                     .init = nullptr,
-                                     .reset = nullptr,
-                                     .y = &line_y,
-                                     .exclusive = 0,
-                                     .reverse = 1};
-  isobit_scan_max_args scan_max = {.struct_size = sizeof scan_max,
-                                   .x = &line_x,
-                                   .init = nullptr,
-                                   .reset = nullptr,
-                                   .y = &line_y,
-                                   .index = nullptr,
-                                   .exclusive = 0,
-                                   .reverse = 1};
-  isobit_scan_min_args scan_min = {.struct_size = sizeof scan_min,
-                                   .x = &line_x,
-                                   .init = nullptr,
-                                   .reset = nullptr,
-                                   .y = &line_y,
-                                   .index = nullptr,
-                                   .exclusive = 0,
-                                   .reverse = 1};
-  isobit_scan_logsumexp_args scan_logsumexp = {.struct_size = sizeof scan_logsumexp,
-                                               .x = &line_x,
-                                               .init = nullptr,
-                                               .reset = nullptr,
-                                               .y = &line_y,
-                                               .exclusive = 0,
-                                               .reverse = 1};
-  isobit_transpose_args transpose = {sizeof transpose, &x, &transposed};
-  isobit_tensor left = matrix(0),
-                right = {slot(1), slot_, ISOBIT_F32, 2, {kCols, kCols}, {kCols, 1}};
-  isobit_tensor addend = matrix(2), per_col = vector(4, kCols), product = matrix(5),
-                pre = matrix(6);
-  isobit_matmul_args matmul = {.struct_size = sizeof matmul,
-                               .a = &left,
-                               .b = &right,
-                               .bias = &per_col,
-                               .c = &addend,
-                               .residual = &addend,
-                               .y = &product,
-                               .pre = &pre,
-                               .alpha = 2,
-                               .beta = 0.5,
-                               .activation = 2};
-  isobit_context context = {sizeof context, 0, {}, {}, ISOBIT_CPU, nullptr};
-
-  const std::vector<float>& memory() const { return memory_; }
-  float* slot(int index) { return memory_.data() + index * slot_ / 4; }
-
- private:
-  isobit_tensor matrix(int index) {
-    return {slot(index), slot_, ISOBIT_F32, 2, {rows_, kCols}, {kCols, 1}};
-  }
-  // Rows with one column inside them.
-  isobit_tensor lines(int index) {
-    return {slot(index), slot_, ISOBIT_F32, 3, {rows_, kCols, 1}, {kCols, 1, 1}};
-  }
-  // Of one head, whose tables have a column for two of its elements.
-  isobit_tensor heads(int index) {
-    return {
-        slot(index), slot_, ISOBIT_F32, 4, {1, rows_, 1, kCols}, {rows_ * kCols, kCols, kCols, 1}};
-  }
-  isobit_tensor table(int index) {
-    return {slot(index), slot_, ISOBIT_F32, 2, {rows_, kCols / 2}, {kCols / 2, 1}};
-  }
-  isobit_tensor vector(int index, std::int64_t count) {
-    return {slot(index), slot_, ISOBIT_F32, 1, {count}, {1}};
-  }
-};
 
 inline isobit_status forward(const World& world) {
   return isobit_layernorm_forward(&world.forward, &world.context);
@@ -267,6 +65,55 @@ inline isobit_status matmul(const World& world) {
   return isobit_matmul(&world.matmul, &world.context);
 }
 
+// By a matrix that is packed for it, which takes memory of its own.
+inline isobit_status matmul_packed(const World& world) {
+  isobit_packed_matrix* packed = nullptr;
+  isobit_status status = isobit_matmul_pack(world.matmul.b, nullptr, &packed);
+  if (status != ISOBIT_OK) return status;
+  isobit_matmul_args args = world.matmul;
+  args.b = nullptr;
+  status = isobit_matmul_packed(&args, packed, &world.context);
+  isobit_packed_matrix_free(packed);
+  return status;
+}
+
+inline isobit_status matmul_backward(const World& world) {
+  return isobit_matmul_backward(&world.matmul_backward, &world.context);
+}
+
+inline isobit_status layernorm_linear(const World& world) {
+  return isobit_layernorm_linear_forward(&world.layernorm_linear, &world.context);
+}
+inline isobit_status layernorm_linear_backward(const World& world) {
+  return isobit_layernorm_linear_backward(&world.layernorm_linear_backward, &world.context);
+}
+inline isobit_status rmsnorm_linear(const World& world) {
+  return isobit_rmsnorm_linear_forward(&world.rmsnorm_linear, &world.context);
+}
+inline isobit_status rmsnorm_linear_backward(const World& world) {
+  return isobit_rmsnorm_linear_backward(&world.rmsnorm_linear_backward, &world.context);
+}
+
+inline isobit_status conv1d(const World& world) {
+  return isobit_conv1d(&world.conv1d, &world.context);
+}
+inline isobit_status conv1d_backward(const World& world) {
+  return isobit_conv1d_backward(&world.conv1d_backward, &world.context);
+}
+inline isobit_status conv2d(const World& world) {
+  return isobit_conv2d(&world.conv2d, &world.context);
+}
+inline isobit_status conv2d_backward(const World& world) {
+  return isobit_conv2d_backward(&world.conv2d_backward, &world.context);
+}
+
+inline isobit_status attention(const World& world) {
+  return isobit_attention_forward(&world.attention, &world.context);
+}
+inline isobit_status attention_backward(const World& world) {
+  return isobit_attention_backward(&world.attention_backward, &world.context);
+}
+
 inline isobit_status rope(const World& world) {
   return isobit_rope_forward(&world.rope, &world.context);
 }
@@ -301,7 +148,25 @@ constexpr Entry kEntries[] = {
     {"scan", scan_min},
     {"scan", scan_logsumexp},
     {"matmul", matmul},
+    {"matmul backward", matmul_backward},
+    {"layernorm_linear", layernorm_linear},
+    {"layernorm_linear backward", layernorm_linear_backward},
+    {"rmsnorm_linear", rmsnorm_linear},
+    {"rmsnorm_linear backward", rmsnorm_linear_backward},
+    {"conv1d", conv1d},
+    {"conv1d backward", conv1d_backward},
+    {"conv2d", conv2d},
+    {"conv2d backward", conv2d_backward},
+    {"attention", attention},
+    {"attention backward", attention_backward},
 };
+// Those, and what makes objects that outlive a call.
+constexpr auto kEntriesAndObjects = [] {
+  std::array<Entry, std::size(kEntries) + 1> all{};
+  std::copy(std::begin(kEntries), std::end(kEntries), all.begin());
+  all.back() = {"matmul", matmul_packed};
+  return all;
+}();
 
 inline void move(isobit_tensor& tensor, std::ptrdiff_t bytes) {
   tensor.data = static_cast<std::byte*>(tensor.data) + bytes;

@@ -199,6 +199,58 @@ static void contexts(void) {
   EXPECT(usage.allocations == usage.releases);
 }
 
+/* A matrix that is packed once, in a wrong call too, gives the bits of one that is not. */
+static void packed_matrices(void) {
+  enum { kRows = 20, kDepth = 600, kCols = 70 };
+  static float left[kRows * kDepth], right[kDepth * kCols];
+  static float by_array[kRows * kCols], by_packed[kRows * kCols], bias_values[kCols];
+  for (int i = 0; i < kRows * kDepth; ++i) left[i] = sinf((float)i);
+  for (int i = 0; i < kDepth * kCols; ++i) right[i] = cosf((float)i);
+  for (int i = 0; i < kCols; ++i) bias_values[i] = (float)i;
+  const isobit_tensor a = f32(left, kRows, kDepth), bias = vector(bias_values, kCols);
+  isobit_tensor b = f32(right, kDepth, kCols), y = f32(by_array, kRows, kCols);
+  isobit_matmul_args args = {.struct_size = sizeof args,
+                             .a = &a,
+                             .b = &b,
+                             .bias = &bias,
+                             .residual = &y,
+                             .y = &y,
+                             .alpha = 0.5,
+                             .activation = 4};
+  EXPECT(isobit_matmul(&args, NULL) == ISOBIT_OK);
+
+  isobit_packed_matrix* packed = NULL;
+  const isobit_context one_thread = {.struct_size = sizeof one_thread, .threads = 1};
+  EXPECT(isobit_matmul_pack(&b, &one_thread, &packed) == ISOBIT_OK);
+  EXPECT(packed != NULL);
+  EXPECT(isobit_packed_matrix_bytes(packed) >= (int64_t)sizeof right);
+  memset(right, 0, sizeof right);
+  y.data = by_packed;
+  EXPECT(isobit_matmul_packed(&args, packed, NULL) == ISOBIT_INVALID_ARGUMENT);
+  EXPECT(strstr(isobit_last_error(), "matmul: b is given twice") != NULL);
+  args.b = NULL;
+  EXPECT(isobit_matmul_packed(&args, NULL, NULL) == ISOBIT_INVALID_ARGUMENT);
+  EXPECT(strcmp(isobit_last_error(), "matmul: the packed matrix is null") == 0);
+  EXPECT(isobit_matmul_packed(NULL, packed, NULL) == ISOBIT_INVALID_ARGUMENT);
+  EXPECT(by_packed[0] == 0);
+  EXPECT(isobit_matmul_packed(&args, packed, NULL) == ISOBIT_OK);
+  EXPECT(strcmp(isobit_last_error(), "") == 0);
+  EXPECT(memcmp(by_array, by_packed, sizeof by_array) == 0);
+
+  isobit_packed_matrix* const before = packed;
+  b.rank = 1;
+  EXPECT(isobit_matmul_pack(&b, NULL, &packed) == ISOBIT_INVALID_ARGUMENT);
+  EXPECT(strcmp(isobit_last_error(), "matmul pack: b has 1 dimensions; must have 2") == 0);
+  EXPECT(isobit_matmul_pack(NULL, NULL, &packed) == ISOBIT_INVALID_ARGUMENT);
+  EXPECT(strcmp(isobit_last_error(), "matmul pack: b is missing") == 0);
+  EXPECT(isobit_matmul_pack(&a, NULL, NULL) == ISOBIT_INVALID_ARGUMENT);
+  EXPECT(strcmp(isobit_last_error(), "matmul pack: packed is null") == 0);
+  EXPECT(packed == before);
+  isobit_packed_matrix_free(packed);
+  isobit_packed_matrix_free(NULL);
+  EXPECT(isobit_packed_matrix_bytes(NULL) == 0);
+}
+
 /* Without a GPU a call says so, and leaves its outputs alone. */
 static void a_gpu_may_be_missing(void) {
   if (isobit_device_status(ISOBIT_CUDA) == ISOBIT_OK) return;
@@ -240,6 +292,7 @@ int main(void) {
   elementwise();
   errors();
   contexts();
+  packed_matrices();
   a_gpu_may_be_missing();
   printf("%d failures\n", failures);
   return failures > 0;

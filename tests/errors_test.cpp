@@ -433,7 +433,7 @@ TEST(CallersThreads, MayThrowOnceTheirTasksAreDone) {
        "out of memory"},
       {[](void*, std::int64_t, isobit_task, void*) { throw 42; }, "an exception of unknown type"},
   };
-  for (const Entry& entry : kEntries)
+  for (const Entry& entry : kEntriesAndObjects)
     for (const auto& [run, says] : kThrowers) {
       World world(1 << 14);  // enough rows to be shared out
       world.context.threads = 4;

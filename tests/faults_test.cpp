@@ -81,7 +81,7 @@ class Faults : public testing::TestWithParam<const Operation*> {
     Flags flags;
     flags.input = {std::string(input)};
     flags.dtype = {"f32"};
-    Workload workload(resized(cases_of(*GetParam(), flags, "quick").at(0), rows, 257));
+    Workload workload(resized(cases_of(*GetParam(), flags, "quick").at(0), rows, 257, 400'000));
     workload.draw();
     return workload;
   }

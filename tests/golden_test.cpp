@@ -16,6 +16,7 @@
 #include "isobit/lab/settings.h"
 #include "isobit/lab/workload.h"
 #include "isobit/ops/catalog.h"
+#include "workloads.h"
 
 namespace isobit::lab {
 namespace {
@@ -54,6 +55,8 @@ void fill(const Workload& workload) {
         const auto below = static_cast<double>(workload.the_case().extent(argument.below));
         for (double& value : values) value = std::fmod(std::fabs(value) * 512, below);
       }
+      if (array->form().dtype == DType::boolean)
+        for (double& value : values) value = std::fmod(std::fabs(value) * 512, 2);
       if (array->form().dtype == DType::u8)
         for (double& value : values) value = std::fmod(std::fabs(value) * 64, 256);
       array->store(row, 0, values);
@@ -89,10 +92,29 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   ASSERT_EQ(operation_of(golden).version, 1) << "a new definition needs new golden bits";
   Flags flags;
   const bool scans = std::string_view(golden.op) == "scan";
-  const bool multiplies = golden.depth > 0;
-  flags.dims[scans ? "length" : multiplies ? "m" : "rows"] = {golden.rows};
-  flags.dims[scans ? "inner" : multiplies ? "n" : "cols"] = {golden.cols};
-  if (multiplies) flags.dims["k"] = {golden.depth};
+  const bool convolves = std::string_view(golden.op).starts_with("conv");
+  const bool attends = std::string_view(golden.op) == "attention";
+  const bool multiplies = std::string_view(golden.op) == "matmul";
+  if (convolves) {
+    const bool one = std::string_view(golden.op) == "conv1d";
+    for (const char* name : {"channels", "filters"}) flags.dims[name] = {golden.rows};
+    flags.dims[one ? "length" : "width"] = {golden.cols};
+    flags.dims[one ? "kernel" : "kernel_w"] = {golden.depth};
+    if (!one) flags.dims["height"] = flags.dims["kernel_h"] = {golden.depth};
+    flags.options[one ? "padding" : "padding_h"] = {"1"};
+    flags.options["padding_mode"] = {"zeros"};
+  } else if (attends) {
+    flags.dims["seq_q"] = {golden.rows};
+    flags.dims["seq_k"] = {golden.cols};
+    flags.dims["heads"] = {4};
+    flags.dims["kv_heads"] = {2};
+    flags.dims["head_dim"] = {golden.depth};
+    flags.dims["value_dim"] = {golden.depth + 3};
+  } else {
+    flags.dims[scans ? "length" : multiplies ? "m" : "rows"] = {golden.rows};
+    flags.dims[scans ? "inner" : multiplies ? "n" : "cols"] = {golden.cols};
+    if (golden.depth > 0) flags.dims[multiplies ? "k" : "features"] = {golden.depth};
+  }
   if (golden.batch > 0) flags.dims[scans ? "outer" : "batch"] = {golden.batch};
   flags.dtype = {golden.dtype};
   flags.weight_dtype = {golden.weight_dtype};
@@ -107,6 +129,10 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
       {"function", golden.kind},
       {"activation", golden.kind},
       {"style", golden.kind},
+      {"causal", golden.kind},
+      {"window", "0"},
+      {"scale", "0"},
+      {"softcap", "0"},
       {"zero_centered", golden.zero_centered ? "yes" : "no"},
       {"dropout", std::to_string(golden.dropout)},
       {"dropout_seed", "42"},
@@ -119,7 +145,7 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   for (const Configuration& configuration : configurations_of(workload, flags, Unnamed::all).able) {
     run(workload, configuration);
     EXPECT_EQ(bits_of(workload), golden.bits) << label(configuration);
-    for (const Configuration& other : other_plans(configuration)) {
+    for (const Configuration& other : plans_beside(configuration)) {
       run(workload, other);
       EXPECT_EQ(bits_of(workload), golden.bits) << label(other);
     }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "float_arrays.h"
 #include "guarded_pages.h"
 #include "isobit/core/error.h"
 #include "isobit/core/order.h"
@@ -21,35 +22,8 @@
 namespace isobit::matmul {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-using Floats = std::vector<float>;
-
-// Any numbers near 1.
-Floats numbers(std::int64_t count, std::uint32_t state = 1) {
-  Floats values(static_cast<std::size_t>(count));
-  for (float& value : values)
-    value = static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1;
-  return values;
-}
-
-TensorView view(const float* data, std::vector<std::int64_t> shape,
-                std::vector<std::int64_t> strides = {}) {
-  TensorView result{const_cast<float*>(data), 0, DType::f32, static_cast<int>(shape.size())};
-  std::int64_t step = 1, last = 0;
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    result.shape[i] = shape[i];
-    result.strides[i] = strides.empty() ? step : strides[i];
-    last += (shape[i] - 1) * result.strides[i];
-    step *= shape[i];
-  }
-  result.bytes = (last + 1) * 4;
-  return result;
-}
-
 Floats product(const TensorView& a, const TensorView& b, const Execution& execution,
-               Args args = {}) {
+               ForwardArgs args = {}) {
   const std::int64_t m = a.shape[a.rank - 2], n = b.shape[b.rank - 1];
   std::vector<std::int64_t> shape(a.shape.begin(), a.shape.begin() + a.rank - 2);
   shape.insert(shape.end(), {m, n});
@@ -59,12 +33,8 @@ Floats product(const TensorView& a, const TensorView& b, const Execution& execut
   args.a = a;
   args.b = b;
   args.y = view(y.data(), shape);
-  run(args, execution);
+  forward(args, execution);
   return y;
-}
-
-bool same(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
 }
 
 // pytorch #136338, #45422, #111840: elsewhere a row changes with the rows beside it.
@@ -110,8 +80,8 @@ TEST(Matmul, LayoutsDoNotMatter) {
           // And y the other way round, or with gaps.
           Floats y(static_cast<std::size_t>(m * n), kNan),
               wide(static_cast<std::size_t>(2 * m * n));
-          run({.a = nn_a, .b = t_b, .y = view(y.data(), {m, n}, {1, m})}, here);
-          run({.a = t_a, .b = nn_b, .y = view(wide.data(), {m, n}, {2 * n, 2})}, here);
+          forward({.a = nn_a, .b = t_b, .y = view(y.data(), {m, n}, {1, m})}, here);
+          forward({.a = t_a, .b = nn_b, .y = view(wide.data(), {m, n}, {2 * n, 2})}, here);
           for (std::int64_t i = 0; i < m; ++i)
             for (std::int64_t j = 0; j < n; ++j) {
               EXPECT_EQ(y[j * m + i], expected[i * n + j]);
@@ -141,7 +111,7 @@ TEST(Matmul, CIsNotReadWhereBetaIsZero) {
   const Floats a = numbers(20 * 30), b = numbers(30 * 40, 2), c(20 * 40, kNan);
   const Execution here = lab::execution_for(Machine::here().isa, 1);
   const TensorView of_a = view(a.data(), {20, 30}), of_b = view(b.data(), {30, 40});
-  Args args;
+  ForwardArgs args;
   args.c = view(c.data(), {20, 40});
   EXPECT_TRUE(same(product(of_a, of_b, here, args), product(of_a, of_b, here)));
   args.beta = 1;
@@ -175,7 +145,7 @@ TEST(Matmul, WhatIsNotFiniteStaysInItsRowAndColumn) {
 TEST(Matmul, NothingToAddUpIsZero) {
   const Floats bias = {1, -2, 3}, none;
   const Execution here = lab::execution_for(Machine::here().isa, 1);
-  Args args;
+  ForwardArgs args;
   args.bias = view(bias.data(), {3});
   const TensorView a{nullptr, 0, DType::f32, 2, {2, 0}, {0, 1}};
   const TensorView b{nullptr, 0, DType::f32, 2, {0, 3}, {3, 1}};
@@ -186,13 +156,19 @@ TEST(Matmul, NothingToAddUpIsZero) {
 
 // A negative product that is too small for a number is rounded to -0 on the way.
 TEST(Matmul, AProductThatIsTooSmallIsZeroWithoutASign) {
-  const Floats a = {-1e-30f}, b = {1e-30f};
-  for (Isa isa : Machine::isas_here()) {
-    const Floats y =
-        product(view(a.data(), {1, 1}), view(b.data(), {1, 1}), lab::execution_for(isa, 1));
-    EXPECT_EQ(y[0], 0);
-    EXPECT_FALSE(std::signbit(y[0]));
-  }
+  for (Isa isa : Machine::isas_here())
+    for (std::int64_t side : {1, 9, 40})
+      for (std::int64_t step : {1, 2}) {  // from column to column of b
+        const Floats a(static_cast<std::size_t>(side), -1e-30f);
+        const Floats b(static_cast<std::size_t>(side * step), 1e-30f);
+        const Floats y =
+            product(view(a.data(), {side, 1}), view(b.data(), {1, side}, {side * step, step}),
+                    lab::execution_for(isa, 1));
+        for (float element : y) {
+          EXPECT_EQ(element, 0);
+          EXPECT_FALSE(std::signbit(element));
+        }
+      }
 }
 
 TEST(Matmul, YMayBeCOrResidual) {
@@ -200,7 +176,7 @@ TEST(Matmul, YMayBeCOrResidual) {
   const Floats a = numbers(kM * kK), b = numbers(kK * kN, 2), given = numbers(kM * kN, 3);
   const Execution here = lab::execution_for(Machine::here().isa, 2);
   for (const bool as_c : {false, true}) {
-    Args args;
+    ForwardArgs args;
     TensorView& in_place = as_c ? args.c : args.residual;
     args.beta = as_c ? 0.5 : 0;
     in_place = view(given.data(), {kM, kN});
@@ -209,16 +185,50 @@ TEST(Matmul, YMayBeCOrResidual) {
     args.a = view(a.data(), {kM, kK});
     args.b = view(b.data(), {kK, kN});
     args.y = in_place = view(y.data(), {kM, kN});
-    run(args, here);
+    forward(args, here);
     EXPECT_TRUE(same(y, expected));
     in_place = view(y.data(), {kM, kN}, {1, kM});
-    EXPECT_THROW(run(args, here), InvalidArgument);
+    EXPECT_THROW(forward(args, here), InvalidArgument);
   }
+}
+
+// A variant may take a shorter way where little is asked for.
+TEST(Matmul, EachThingThatIsDoneToASumIsDoneAloneToo) {
+  for (std::int64_t m : {1, 3, 20})
+    for (const bool turned : {false, true}) {
+      constexpr std::int64_t kN = 24, kK = 30;
+      const Floats a = numbers(m * kK), b = numbers(kK * kN, 2), added = numbers(m * kN, 3);
+      const TensorView of_a = view(a.data(), {m, kK});
+      const TensorView of_b = turned ? view(b.data(), {kK, kN}, {1, kK}) : view(b.data(), {kK, kN});
+      const TensorView more = view(added.data(), {m, kN});
+      for (Isa isa : Machine::isas_here()) {
+        const Execution here = lab::execution_for(isa, 1);
+        const Floats plain = product(of_a, of_b, here);
+        const auto expect = [&](const char* what, const ForwardArgs& args, const auto& changed) {
+          const Floats y = product(of_a, of_b, here, args);
+          for (std::size_t i = 0; i < y.size(); ++i)
+            ASSERT_EQ(y[i], changed(plain[i], i)) << what << ' ' << m << ' ' << turned;
+        };
+        expect("alpha", {.alpha = 0.7}, [](float sum, std::size_t) { return 0.7f * sum; });
+        expect("beta", {.c = more, .beta = -1.3},
+               [&](float sum, std::size_t i) { return std::fma(-1.3f, added[i], sum); });
+        expect("bias", {.bias = view(added.data(), {kN})},
+               [&](float sum, std::size_t i) { return sum + added[i % kN]; });
+        expect("residual", {.residual = more},
+               [&](float sum, std::size_t i) { return sum + added[i]; });
+        expect("relu", {.activation = Activation::relu},
+               [](float sum, std::size_t) { return sum < 0 ? 0 : sum; });
+        Floats pre(plain.size(), kNan);
+        expect("pre", {.pre = view(pre.data(), {m, kN})},
+               [](float sum, std::size_t) { return sum; });
+        EXPECT_TRUE(same(pre, plain));
+      }
+    }
 }
 
 TEST(Matmul, BetaNeedsC) {
   const Floats a(1), b(1);
-  Args args;
+  ForwardArgs args;
   args.beta = 2;
   EXPECT_THROW(product(view(a.data(), {1, 1}), view(b.data(), {1, 1}),
                        lab::execution_for(Machine::here().isa, 1), args),
@@ -260,7 +270,8 @@ TEST(Matmul, SubnormalSumsOfNarrowNumbersAreKept) {
                          cols);
     };
     for (Isa isa : Machine::isas_here()) {
-      run({.a = narrow_view(a, kM, kK), .b = narrow_view(b, kK, kN), .y = view(y.data(), {kM, kN})},
+      forward(
+          {.a = narrow_view(a, kM, kK), .b = narrow_view(b, kK, kN), .y = view(y.data(), {kM, kN})},
           lab::execution_for(isa, 1));
       for (std::int64_t at : {0, 41, 799})
         EXPECT_EQ(y[at], order::product<float>(
@@ -271,37 +282,30 @@ TEST(Matmul, SubnormalSumsOfNarrowNumbersAreKept) {
   }
 }
 
-// Memory that a call takes beside its arrays, at its largest.
-struct Counted {
-  std::int64_t now = 0, most = 0;
-
-  static void* take(void* self, std::size_t bytes) {
-    auto* counted = static_cast<Counted*>(self);
-    counted->now += static_cast<std::int64_t>(bytes);
-    counted->most = std::max(counted->most, counted->now);
-    return std::malloc(bytes);
-  }
-  static void give_back(void* self, void* memory, std::size_t bytes) {
-    static_cast<Counted*>(self)->now -= static_cast<std::int64_t>(bytes);
-    std::free(memory);
-  }
-};
-
 TEST(Matmul, NoCallTakesMoreThan16MiB) {
   struct Shape {
     std::int64_t m, n, k;
   };
-  for (const Shape& s : {Shape{300, 2100, 600}, Shape{64, 64, 40000}, Shape{1, 5000, 9000}})
+  for (const Shape& s : {Shape{300, 2100, 600}, Shape{20000, 256, 513}, Shape{64, 64, 40000},
+                         Shape{1, 5000, 9000}}) {
+    const Floats a(static_cast<std::size_t>(s.m * s.k)), b(static_cast<std::size_t>(s.k * s.n));
     for (int threads : {1, 2, 64}) {
-      const Floats a = numbers(s.m * s.k), b = numbers(s.k * s.n, 2);
       Counted counted;
+      counted.grants = s.m == 300;  // the others are long
       Execution here = lab::execution_for(Machine::here().isa, threads);
       here.machine.threads = threads;
       here.allocator = {Counted::take, Counted::give_back, &counted};
-      product(view(a.data(), {s.m, s.k}), view(b.data(), {s.k, s.n}), here);
+      const auto call = [&] {
+        product(view(a.data(), {s.m, s.k}), view(b.data(), {s.k, s.n}), here);
+      };
+      if (counted.grants)
+        call();
+      else
+        EXPECT_THROW(call(), OutOfMemory);
       EXPECT_LE(counted.most, (16 << 20) + 4096) << s.m << " x " << s.n << " x " << s.k;
       EXPECT_EQ(counted.now, 0);
     }
+  }
 }
 
 // Arrays that end and begin at pages that nobody may touch.
@@ -327,8 +331,8 @@ TEST(Matmul, NoElementBeyondAnArrayIsTouched) {
                                            std::int64_t cols) {
                 return turned ? view(data, {rows, cols}, {1, rows}) : view(data, {rows, cols});
               };
-              run({.a = matrix(a, m, k), .b = matrix(b, k, n), .y = view(y, {m, n})},
-                  lab::execution_for(isa, 1));
+              forward({.a = matrix(a, m, k), .b = matrix(b, k, n), .y = view(y, {m, n})},
+                      lab::execution_for(isa, 1));
               EXPECT_EQ(y[0], static_cast<float>(k));
             }
 }

@@ -157,6 +157,76 @@ TEST(Memory, IsTakenForWorkspaceAlone) {
     }
 }
 
+// Packing keeps memory, but none that it does not hand over.
+TEST(Memory, MayRunOutWhileAMatrixIsPacked) {
+  World world;
+  isobit_packed_matrix* packed = nullptr;
+  ASSERT_EQ(isobit_matmul_pack(&world.right, nullptr, &packed), ISOBIT_OK) << isobit_last_error();
+  isobit_packed_matrix_free(packed);
+  packed = nullptr;
+  const std::int64_t live_before = live;
+  std::int64_t k = 0;
+  for (isobit_status status = ISOBIT_OUT_OF_MEMORY; status != ISOBIT_OK;) {
+    refused_at = ++k;
+    status = isobit_matmul_pack(&world.right, nullptr, &packed);
+    const bool refused = refused_at.exchange(0) <= 0;
+    ASSERT_EQ(status, refused ? ISOBIT_OUT_OF_MEMORY : ISOBIT_OK) << isobit_last_error();
+    if (!refused) continue;
+    EXPECT_EQ(std::string(isobit_last_error()).find("matmul pack: out of memory"), 0u);
+    EXPECT_EQ(packed, nullptr);
+    EXPECT_EQ(live, live_before);
+  }
+  EXPECT_GT(k, 3) << "an object, what it hides, and the panels are allocated";
+  isobit_packed_matrix_free(packed);
+  EXPECT_EQ(live, live_before);
+}
+
+TEST(Memory, MayBeTooLittleForAMatrixOfRepeatedElements) {
+  const std::int64_t many = std::int64_t{1} << 24;
+  float one = 1;
+  const isobit_tensor b = {&one, sizeof one, ISOBIT_F32, 2, {many, many}, {0, 0}};
+  isobit_packed_matrix* packed = nullptr;
+  isobit_matmul_pack(&b, nullptr, &packed);  // makes room for the message
+  const std::int64_t live_before = live;
+  EXPECT_EQ(isobit_matmul_pack(&b, nullptr, &packed), ISOBIT_OUT_OF_MEMORY);
+  EXPECT_EQ(packed, nullptr);
+  EXPECT_EQ(live, live_before);
+}
+
+TEST(Memory, OfAMatrixIsGivenBackWhereThreadsThrow) {
+  World world;
+  world.context.parallel_for.run = [](void*, std::int64_t, isobit_task, void*) { throw 42; };
+  world.context.threads = 4;
+  std::vector<float> elements(600 * 300, 1);
+  const isobit_tensor b = {elements.data(), 600 * 300 * 4, ISOBIT_F32, 2, {600, 300}, {300, 1}};
+  isobit_packed_matrix* packed = nullptr;
+  isobit_matmul_pack(&b, &world.context, &packed);  // makes room for the message
+  const std::int64_t live_before = live;
+  EXPECT_EQ(isobit_matmul_pack(&b, &world.context, &packed), ISOBIT_INTERNAL);
+  EXPECT_EQ(packed, nullptr);
+  EXPECT_EQ(live, live_before);
+}
+
+// With a caller's memory a call by a packed matrix has nothing left to allocate.
+TEST(Memory, IsNotTakenByCallsWithAPackedMatrix) {
+  std::vector<std::byte> workspace(1 << 20);
+  World world;
+  world.context.allocator = {[](void* self, std::size_t bytes) -> void* {
+                               auto& memory = *static_cast<std::vector<std::byte>*>(self);
+                               return bytes <= memory.size() ? memory.data() : nullptr;
+                             },
+                             [](void*, void*, std::size_t) {}, &workspace};
+  isobit_packed_matrix* packed = nullptr;
+  ASSERT_EQ(isobit_matmul_pack(&world.right, nullptr, &packed), ISOBIT_OK);
+  world.matmul.b = nullptr;
+  const std::int64_t before = taken;
+  for (int call = 0; call < 10; ++call)
+    ASSERT_EQ(isobit_matmul_packed(&world.matmul, packed, &world.context), ISOBIT_OK)
+        << isobit_last_error();
+  EXPECT_EQ(taken, before);
+  isobit_packed_matrix_free(packed);
+}
+
 std::int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   std::int64_t all = 0, resident = 0;

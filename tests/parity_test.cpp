@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "command_line.h"
+#include "isobit/core/error.h"
 #include "isobit/lab/callers.h"
+#include "isobit/lab/configurations.h"
 #include "isobit/lab/python.h"
 #include "isobit/lab/settings.h"
 
@@ -57,6 +59,25 @@ class Parity : public Lab {
 
 constexpr const char* kPythonWays[] = {"NumPy", "PyTorch eager", "PyTorch compiled",
                                        "PyTorch eager on cuda", "PyTorch compiled on cuda"};
+
+// What is compiled for each instruction set is compared on each, whatever its name is.
+TEST_F(Parity, ShowsTheInstructionSetsOfAllVariantsThatHaveThem) {
+  for (const auto& [call, variant] : {std::pair{"matmul --m 3 --n 5 --k 4", "packed"},
+                                      {"scan --outer 2 --length 9 --inner 3", "blocks"}}) {
+    const auto ways = by_way(isobit("parity " + std::string(call) + " --threads 1 --json"));
+    for (const std::string& isa : isas_here())
+      EXPECT_TRUE(ways.contains(text(variant, " ", isa, " 1 thread"))) << variant << " " << isa;
+  }
+}
+
+#ifdef ISOBIT_EMULATOR
+TEST_F(Parity, ABetaThatFloatsLackHasOneGradientOnAllDevices) {
+  const Outcome outcome = isobit(
+      "parity matmul --pass bwd --with grad_c --beta 1e-300 --m 3 --n 5 --k 4 --dtype f32 "
+      "--device cpu,emu --isa scalar --threads 1");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+}
+#endif
 
 TEST_F(Parity, GivesOneHashInEveryWay) {
   for (const char* op : {"layernorm", "elementwise"}) {

@@ -16,7 +16,9 @@
 #include <functional>
 #include <iterator>
 #include <random>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "isobit/core/error.h"
 #include "isobit/dispatch/plan_file.h"
@@ -142,12 +144,14 @@ TEST_F(PlanFile, NoFlippedBitIsBelieved) {
 // What holds its own checksum may still be no table.
 TEST_F(PlanFile, NonsenseWithARightChecksumIsAMiss) {
   const std::string right = "layernorm fwd avx2 000- 1x2 3 simd stream=1\n";
-  for (const std::string line :
-       {"\n", " \n", "layernorm\n", "layernorm fwd avx2 000-\n", "a b c d 1x2 x simd\n",
-        "a b c d 1x2 3\n", "a b c d 1x2 3 simd stream\n", "a b c d 1x2 3 simd stream=\n",
-        "a b c d 1x2 3 simd =1\n", "a b c d 1x2 3 simd s=99999999999\n",
-        "a b c d 99999999999999999999x2 3 simd\n", "a b c d  3 simd\n", "a b c d 1xx2 3 simd\n",
-        "a b c d 1x2x3x4x5x6x7x8x9 3 simd\n"}) {
+  std::string too_many_dims = "a b c d 1";
+  for (int dim = 1; dim <= kMaxDims; ++dim) too_many_dims += "x1";
+  for (const std::string& line : std::vector<std::string>{
+           "\n", " \n", "layernorm\n", "layernorm fwd avx2 000-\n", "a b c d 1x2 x simd\n",
+           "a b c d 1x2 3\n", "a b c d 1x2 3 simd stream\n", "a b c d 1x2 3 simd stream=\n",
+           "a b c d 1x2 3 simd =1\n", "a b c d 1x2 3 simd s=99999999999\n",
+           "a b c d 99999999999999999999x2 3 simd\n", "a b c d  3 simd\n", "a b c d 1xx2 3 simd\n",
+           too_many_dims + " 3 simd\n"}) {
     write(PlanTable().text(plan_header() + right + line));
     expect_miss("corrupt");
   }

@@ -60,6 +60,7 @@ class Reliability : public testing::TestWithParam<const Operation*> {
   // x has these values; every way must be right.
   template <class Value>
   static void expect_right_on(std::int64_t rows, std::int64_t cols, Value value) {
+    if (operation().find("x") == nullptr) return;  // there is nothing to fill
     for_each_case(rows, cols, [&](const Case& c) {
       Workload workload(c);
       workload.draw();
@@ -150,7 +151,7 @@ TEST_P(Reliability, ThresholdsOfDispatchDoNotShow) {
 }
 
 TEST_P(Reliability, AThousandRunsGiveTheSameBits) {
-  Workload workload(cases_of_every_type(operation(), 300, 257).at(0));
+  Workload workload(cases_of_every_type(operation(), 300, 257, 400'000).at(0));
   workload.draw();
   const Configuration configuration = default_configuration(workload);
   run(workload, configuration);
@@ -343,7 +344,10 @@ TEST_P(SumsOverRows, CountMoreElementsThan31BitsTell) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, SumsOverRows,
-                         testing::ValuesIn(operations_where(sums_over_rows)), name_of_pass);
+                         testing::ValuesIn(operations_where([](const Operation* operation) {
+                           return sums_over_rows(operation) && !feeds_a_product(*operation);
+                         })),
+                         name_of_pass);
 class Centring : public Reliability {};
 
 TEST_P(Centring, MakesConstantRowsExactlyTheBias) {
@@ -368,7 +372,8 @@ TEST_P(Centring, MakesConstantRowsExactlyTheBias) {
 
 INSTANTIATE_TEST_SUITE_P(Operations, Centring,
                          testing::ValuesIn(operations_where([](const Operation* operation) {
-                           return operation->find("mean") && operation->find("y");
+                           return operation->find("mean") && operation->find("y") &&
+                                  !feeds_a_product(*operation);
                          })),
                          name_of_pass);
 INSTANTIATE_TEST_SUITE_P(Operations, Reliability,

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "isobit/core/error.h"
 #include "isobit/lab/configurations.h"
 #include "isobit/lab/devices.h"
 #include "isobit/lab/output.h"
@@ -65,6 +66,29 @@ inline bool emulated_too(const Case& c) {
                      [](const VariantInfo& info) { return info.device == Device::emu; });
 }
 
+// Whether the processor computes a case, or some of a grid's: of arithmetics it has the canonical
+// one.
+inline bool on_the_processor(const Case& c) {
+  const auto arithmetic = c.options.find("arithmetic");
+  return arithmetic == c.options.end() || arithmetic->second == 0;
+}
+inline bool on_the_processor(const CaseGrid& grid) {
+  const auto arithmetic = grid.options.find("arithmetic");
+  return arithmetic == grid.options.end() || arithmetic->second.front() == 0;
+}
+
+// What plans change is the same source on every instruction set. The portable kernels are the
+// slowest by far: beside others they are given one of their other plans, in turn.
+inline std::vector<Configuration> plans_beside(const Configuration& configuration) {
+  static std::size_t turn = 0;
+  std::vector<Configuration> others = other_plans(configuration);
+  const bool portable = configuration.info.device == Device::cpu &&
+                        configuration.info.has_instruction_sets() &&
+                        configuration.isa == Isa::scalar && Machine::isas_here().size() > 1;
+  if (!portable || one_in() == 1 || others.empty()) return others;
+  return {others[turn++ % others.size()]};
+}
+
 // Every variant on every instruction set; the other plans for the last of the thread counts. On the
 // emulator each variant's own plan and, in turn, one of the others.
 inline std::vector<Configuration> every_configuration(const Workload& workload,
@@ -76,12 +100,18 @@ inline std::vector<Configuration> every_configuration(const Workload& workload,
   flags.device = {"cpu"};
   if (emulated_too(workload.the_case())) flags.device.emplace_back("emu");
   std::vector<Configuration> all = configurations_of(workload, flags, Unnamed::all).able;
+  std::erase_if(all, [](const Configuration& configuration) {  // the same again
+    return configuration.info.device == Device::cpu && configuration.isa != Isa::scalar &&
+           !configuration.info.has_instruction_sets();
+  });
   for (const Configuration& configuration : std::vector<Configuration>(all)) {
-    const std::vector<Configuration> others = other_plans(configuration);
-    if (configuration.info.device == Device::emu && !others.empty())
-      all.push_back(others[turn++ % others.size()]);
-    else if (configuration.threads == flags.threads.back())
+    if (configuration.info.device == Device::emu) {
+      const std::vector<Configuration> others = other_plans(configuration);
+      if (!others.empty()) all.push_back(others[turn++ % others.size()]);
+    } else if (configuration.threads == flags.threads.back()) {
+      const std::vector<Configuration> others = plans_beside(configuration);
       all.insert(all.end(), others.begin(), others.end());
+    }
   }
   EXPECT_FALSE(all.empty());
   return all;
@@ -172,7 +202,9 @@ inline Case resized(Case c, std::int64_t batch, std::int64_t length, std::int64_
   const int last = *std::find_if(dims.rbegin(), dims.rend(),
                                  [&](int dim) { return operation.dims[dim].usual > 1; });
   // An array may have several other dims, which share the room.
-  const std::ptrdiff_t others = std::max<std::ptrdiff_t>(1, std::ssize(dims) - 2);
+  std::ptrdiff_t others = std::max<std::ptrdiff_t>(1, std::ssize(dims) - 2);
+  if (operation.op.starts_with("conv"))  // whose work is that of all dims together
+    others = std::ssize(operation.dims) - std::ssize(dims) - 1;
   const double room = static_cast<double>(most / std::max<std::int64_t>(1, batch * length)) /
                       static_cast<double>(others * others);
   const auto each = static_cast<std::int64_t>(std::pow(room, 1 / static_cast<double>(others)));
@@ -193,6 +225,35 @@ inline std::int64_t longest_line(const Case& c) {
   return most;
 }
 
+// A call with every argument but the unusual ones, whose arrays nobody may touch.
+inline Arguments untouchable(const Case& c) {
+  const Arguments args = c.operation->make_arguments();
+  set_options(*c.operation, c, args);
+  std::uintptr_t address = 0;
+  for (const Argument& argument : c.operation->arguments) {
+    const std::optional<Form> form = any_argument(c, argument);
+    if (!form || argument.presence == Presence::extra) continue;
+    address += std::uintptr_t{1} << 40;
+    const std::int64_t bytes = form->elements() * size_of(form->dtype);
+    auto* data = reinterpret_cast<void*>(address);
+    TensorView view{data, bytes, form->dtype, static_cast<int>(form->extents.size())};
+    std::ranges::copy(form->extents, view.shape.begin());
+    std::ranges::copy(strides_of(*form), view.strides.begin());
+    args[argument] = view;
+  }
+  return args;
+}
+
+// Where options determine extents, they may leave none, or not divide what they must.
+inline bool suits_its_options(const Case& c) {
+  if (std::ranges::all_of(c.operation->dims, [](const Dim& dim) { return !dim.derived; }))
+    return true;
+  try {
+    c.operation->check(untouchable(c));
+  } catch (const InvalidArgument&) { return false; }
+  return true;
+}
+
 // Every type, every option and every set of extra arguments of the quick grids, in a quarter of
 // their combinations.
 inline std::vector<Case> cases_of_every_type(const Operation& operation, std::int64_t rows,
@@ -203,6 +264,7 @@ inline std::vector<Case> cases_of_every_type(const Operation& operation, std::in
   std::set<std::pair<std::size_t, std::size_t>> chosen;
   std::vector<Case> result;
   for (Case c : cases_of(operation, Flags{}, "quick")) {
+    if (!on_the_processor(c)) continue;
     const auto index_in = [](auto& list, const auto& value) {
       const auto found = std::find(list.begin(), list.end(), value);
       if (found != list.end()) return static_cast<std::size_t>(found - list.begin());
@@ -213,7 +275,8 @@ inline std::vector<Case> cases_of_every_type(const Operation& operation, std::in
     const std::size_t combination = index_in(combinations, Combination(c.options, c.with));
     if ((type + combination) % 4 != 0 || !chosen.emplace(type, combination).second) continue;
     c.input = "randn";
-    result.push_back(resized(c, rows, cols, most));
+    c = resized(c, rows, cols, most);
+    if (suits_its_options(c)) result.push_back(c);
   }
   return result;
 }
@@ -234,11 +297,18 @@ inline std::vector<double> values_of(const Workload& workload, std::string_view 
   return values;
 }
 
+// Sums in the order of rows. Convolutions add positions, of which an index of the batch has many.
 inline bool sums_over_rows(const Operation* operation) {
+  if (operation->op.starts_with("conv")) return false;
   return std::ranges::any_of(operation->arguments, [&](const Argument& argument) {
     return argument.role == Role::output && operation->batch() >= 0 &&
            !has_rows(*operation, argument);
   });
+}
+
+// Whether what becomes of a row is multiplied by a weight: then most results are products.
+inline bool feeds_a_product(const Operation& operation) {
+  return std::ranges::find(operation.dims, "features", &Dim::name) != operation.dims.end();
 }
 
 template <class Predicate>

@@ -12,8 +12,9 @@ SOURCES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
 # A file takes the first row whose pattern it matches; OP is then its own operator, FACE any
 # operator's face (ops/NAME/NAME.h), FORMULA any operator's arithmetic, REFERENCE its reference,
 # and SHARED what its own backends and its dispatch share (of any operator: PROBLEMS). NORMS is
-# what all norms share, but for one backend's code. A folder may always include itself, except in
-# ops/ and norms/, where each role has a row. Those through whom users call lend operators simd's
+# what all norms share, but for one backend's code, and NORM_LINEAR the same of norm_linear/. A
+# folder may always include itself, except in ops/, norms/ and norm_linear/, where each role has a
+# row. Those through whom users call lend operators simd's
 # threads.
 USERS = "core/* dispatch/* simd/parallel_for.h ops/catalog.h ops/device_catalog.h FACE"
 RULES = (
@@ -21,7 +22,7 @@ RULES = (
     ("simd/*", "core/*"),
     ("simt/*", "core/*"),
     ("functions/*", "core/*"),
-    ("executor/*", ""),
+    ("executor/*", "core/tensor_core.h"),
     ("dispatch/*", "core/*"),
     ("tile/*", "core/* simt/simt.h"),
     ("norms/reference*", "core/* norms/reference*"),
@@ -29,16 +30,48 @@ RULES = (
     ("norms/cpu*", "core/* dispatch/* simd/* norms/cpu* NORMS"),
     ("norms/cuda*", "core/* dispatch/* simt/simt.h tile/* norms/cuda* NORMS"),
     ("norms/*", "core/* dispatch/* NORMS"),
+    ("norm_linear/reference*", "core/* norms/reference.h REFERENCE norm_linear/reference*"),
+    ("norm_linear/definition.h", "dispatch/* NORM_LINEAR norm_linear/reference.h"),
+    (
+        "norm_linear/cpu*",
+        "core/* dispatch/* simd/* norms/cpu* NORMS ops/matmul/cpu*.h norm_linear/cpu* NORM_LINEAR",
+    ),
+    ("norm_linear/*", "core/* dispatch/* NORMS FACE ops/matmul/problem.h NORM_LINEAR"),
     ("ops/catalog.*", "core/* dispatch/* FACE ops/catalog.h"),
     ("ops/device_catalog.h", "dispatch/*"),
     (
         "ops/device_catalog.cu",
-        "dispatch/* simt/simt.h norms/variants.h PROBLEMS ops/device_catalog.h",
+        "dispatch/* simt/simt.h norms/variants.h norm_linear/variants.h PROBLEMS"
+        " ops/device_catalog.h",
     ),
     ("ops/OP/test*.cpp", "*"),
+    # A norm with its linear layer has its code in norm_linear/.
+    ("ops/*norm_linear/fused.h", "FACE ops/*/norm.h"),
+    ("ops/*norm_linear/cpu*", "norm_linear/cpu* FORMULA ops/OP/fused.h"),
+    ("ops/*norm_linear/cuda*", "norm_linear/cuda* ops/OP/fused.h"),
+    ("ops/*norm_linear/reference*", "norm_linear/reference* ops/OP/fused.h"),
+    ("ops/*norm_linear/*norm_linear.cpp", "FACE norm_linear/definition.h ops/OP/fused.h"),
+    # Convolutions are products of windows: they have what products have for their own.
+    (
+        "ops/convolution/cpu*",
+        "core/* dispatch/* simd/* FORMULA PROBLEMS ops/OP/cpu*.h ops/matmul/cpu*.h",
+    ),
+    (
+        "ops/convolution/cuda*",
+        "core/* dispatch/* simt/simt.h FORMULA PROBLEMS ops/OP/cuda*.h ops/matmul/cuda_call.h",
+    ),
+    ("ops/convolution/problem.h", "core/* dispatch/* FACE PROBLEMS"),
+    ("ops/convolution/definition.h", "dispatch/* SHARED ops/OP/cases.h ops/OP/reference.h"),
+    ("ops/conv?d/conv?d.cpp", "core/* dispatch/* FACE ops/convolution/definition.h"),
     ("ops/OP/reference*", "core/* norms/reference* FACE REFERENCE ops/OP/norm.h"),
     ("ops/OP/cases*", "core/* FACE ops/OP/cases*.h"),
+    ("ops/attention/formula*", "core/* functions/* norms/philox.h FACE FORMULA"),
     ("ops/OP/formula*", "core/* functions/* norms/statistics.h FACE FORMULA"),
+    (
+        "ops/attention/cpu*",
+        "core/* dispatch/* simd/* FACE FORMULA SHARED ops/attention/cpu*.h"
+        " ops/matmul/cpu_kernels.h ops/matmul/cpu_lanes.h ops/matmul/cpu_panels.h",
+    ),
     ("ops/OP/cpu*", "core/* dispatch/* simd/* norms/cpu* FACE FORMULA SHARED ops/OP/cpu*.h"),
     (
         "ops/OP/cuda*",
@@ -46,6 +79,7 @@ RULES = (
     ),
     ("ops/OP/norm.h", "core/* FACE"),
     ("SHARED", "core/* dispatch/* NORMS FACE SHARED"),
+    ("ops/OP/problem.cpp", "core/* dispatch/* FACE SHARED"),
     (
         "ops/OP/OP.cpp",
         "core/* dispatch/* NORMS norms/definition.h FACE SHARED ops/OP/cases.h ops/OP/reference.h",
@@ -55,10 +89,12 @@ RULES = (
     ("lab/*", f"{USERS} bench/peers/peer.h"),
     ("capi/*", f"{USERS} isobit.h"),
     ("torch/*", "isobit.h"),
-    ("isobit.h", "operators.h"),
-    ("isobit.hpp", "isobit.h operators.hpp"),
+    ("isobit.h", "operators.h packed.h"),
+    ("isobit.hpp", "isobit.h operators.hpp packed.hpp"),
     ("operators.h", "isobit.h"),
     ("operators.hpp", "isobit.hpp"),
+    ("packed.h", "isobit.h"),
+    ("packed.hpp", "isobit.hpp"),
 )
 SYSTEM = (
     r"[a-z_0-9]+|(sys|linux|asm)/\w+\.h|\w*intrin\.h"
@@ -81,7 +117,8 @@ def matches(path, patterns, op):
         return {
             "FACE": r"ops/(\w+)/\1\.h\Z",
             "FORMULA": r"ops/\w+/formula\w*\.h\Z",
-            "PROBLEMS": r"ops/\w+/(norm|problem)\.h\Z",
+            "PROBLEMS": r"ops/\w+/(fused|norm|problem)\.h\Z",
+            "NORM_LINEAR": r"norm_linear/(cases|check|options|problem|unfused|variants)\.h\Z",
             "NORMS": r"norms/(cases|check|options|philox|problem|statistics|variants)\.h\Z",
             "REFERENCE": r"ops/\w+/reference\w*\.h\Z",
             "SHARED": rf"ops/{op}/(norm|problem|backends)\.h\Z",
@@ -106,7 +143,7 @@ def complaint(path, bracket, name):
     row = next((row for row in RULES if matches(path, row[0], operator(path))), None)
     if row is None:
         return "the layers know no such file"
-    own = "" if path.startswith(("ops/", "norms/")) else f" {path.split('/')[0]}/*"
+    own = "" if path.startswith(("ops/", "norms/", "norm_linear/")) else f" {path.split('/')[0]}/*"
     if not matches(target, row[1] + own, operator(path)):
         return f"{row[0]} may include only: {row[1] + own}"
     return None
@@ -121,7 +158,7 @@ BACKEND = re.compile(
 
 def backend_words(path, text):
     """Where kernels, or what they are made of, name one back end."""
-    if not matches(path, "functions/* tile/* ops/*.cu ops/*/cuda* norms/*", ""):
+    if not matches(path, "functions/* tile/* ops/*.cu ops/*/cuda* norms/* norm_linear/*", ""):
         return []
     lines = (re.sub(r"//.*", "", line) for line in text.splitlines())
     found = ((number, BACKEND.search(line)) for number, line in enumerate(lines, 1))
@@ -181,10 +218,16 @@ PLANTED = (
     ("dispatch/choose.cpp", '"isobit/ops/layernorm/layernorm.h"', False),
     ("tile/reduce.h", '"isobit/simt/simt.h"', True),
     ("tile/reduce.h", '"isobit/simt/cuda/device.h"', False),
+    ("executor/tensor.cpp", '"isobit/core/tensor_core.h"', True),
+    ("executor/tensor.cpp", '"isobit/core/dtype.h"', False),
     ("norms/check.h", '"isobit/norms/problem.h"', True),
     ("norms/check.h", '"isobit/norms/cpu_row.h"', False),
     ("norms/cpu_row.h", '"isobit/simd/vec.h"', True),
     ("norms/reference_rows.h", '"isobit/norms/philox.h"', False),
+    ("norm_linear/cpu_rows.h", '"isobit/norms/cpu_workspace.h"', True),
+    ("norm_linear/reference_rows.h", '"isobit/norm_linear/problem.h"', False),
+    ("norm_linear/check.h", '"isobit/norm_linear/cpu_rows.h"', False),
+    ("ops/rmsnorm_linear/cuda.cu", '"isobit/norm_linear/cpu_rows.h"', False),
     ("ops/layernorm/formula.h", '"isobit/norms/statistics.h"', True),
     ("ops/layernorm/formula.h", '"isobit/functions/normal.h"', True),
     ("ops/layernorm/reference.cpp", '"isobit/functions/normal.h"', False),
@@ -227,6 +270,8 @@ PLANTED = (
     ("isobit.hpp", '"isobit/core/error.h"', False),
     ("operators.h", '"isobit/isobit.h"', True),
     ("operators.hpp", '"isobit/ops/layernorm/layernorm.h"', False),
+    ("packed.h", '"isobit/isobit.h"', True),
+    ("packed.hpp", '"isobit/ops/matmul/matmul.h"', False),
 )
 
 

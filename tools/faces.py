@@ -20,8 +20,15 @@ CLANG_FORMAT = ROOT / ".venv" / "bin" / "clang-format"
 
 _GENERATED = "Made by tools/faces.py from the operators' descriptions; changes belong there."
 # Names in C++ whose words the operator's name does not divide.
-_CPP_NAMES = {"layernorm": "LayerNorm", "rmsnorm": "RmsNorm"}
+_CPP_NAMES = {
+    "layernorm": "LayerNorm",
+    "layernorm_linear": "LayerNormLinear",
+    "rmsnorm": "RmsNorm",
+    "rmsnorm_linear": "RmsNormLinear",
+}
 _PASSES = {"fwd": "forward", "bwd": "backward"}
+# Operators whose forward pass is what their name says; the other has its own.
+_FORWARD_FIRST = ("conv1d", "conv2d", "matmul")
 _C_TYPES = {
     "real": "double",
     "integer": "int64_t",
@@ -43,9 +50,12 @@ class Entry:
 
     def __init__(self, operator, kind, passes):
         self.op, self.kind = operator["op"], kind
-        self.summary, self.only_pass = operator["summary"], passes == 1
+        self.summary = operator["summary"]
         self.pass_name = _PASSES[operator["pass"]]
-        suffix = kind or ("" if self.only_pass else self.pass_name)
+        self.only_pass = passes == 1
+        keeps = self.op in _FORWARD_FIRST and operator["pass"] == "fwd"
+        suffix = kind or ("" if self.only_pass or keeps else self.pass_name)
+        self.suffix = suffix
         self.name = "_".join(filter(None, (self.op, suffix)))
         self.title = self.op + (" backward" if operator["pass"] == "bwd" else "")
         self.pass_code = operator["pass"]
@@ -65,9 +75,13 @@ class Entry:
         return [each["name"] for each in self.arguments if each["role"] == "output"]
 
     @property
+    def args(self):
+        return f"{self.op}::" + ("" if self.only_pass else self.pass_name.capitalize()) + "Args"
+
+    @property
     def cpp_type(self):
         op = _CPP_NAMES.get(self.op, "".join(map(str.capitalize, self.op.split("_"))))
-        return op + (self.kind or ("" if self.only_pass else self.pass_name)).capitalize()
+        return op + self.suffix.capitalize()
 
 
 def entries(described):
@@ -123,30 +137,25 @@ def c_header(all_entries):
     return "\n".join(lines) + "\n"
 
 
-def c_source(all_entries):
+def c_reader(all_entries):
     headers = sorted({entry.op for entry in all_entries})
     lines = [
         "// SPDX-License-Identifier: Apache-2.0",
-        "// The functions of isobit/operators.h: each hands its struct's members on, by name.",
+        "// What the structs of isobit/operators.h say, as the operators' own arguments.",
         f"// {_GENERATED}",
+        "#pragma once",
+        "",
         '#include "isobit/capi/call.h"',
         *(f'#include "isobit/ops/{op}/{op}.h"' for op in headers),
         "",
-        "using namespace isobit;",
+        "namespace isobit::capi {",
     ]
     for entry in all_entries:
-        function, args = (
-            ("run", "Args")
-            if entry.only_pass
-            else (entry.pass_name, f"{entry.pass_name.capitalize()}Args")
-        )
         lines += [
             "",
-            f"isobit_status isobit_{entry.name}("
-            f"const isobit_{entry.name}_args* args, const isobit_context* context) {{",
-            f'return capi::call("{entry.title}", args, context,',
-            "[](const auto& given, const capi::Reader& read, const Execution& execution) {",
-            f"{entry.op}::{args} args;",
+            f"inline {entry.args} arguments("
+            f"const isobit_{entry.name}_args& given, const Reader& read) {{",
+            f"{entry.args} args;",
         ]
         for each in entry.arguments:
             name = each["name"]
@@ -162,7 +171,31 @@ def c_source(all_entries):
             if each["zero_is_default"]:
                 value = f"{value} == 0 ? {each['default']} : {value}"
             lines.append(f"args.{name} = {value};")
-        lines += [f"{entry.op}::{function}(args, execution);", "});", "}"]
+        lines += ["return args;", "}"]
+    return "\n".join([*lines, "", "}  // namespace isobit::capi"]) + "\n"
+
+
+def c_source(all_entries):
+    lines = [
+        "// SPDX-License-Identifier: Apache-2.0",
+        "// The functions of isobit/operators.h: each hands on what its struct says.",
+        f"// {_GENERATED}",
+        '#include "isobit/capi/arguments.h"',
+        "",
+        "using namespace isobit;",
+    ]
+    for entry in all_entries:
+        function = "run" if entry.only_pass else entry.pass_name
+        lines += [
+            "",
+            f"isobit_status isobit_{entry.name}("
+            f"const isobit_{entry.name}_args* args, const isobit_context* context) {{",
+            f'return capi::call("{entry.title}", args, context,',
+            "[](const auto& given, const capi::Reader& read, const Execution& execution) {",
+            f"{entry.op}::{function}(capi::arguments(given, read), execution);",
+            "});",
+            "}",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -196,8 +229,8 @@ def cpp_header(all_entries):
         lines += [
             "};",
             "",
-            f"inline void {function}("
-            f"const {entry.cpp_type}& given, const Context& context = {{}}) {{",
+            "namespace detail {",
+            f"inline {args} arguments(const {entry.cpp_type}& given) {{",
             f"{args} args = {{}};",
             "args.struct_size = sizeof args;",
         ]
@@ -205,7 +238,17 @@ def cpp_header(all_entries):
             lines.append(f"args.{each['name']} = given.{each['name']}.get();")
         for each in entry.options:
             lines.append(f"args.{each['name']} = given.{each['name']};")
-        lines += [f"detail::check(isobit_{entry.name}(&args, &context));", "}"]
+        lines += [
+            "return args;",
+            "}",
+            "}  // namespace detail",
+            "",
+            f"inline void {function}("
+            f"const {entry.cpp_type}& given, const Context& context = {{}}) {{",
+            f"const {args} args = detail::arguments(given);",
+            f"detail::check(isobit_{entry.name}(&args, &context));",
+            "}",
+        ]
     return "\n".join([*lines, "", "}  // namespace isobit", "", "#endif"]) + "\n"
 
 
@@ -229,6 +272,7 @@ def fuzz_table(all_entries):
 FACES = {
     "include/isobit/operators.h": c_header,
     "include/isobit/operators.hpp": cpp_header,
+    "src/isobit/capi/arguments.h": c_reader,
     "src/isobit/capi/operators.cpp": c_source,
     "tests/fuzz/entries.inc": fuzz_table,
 }

@@ -26,8 +26,11 @@ RELEASE = ROOT / "build" / "release"
 PACK = ROOT / "build" / "gpu"
 ARCHIVE = ROOT / "build" / "gpu.tar.gz"
 SONAME = "libisobit.so." + ".".join((ROOT / "VERSION").read_text().split(".")[:2])
-OPERATORS = "activation,elementwise,layernorm,matmul,rmsnorm,rope,rope_tables,scan,transpose"
-IN_TRITON = "activation,elementwise,layernorm,rope,scan,transpose"
+OPERATORS = (
+    "activation,attention,conv1d,conv2d,elementwise,layernorm,layernorm_linear,matmul,"
+    "rmsnorm,rmsnorm_linear,rope,rope_tables,scan,transpose"
+)
+IN_TRITON = "activation,elementwise,layernorm,matmul,rope,scan,transpose"
 TRITON_CASES = (  # each width and dtype is compiled
     *("--rows", "1,37", "--cols", "1,600,4096", "--dtype", "f32,bf16"),
     *("--input", "randn,mean1e6,huge1e20,const_grad"),
@@ -153,6 +156,12 @@ def test(phase):
     phase.step("pytorch", script, 150)
     devices = ["--device", f"cpu,{phase.device}"]
     phase.step("parity", [lab, "parity", OPERATORS, *devices, "--threads", "1", *small], 120)
+    # The processor has no such arithmetic; the emulator has a model of it (sm_90's).
+    both = "emu" if phase.dry else f"emu,{phase.device}"
+    command = [lab, "parity", "matmul", "--arithmetic", "tensor", "--dtype", "f16,bf16"]
+    phase.step("parity of tensor cores", [*command, "--k", "200", "--device", both], 60)
+    if phase.dry:  # the interpreter takes a thousandth of a second for a k
+        small += ["--m", "3", "--n", "5", "--k", "70"]
     lacking = None if importlib.util.find_spec("triton") else "Python has no Triton"
     command = [lab, "verify", IN_TRITON, "--device", "triton", *(small or TRITON_CASES)]
     phase.step("verify Triton", command, 150, lacking)

@@ -25,6 +25,7 @@ from kernels import (
     SKIPPED,
     VERSION,
     chosen,
+    included,
     linked,
     readable,
     sources,
@@ -61,7 +62,7 @@ NOTES = {
     "max_flat_workgroup_size": "threads",
 }
 # Variants that decline on every AMD GPU; where they spill, it costs nobody anything.
-NEVER_RUN = re.compile(r"WithinCluster|::Bulk<|Pipelined|simt::Product<")
+NEVER_RUN = re.compile(r"WithinCluster|::Bulk<|Pipelined|simt::Product<|matmul::Mma<")
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 
 
@@ -175,7 +176,8 @@ def compile_one(clang, source, archs):
     target = object_of(source, archs)
     target.parent.mkdir(parents=True, exist_ok=True)
     ccache = ["ccache"] if shutil.which("ccache") else []
-    command = [*ccache, *hip_command(clang, archs), "-c", str(source), "-o", str(target)]
+    command = [*ccache, *hip_command(clang, archs), *included(source)]
+    command += ["-c", str(source), "-o", str(target)]
     begin = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True)
     where = source.relative_to(ROOT).as_posix()

@@ -5,7 +5,8 @@ A mutant is a patch; before it, one sentence says what the defect is, and `Unit:
 that is compiled with it, and for which instruction set (without one: the patched source itself).
 Everything else comes out of the release build. Those of tests/planted/ are planted into kernels for
 GPUs; the emulator's tests look for them, then the same with the detector of races. Without names,
-runs the mutants whose files are not those of the log, and four more that the commit chooses.
+runs the mutants whose files are not those of the log, and two more; where many files changed, the
+commit chooses among them.
 """
 
 import argparse
@@ -26,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PATCHES = ROOT / "tests" / "mutants"
 PLANTED = ROOT / "tests" / "planted"
 LOG = PATCHES / "LOG.md"
-BY_COMMIT = 4
+BY_COMMIT = 2
+MOST_CHANGED = 8  # `make mutants` plants all
 SECONDS = 300  # for the tests of one mutant; a mutant that hangs is found
 
 # All but the tests of the lab, of the references and of the tests themselves, and but those that
@@ -234,11 +236,15 @@ def commit():
 def chosen(mutants):
     """Those that the log does not know as they are now, and some that change with the commit."""
     log = LOG.read_text() if LOG.exists() else ""
-    changed = [mutant for mutant in mutants if f"| {mutant.state()} |" not in log]
     head = commit()
-    rest = [mutant for mutant in mutants if mutant not in changed]
-    rest.sort(key=lambda mutant: hashlib.sha256((head + mutant.name).encode()).digest())
-    return changed + rest[:BY_COMMIT]
+    drawn = sorted(
+        mutants, key=lambda mutant: hashlib.sha256((head + mutant.name).encode()).digest()
+    )
+    changed = [mutant for mutant in drawn if f"| {mutant.state()} |" not in log]
+    rest = [mutant for mutant in drawn if mutant not in changed]
+    if len(changed) > MOST_CHANGED:
+        print(f"{MOST_CHANGED} of {len(changed)} mutants whose files changed")
+    return changed[:MOST_CHANGED] + rest[:BY_COMMIT]
 
 
 def write_log(results, seconds, names):
@@ -267,7 +273,7 @@ def write_log(results, seconds, names):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", help="mutants; default: the changed ones and four more")
+    parser.add_argument("names", nargs="*", help="mutants; default: the changed ones and two more")
     parser.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--log", action="store_true", help="write the results to the log")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")

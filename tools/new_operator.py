@@ -20,7 +20,7 @@ CXX = {".h", ".cpp", ".cu"}
 
 # Where operators are listed, and how an element that names OP begins.
 ROW = r'\{(?:\.op = )?"OP",'
-LAWS = Path("tests/properties_test.cpp")  # which not every operator keeps
+LAWS = Path("tests/laws.h")  # which not every operator keeps
 LISTS = {
     OPS / "catalog.cpp": "&OP::",
     OPS / "device_catalog.cu": r'device_variants\("OP",',
@@ -44,7 +44,7 @@ STEPS = (
     ("reference.cpp cases.cpp", "the results in double and quad; shapes, families, bytes"),
     ("formula.h cpu_kernels*.cpp cpu.cpp", "the arithmetic, the vector loops, the variants"),
     ("cuda*.cu triton*.py pytorch.py", "the kernels for GPUs, and what PyTorch makes of it"),
-    ("tests/properties_test.cpp", "its laws in kLaws; without any, no row"),
+    ("tests/laws.h", "its laws in kLaws; without any, no row"),
     ("tests/golden_bits.h", "its bits in kGolden, once they are right"),
     ("tests/calls.h", "a right call of its C function, which tests spoil"),
     ("README.md", "what it computes, guarantees and costs"),
@@ -66,9 +66,9 @@ def run(command, **kwargs):
 
 
 def operators():
-    """The folders that have a face."""
-    faces = (ROOT / OPS).glob("*/*.h")
-    return sorted(path.stem for path in faces if path.stem == path.parent.name)
+    """The folders that define one; others hold what some of them share."""
+    definitions = (ROOT / OPS).glob("*/*.cpp")
+    return sorted(path.stem for path in definitions if path.stem == path.parent.name)
 
 
 def use_of(word):

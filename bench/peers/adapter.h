@@ -34,6 +34,12 @@ inline void* array(const IsobitPeerCase& c, std::string_view name) {
   throw Declined("the case has no " + std::string(name));
 }
 
+inline bool is_transposed(const IsobitPeerCase& c, std::string_view name) {
+  for (int i = 0; i < c.array_count; ++i)
+    if (c.arrays[i].name == name) return c.arrays[i].transposed != 0;
+  return false;
+}
+
 // 0 where the operator has no such dimension.
 inline std::int64_t dim(const IsobitPeerCase& c, std::string_view name) {
   for (int i = 0; i < c.dim_count; ++i)

@@ -97,11 +97,12 @@ Call matmul(const IsobitPeerCase& c) {
   const int threads = c.threads;
   omp_set_num_threads(threads);
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  const auto matrices = [&](const char* rows, const char* cols) {
+  const auto matrices = [&](const char* name, const char* rows, const char* cols) {
     return memory::desc({dim(c, "batch"), dim(c, rows), dim(c, cols)}, data_type_named(c.dtype),
-                        memory::format_tag::abc);
+                        is_transposed(c, name) ? memory::format_tag::acb : memory::format_tag::abc);
   };
-  const memory::desc a = matrices("m", "k"), b = matrices("k", "n"), y = matrices("m", "n");
+  const memory::desc a = matrices("a", "m", "k"), b = matrices("b", "k", "n"),
+                     y = matrices("y", "m", "n");
   const dnnl::matmul primitive(dnnl::matmul::primitive_desc(engine, a, b, y));
   const Arguments arguments = {{DNNL_ARG_SRC, memory(a, engine, array(c, "a"))},
                                {DNNL_ARG_WEIGHTS, memory(b, engine, array(c, "b"))},

@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 // Rises with every change below; the lab refuses a peer with another one.
-#define ISOBIT_PEER_ABI 2
+#define ISOBIT_PEER_ABI 4
 
 // The one symbol that a peer exports: a function of this type.
 #define ISOBIT_PEER_ENTRY "isobit_peer"
@@ -17,6 +17,7 @@ extern "C" {
 typedef struct IsobitPeerArray {
   const char* name;  // of the library's vocabulary: x, weight, grad_y, ...
   void* data;
+  int32_t transposed;  // 1: its last two dimensions lie in memory the other way round
 } IsobitPeerArray;
 
 // A dimension of the operator: rows, cols, batch, ...
@@ -34,8 +35,9 @@ typedef struct IsobitPeerOption {
   int32_t usual;  // whether this is what a call has that does not give the option
 } IsobitPeerOption;
 
-// Arrays are contiguous, with the dimensions that the operator's description gives them. Statistics
-// are f32, or f64 if x is; a gradient is like what it is the gradient of.
+// Arrays are contiguous but for transposed ones, with the dimensions that the operator's
+// description gives them. Statistics are f32, or f64 if x is; a gradient is like what it is the
+// gradient of.
 typedef struct IsobitPeerCase {
   const char* op;            // "layernorm", "elementwise"
   const char* pass;          // "fwd", "bwd"
@@ -64,6 +66,8 @@ typedef struct IsobitPeer {
   void (*release)(void* handle);
 } IsobitPeer;
 
+// Null where a library that the peer loads itself is missing or lacks a function: dlerror() says
+// so.
 typedef const IsobitPeer* (*IsobitPeerEntry)(void);
 
 #ifdef __cplusplus

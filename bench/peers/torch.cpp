@@ -2,9 +2,14 @@
 // PyTorch's eager CPU operators as a peer, writing into memory that lives from call to call.
 #include <ATen/Parallel.h>
 #include <ATen/native/layer_norm.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/cummax.h>
 #include <ATen/ops/cummin.h>
 #include <ATen/ops/cumprod.h>
@@ -21,32 +26,25 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rms_norm.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/tanh.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/headeronly/version.h>
 
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "bench/peers/adapter.h"
+#include "bench/peers/torch_layers.h"
 
 namespace isobit::peers {
 namespace {
-
-at::ScalarType scalar_type_named(std::string_view name) {
-  if (name == "f32") return at::kFloat;
-  if (name == "f16") return at::kHalf;
-  if (name == "bf16") return at::kBFloat16;
-  if (name == "f64") return at::kDouble;
-  if (name == "i32") return at::kInt;
-  if (name == "i64") return at::kLong;
-  if (name == "bool") return at::kBool;
-  if (name == "u8") return at::kByte;
-  throw Declined("no " + std::string(name) + " here");
-}
 
 // The case's arrays as tensors.
 class Setting {
@@ -249,18 +247,41 @@ Call rope(const IsobitPeerCase& c) {
   };
 }
 
+at::Tensor matrices(const IsobitPeerCase& c, const char* name, const char* rows, const char* cols) {
+  const bool transposed = is_transposed(c, name);
+  const at::Tensor all = at::from_blob(
+      array(c, name),
+      {dim(c, "batch"), dim(c, transposed ? cols : rows), dim(c, transposed ? rows : cols)},
+      at::TensorOptions(scalar_type_named(c.dtype)));
+  const at::Tensor some = dim(c, "batch") == 1 ? all[0] : all;
+  return transposed ? some.mT() : some;
+}
+
+Call matmul_backward(const IsobitPeerCase& c) {
+  for (const char* name : {"pre", "grad_c"})
+    if (find(c, name) != nullptr) throw Declined("no " + std::string(name) + " here");
+  if (std::string_view(c.y_dtype) != c.dtype) throw Declined("grad_y must have the dtype of a");
+  if (dim(c, "batch") != 1) throw Declined("one product only");
+  const at::Tensor grad = matrices(c, "grad_y", "m", "n"), a = matrices(c, "a", "m", "k"),
+                   b = matrices(c, "b", "k", "n");
+  at::Tensor grad_a = matrices(c, "grad_a", "m", "k"), grad_b = matrices(c, "grad_b", "k", "n"),
+             grad_bias;
+  if (find(c, "grad_bias") != nullptr)
+    grad_bias = at::from_blob(array(c, "grad_bias"), {dim(c, "n")},
+                              at::TensorOptions(scalar_type_named(c.weight_dtype)));
+  return [=]() mutable {
+    at::mm_out(grad_a, grad, b.t());
+    at::mm_out(grad_b, a.t(), grad);
+    if (grad_bias.defined()) at::sum_out(grad_bias, grad, at::IntArrayRef{0});
+  };
+}
+
 Call matmul(const IsobitPeerCase& c) {
   for (const char* name : {"bias", "c", "residual", "pre"})
     if (find(c, name) != nullptr) throw Declined("no " + std::string(name) + " here");
   if (std::string_view(c.y_dtype) != c.dtype) throw Declined("y must have the dtype of a");
-  const auto matrices = [&](const char* name, const char* rows, const char* cols) {
-    const at::Tensor all =
-        at::from_blob(array(c, name), {dim(c, "batch"), dim(c, rows), dim(c, cols)},
-                      at::TensorOptions(scalar_type_named(c.dtype)));
-    return dim(c, "batch") == 1 ? all[0] : all;
-  };
-  const at::Tensor a = matrices("a", "m", "k"), b = matrices("b", "k", "n");
-  at::Tensor y = matrices("y", "m", "n");
+  const at::Tensor a = matrices(c, "a", "m", "k"), b = matrices(c, "b", "k", "n");
+  at::Tensor y = matrices(c, "y", "m", "n");
   if (dim(c, "batch") == 1) return [a, b, y]() mutable { at::mm_out(y, a, b); };
   return [a, b, y]() mutable { at::bmm_out(y, a, b); };
 }
@@ -298,9 +319,26 @@ Call choose(const IsobitPeerCase& c) {
     decline_unless_known(c, {"style"});
     return rope(c);
   }
-  if (op == "matmul" && pass == "fwd") {
+  if (op == "matmul") {
     decline_unless_known(c, {});
-    return matmul(c);
+    return pass == "fwd" ? matmul(c) : matmul_backward(c);
+  }
+  if (op == "layernorm_linear" || op == "rmsnorm_linear") {
+    const Linear linear(c, op == "layernorm_linear");
+    return pass == "fwd" ? linear.forward() : linear.backward();
+  }
+  if (op == "attention") {
+    decline_unless_known(c, {"causal"});
+    return attention(c, pass);
+  }
+  if (op == "conv1d") {
+    decline_unless_known(c, {"stride", "padding", "dilation", "extra_padding", "groups"});
+    return convolution(c, pass == "fwd");
+  }
+  if (op == "conv2d") {
+    decline_unless_known(c, {"stride_h", "stride_w", "padding_h", "padding_w", "dilation_h",
+                             "dilation_w", "extra_padding_h", "extra_padding_w", "groups"});
+    return convolution(c, pass == "fwd");
   }
   if (op == "transpose" && pass == "fwd") {
     decline_unless_known(c, {});

@@ -22,7 +22,8 @@
  *   side do not overlap.
  * - Pointers are aligned to the size of an element; more is never needed.
  * - Extents may be 0. Tensors without elements may have null data.
- * - Any thread may call at any time. Nothing of a call is kept after it.
+ * - Any thread may call at any time. Nothing of a call is kept after it, but what isobit/packed.h
+ *   gives to the caller.
  */
 #ifndef ISOBIT_H
 #define ISOBIT_H
@@ -168,5 +169,6 @@ ISOBIT_API const char* isobit_operators(void);
 #endif
 
 #include "isobit/operators.h"
+#include "isobit/packed.h"
 
 #endif

@@ -151,5 +151,6 @@ inline void check(isobit_status status) {
 }  // namespace isobit
 
 #include "isobit/operators.hpp"
+#include "isobit/packed.hpp"
 
 #endif

@@ -346,10 +346,351 @@ typedef struct isobit_matmul_args {
   double alpha; /* times a b */
   double beta;  /* times c; 0: c is not read */
   int32_t activation; /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
+  int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
+                         cores */
 } isobit_matmul_args;
 
 ISOBIT_API isobit_status isobit_matmul(const isobit_matmul_args* args,
                                        const isobit_context* context);
+
+/* The gradients of matmul: with s = grad_y activation'(pre), grad_a = alpha s b', grad_b = alpha
+ * a' s, grad_bias the sum of s over its rows, grad_c = beta s. */
+typedef struct isobit_matmul_backward_args {
+  size_t struct_size;
+  const isobit_tensor* grad_y; /* (..., m, n), like y of forward */
+  const isobit_tensor* a;      /* (..., m, k) in f32, f16, bf16 or f64, and of any strides */
+  const isobit_tensor* b;      /* (..., k, n) in the dtype of a, and of any strides */
+  const isobit_tensor*
+      pre; /* like grad_y: what forward put there; NULL without an activation, optional */
+  const isobit_tensor* grad_a;    /* output, like a, or NULL, optional */
+  const isobit_tensor* grad_b;    /* output, like b, or NULL, optional */
+  const isobit_tensor* grad_bias; /* output, (n) in the dtype of a or f32 (beside f64: f64), or
+                                     NULL; the sum over all rows, optional */
+  const isobit_tensor*
+      grad_c; /* output, like grad_y, or NULL; beta times what forward's c is added to, optional */
+  double alpha;       /* times a b */
+  double beta;        /* times c; 0: c is not read */
+  int32_t activation; /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
+  int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
+                         cores */
+} isobit_matmul_backward_args;
+
+ISOBIT_API isobit_status isobit_matmul_backward(const isobit_matmul_backward_args* args,
+                                                const isobit_context* context);
+
+/* z = activation(y weight' + bias) + residual, where y = LayerNorm(x), with norm_weight and
+ * norm_bias, rounded to the dtype of weight. With x_residual or dropout, s = dropout(x) +
+ * x_residual takes the place of x, rounded to the dtype of x. */
+typedef struct isobit_layernorm_linear_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x;           /* (..., cols) in f32, f16, bf16 or f64 */
+  const isobit_tensor* norm_weight; /* (cols), in the dtype of x or f32, or NULL, optional */
+  const isobit_tensor* norm_bias;   /* (cols), in the dtype of norm_weight, or NULL, optional */
+  const isobit_tensor*
+      weight; /* (features, cols) in f32, f16 or bf16 (beside f64: f64), of any strides */
+  const isobit_tensor*
+      bias; /* (features) in the dtype of weight or f32 (beside f64: f64), or NULL, optional */
+  const isobit_tensor* x_residual; /* like x, or NULL, optional */
+  const isobit_tensor* residual;   /* like z, or NULL; added last, optional */
+  const isobit_tensor* z; /* output, (..., features) in the dtype of weight; may be residual */
+  const isobit_tensor*
+      pre; /* output, like z, or NULL; what the activation is applied to, rounded, optional */
+  const isobit_tensor*
+      sum; /* output, like x: dropout(x) + x_residual; may be x or x_residual, optional */
+  const isobit_tensor*
+      y; /* output, like x in the dtype of weight, or NULL; the normalised rows, optional */
+  const isobit_tensor* mean; /* output, (rows) in f32 (f64 beside f64), or NULL, optional */
+  const isobit_tensor* rstd; /* output, (rows) in f32 (f64 beside f64), or NULL, optional */
+  double eps;                /* any number in the range of float */
+  double dropout;            /* the probability with which an element of x is dropped; below 1 */
+  uint64_t dropout_seed;     /* what is dropped depends on it, the row and the column alone */
+  int32_t zero_centered;     /* not 0: norm_weight is stored less 1 */
+  int32_t activation;        /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
+  int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
+                         cores */
+} isobit_layernorm_linear_forward_args;
+
+ISOBIT_API isobit_status isobit_layernorm_linear_forward(
+    const isobit_layernorm_linear_forward_args* args, const isobit_context* context);
+
+/* The gradients of layernorm_linear_forward. Of forward's results it takes pre alone, and that
+ * only where there is an activation: statistics and y are computed from x again. */
+typedef struct isobit_layernorm_linear_backward_args {
+  size_t struct_size;
+  const isobit_tensor* grad_z; /* like forward's z */
+  const isobit_tensor* x;      /* (..., cols): what was normalised, so sum where there was one */
+  const isobit_tensor* norm_weight; /* (cols), optional */
+  const isobit_tensor* norm_bias;   /* (cols), for grad_weight, optional */
+  const isobit_tensor* weight;      /* (features, cols), of any strides */
+  const isobit_tensor*
+      pre; /* like grad_z: what forward put there; NULL without an activation, optional */
+  const isobit_tensor* grad_sum; /* like x: the gradient that flows into sum elsewhere, optional */
+  const isobit_tensor* grad_x;   /* output, like x, or NULL; may be x or grad_sum, optional */
+  const isobit_tensor* grad_x_residual; /* output, the same; with dropout only: without, it equals
+                                           grad_x, optional */
+  const isobit_tensor*
+      grad_norm_weight; /* output, (cols), in the dtype of norm_weight, or NULL, optional */
+  const isobit_tensor*
+      grad_norm_bias; /* output, (cols), like grad_norm_weight, or NULL, optional */
+  const isobit_tensor*
+      grad_weight; /* output, (features, cols) in the dtype of weight, or NULL, optional */
+  const isobit_tensor* grad_bias; /* output, (features) in the dtype of weight or f32 (beside f64:
+                                     f64), or NULL, optional */
+  double eps;                     /* any number in the range of float */
+  double dropout;        /* the probability with which an element of x is dropped; below 1 */
+  uint64_t dropout_seed; /* what is dropped depends on it, the row and the column alone */
+  int32_t zero_centered; /* not 0: norm_weight is stored less 1 */
+  int32_t activation;    /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
+  int32_t arithmetic;    /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
+                            cores */
+} isobit_layernorm_linear_backward_args;
+
+ISOBIT_API isobit_status isobit_layernorm_linear_backward(
+    const isobit_layernorm_linear_backward_args* args, const isobit_context* context);
+
+/* z = activation(y weight' + bias) + residual, where y = RMSNorm(x), with norm_weight, rounded
+ * to the dtype of weight. With x_residual or dropout, s = dropout(x) + x_residual takes the
+ * place of x, rounded to the dtype of x. */
+typedef struct isobit_rmsnorm_linear_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x;           /* (..., cols) in f32, f16, bf16 or f64 */
+  const isobit_tensor* norm_weight; /* (cols), in the dtype of x or f32, or NULL, optional */
+  const isobit_tensor*
+      weight; /* (features, cols) in f32, f16 or bf16 (beside f64: f64), of any strides */
+  const isobit_tensor*
+      bias; /* (features) in the dtype of weight or f32 (beside f64: f64), or NULL, optional */
+  const isobit_tensor* x_residual; /* like x, or NULL, optional */
+  const isobit_tensor* residual;   /* like z, or NULL; added last, optional */
+  const isobit_tensor* z; /* output, (..., features) in the dtype of weight; may be residual */
+  const isobit_tensor*
+      pre; /* output, like z, or NULL; what the activation is applied to, rounded, optional */
+  const isobit_tensor*
+      sum; /* output, like x: dropout(x) + x_residual; may be x or x_residual, optional */
+  const isobit_tensor*
+      y; /* output, like x in the dtype of weight, or NULL; the normalised rows, optional */
+  const isobit_tensor* rstd; /* output, (rows) in f32 (f64 beside f64), or NULL, optional */
+  double eps;                /* any number in the range of float */
+  double dropout;            /* the probability with which an element of x is dropped; below 1 */
+  uint64_t dropout_seed;     /* what is dropped depends on it, the row and the column alone */
+  int32_t zero_centered;     /* not 0: norm_weight is stored less 1 */
+  int32_t activation;        /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
+  int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
+                         cores */
+} isobit_rmsnorm_linear_forward_args;
+
+ISOBIT_API isobit_status isobit_rmsnorm_linear_forward(
+    const isobit_rmsnorm_linear_forward_args* args, const isobit_context* context);
+
+/* The gradients of rmsnorm_linear_forward. Of forward's results it takes pre alone, and that
+ * only where there is an activation: statistics and y are computed from x again. */
+typedef struct isobit_rmsnorm_linear_backward_args {
+  size_t struct_size;
+  const isobit_tensor* grad_z; /* like forward's z */
+  const isobit_tensor* x;      /* (..., cols): what was normalised, so sum where there was one */
+  const isobit_tensor* norm_weight; /* (cols), optional */
+  const isobit_tensor* weight;      /* (features, cols), of any strides */
+  const isobit_tensor*
+      pre; /* like grad_z: what forward put there; NULL without an activation, optional */
+  const isobit_tensor* grad_sum; /* like x: the gradient that flows into sum elsewhere, optional */
+  const isobit_tensor* grad_x;   /* output, like x, or NULL; may be x or grad_sum, optional */
+  const isobit_tensor* grad_x_residual; /* output, the same; with dropout only: without, it equals
+                                           grad_x, optional */
+  const isobit_tensor*
+      grad_norm_weight; /* output, (cols), in the dtype of norm_weight, or NULL, optional */
+  const isobit_tensor*
+      grad_weight; /* output, (features, cols) in the dtype of weight, or NULL, optional */
+  const isobit_tensor* grad_bias; /* output, (features) in the dtype of weight or f32 (beside f64:
+                                     f64), or NULL, optional */
+  double eps;                     /* any number in the range of float */
+  double dropout;        /* the probability with which an element of x is dropped; below 1 */
+  uint64_t dropout_seed; /* what is dropped depends on it, the row and the column alone */
+  int32_t zero_centered; /* not 0: norm_weight is stored less 1 */
+  int32_t activation;    /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
+  int32_t arithmetic;    /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
+                            cores */
+} isobit_rmsnorm_linear_backward_args;
+
+ISOBIT_API isobit_status isobit_rmsnorm_linear_backward(
+    const isobit_rmsnorm_linear_backward_args* args, const isobit_context* context);
+
+/* y = activation(pre) + residual; pre = the sums of x times weight over windows of one
+ * dimension, plus bias. */
+typedef struct isobit_conv1d_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (batch, channels, length) in f32, f16, bf16 or f64, and of any strides */
+  const isobit_tensor*
+      weight; /* (filters, channels / groups, kernel) in the dtype of x, and of any strides */
+  const isobit_tensor*
+      bias; /* (filters) in the dtype of x or f32 (beside f64: f64), or NULL, optional */
+  const isobit_tensor* residual; /* like y, or NULL; added last, optional */
+  const isobit_tensor* y; /* output, (batch, filters, out_length) in the dtype of x, f32 beside f16
+                             and bf16, or f16 or bf16 beside f32; may be residual */
+  const isobit_tensor*
+      pre; /* output, like y, or NULL; what the activation is applied to, rounded, optional */
+  int64_t stride;        /* from a window to the next; 0 is 1 */
+  int64_t dilation;      /* from a tap to the next; 0 is 1 */
+  int64_t padding;       /* elements before the first */
+  int64_t extra_padding; /* so many more behind the last than before the first */
+  int64_t groups;        /* groups of channels and filters, each for itself; 0 is 1 */
+  int32_t padding_mode;  /* what windows see beyond the edge: 0 zeros, 1 reflect, 2 replicate, 3
+                            circular */
+  int32_t activation;    /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
+} isobit_conv1d_args;
+
+ISOBIT_API isobit_status isobit_conv1d(const isobit_conv1d_args* args,
+                                       const isobit_context* context);
+
+/* The gradients of conv1d without an activation; grad_x alone is a transposed convolution. */
+typedef struct isobit_conv1d_backward_args {
+  size_t struct_size;
+  const isobit_tensor*
+      grad_y;             /* (batch, filters, out_length) in the dtype of x, and of any strides */
+  const isobit_tensor* x; /* as in forward; its elements are read for grad_weight alone */
+  const isobit_tensor* weight;      /* as in forward; its elements are read for grad_x alone */
+  const isobit_tensor* grad_x;      /* output, like x, or NULL, optional */
+  const isobit_tensor* grad_weight; /* output, like weight, or NULL, optional */
+  const isobit_tensor* grad_bias;   /* output, (filters) in the dtype of x or f32 (beside f64: f64),
+                                       or NULL, optional */
+  int64_t stride;                   /* from a window to the next; 0 is 1 */
+  int64_t dilation;                 /* from a tap to the next; 0 is 1 */
+  int64_t padding;                  /* elements before the first */
+  int64_t extra_padding;            /* so many more behind the last than before the first */
+  int64_t groups;                   /* groups of channels and filters, each for itself; 0 is 1 */
+  int32_t padding_mode; /* what windows see beyond the edge: 0 zeros, 1 reflect, 2 replicate, 3
+                           circular */
+} isobit_conv1d_backward_args;
+
+ISOBIT_API isobit_status isobit_conv1d_backward(const isobit_conv1d_backward_args* args,
+                                                const isobit_context* context);
+
+/* y = activation(pre) + residual; pre = the sums of x times weight over windows of images, plus
+ * bias. */
+typedef struct isobit_conv2d_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (batch, channels, height, width) in f32, f16, bf16 or f64, and of any strides */
+  const isobit_tensor* weight; /* (filters, channels / groups, kernel_h, kernel_w) in the dtype of
+                                  x, and of any strides */
+  const isobit_tensor*
+      bias; /* (filters) in the dtype of x or f32 (beside f64: f64), or NULL, optional */
+  const isobit_tensor* residual; /* like y, or NULL; added last, optional */
+  const isobit_tensor* y; /* output, (batch, filters, out_height, out_width) in the dtype of x, f32
+                             beside f16 and bf16, or f16 or bf16 beside f32; may be residual */
+  const isobit_tensor*
+      pre; /* output, like y, or NULL; what the activation is applied to, rounded, optional */
+  int64_t stride_h;        /* from a row of windows to the next; 0 is 1 */
+  int64_t stride_w;        /* from a window to the next; 0 is 1 */
+  int64_t dilation_h;      /* from a row of taps to the next; 0 is 1 */
+  int64_t dilation_w;      /* from a tap to the next; 0 is 1 */
+  int64_t padding_h;       /* rows before the first */
+  int64_t padding_w;       /* elements before the first of a row */
+  int64_t extra_padding_h; /* so many more behind the last row than before the first */
+  int64_t extra_padding_w; /* so many more behind a row than before it */
+  int64_t groups;          /* groups of channels and filters, each for itself; 0 is 1 */
+  int32_t padding_mode;    /* what windows see beyond the edge: 0 zeros, 1 reflect, 2 replicate, 3
+                              circular */
+  int32_t activation;      /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
+} isobit_conv2d_args;
+
+ISOBIT_API isobit_status isobit_conv2d(const isobit_conv2d_args* args,
+                                       const isobit_context* context);
+
+/* The gradients of conv2d without an activation; grad_x alone is a transposed convolution. */
+typedef struct isobit_conv2d_backward_args {
+  size_t struct_size;
+  const isobit_tensor*
+      grad_y; /* (batch, filters, out_height, out_width) in the dtype of x, and of any strides */
+  const isobit_tensor* x;           /* as in forward; its elements are read for grad_weight alone */
+  const isobit_tensor* weight;      /* as in forward; its elements are read for grad_x alone */
+  const isobit_tensor* grad_x;      /* output, like x, or NULL, optional */
+  const isobit_tensor* grad_weight; /* output, like weight, or NULL, optional */
+  const isobit_tensor* grad_bias;   /* output, (filters) in the dtype of x or f32 (beside f64: f64),
+                                       or NULL, optional */
+  int64_t stride_h;                 /* from a row of windows to the next; 0 is 1 */
+  int64_t stride_w;                 /* from a window to the next; 0 is 1 */
+  int64_t dilation_h;               /* from a row of taps to the next; 0 is 1 */
+  int64_t dilation_w;               /* from a tap to the next; 0 is 1 */
+  int64_t padding_h;                /* rows before the first */
+  int64_t padding_w;                /* elements before the first of a row */
+  int64_t extra_padding_h;          /* so many more behind the last row than before the first */
+  int64_t extra_padding_w;          /* so many more behind a row than before it */
+  int64_t groups;                   /* groups of channels and filters, each for itself; 0 is 1 */
+  int32_t padding_mode; /* what windows see beyond the edge: 0 zeros, 1 reflect, 2 replicate, 3
+                           circular */
+} isobit_conv2d_backward_args;
+
+ISOBIT_API isobit_status isobit_conv2d_backward(const isobit_conv2d_backward_args* args,
+                                                const isobit_context* context);
+
+/* y = softmax(q k' scale + bias) v, of each query over the keys that it sees. */
+typedef struct isobit_attention_forward_args {
+  size_t struct_size;
+  const isobit_tensor*
+      q; /* (batch, heads, seq_q, head_dim) in f32, f16, bf16 or f64, of any strides */
+  const isobit_tensor*
+      k; /* (batch, kv_heads, seq_k, head_dim) like q; heads is a multiple of kv_heads */
+  const isobit_tensor* v;    /* (batch, kv_heads, seq_k, value_dim) like q */
+  const isobit_tensor* bias; /* (batch, heads, seq_q, seq_k) like q, or NULL; added to scores;
+                                strides of 0 repeat it, optional */
+  const isobit_tensor* mask; /* (batch, heads, seq_q, seq_k) in bool, or NULL; true where a key is
+                                allowed, optional */
+  const isobit_tensor* y;    /* output, (batch, heads, seq_q, value_dim) like q */
+  const isobit_tensor* lse;  /* output, (batch, heads, seq_q) in f32 (f64 beside f64), or NULL: the
+                                logarithm of the sum of e^score, optional */
+  const isobit_tensor* max;  /* output, like lse, or NULL; for backward: a whole number, the largest
+                                score times log2 e, optional */
+  const isobit_tensor*
+      sum; /* output, like lse, or NULL; for backward: the sum of e^score / 2^max, optional */
+  int64_t window; /* keys less than this far from the query's own position; 0: all */
+  double scale;   /* of q k'; 0: 1 / sqrt(head_dim) */
+  double softcap; /* scores become softcap tanh(score / softcap); 0: they do not */
+  double dropout; /* probability that a weight is dropped, from 0 to below 1 */
+  uint64_t
+      dropout_seed; /* of the weights that are dropped, with their batch, head, query and key */
+  int32_t causal;   /* 0 no; 1 top_left: query i sees keys up to i; 2 bottom_right: the last query
+                       sees keys up to the last */
+} isobit_attention_forward_args;
+
+ISOBIT_API isobit_status isobit_attention_forward(const isobit_attention_forward_args* args,
+                                                  const isobit_context* context);
+
+/* The gradients of attention, from what forward gave: weights are made anew, and never stored as
+ * a whole. */
+typedef struct isobit_attention_backward_args {
+  size_t struct_size;
+  const isobit_tensor* grad_y; /* (batch, heads, seq_q, value_dim) like q */
+  const isobit_tensor*
+      grad_lse; /* (batch, heads, seq_q) in f32 (f64 beside f64), or NULL, optional */
+  const isobit_tensor*
+      q; /* (batch, heads, seq_q, head_dim) in f32, f16, bf16 or f64, of any strides */
+  const isobit_tensor*
+      k; /* (batch, kv_heads, seq_k, head_dim) like q; heads is a multiple of kv_heads */
+  const isobit_tensor* v;      /* (batch, kv_heads, seq_k, value_dim) like q */
+  const isobit_tensor* bias;   /* (batch, heads, seq_q, seq_k) like q, or NULL; added to scores;
+                                  strides of 0 repeat it, optional */
+  const isobit_tensor* mask;   /* (batch, heads, seq_q, seq_k) in bool, or NULL; true where a key is
+                                  allowed, optional */
+  const isobit_tensor* y;      /* as forward gave it */
+  const isobit_tensor* max;    /* as forward gave it */
+  const isobit_tensor* sum;    /* as forward gave it */
+  const isobit_tensor* grad_q; /* output, like q, or NULL, optional */
+  const isobit_tensor* grad_k; /* output, like k, or NULL, optional */
+  const isobit_tensor* grad_v; /* output, like v, or NULL, optional */
+  const isobit_tensor* grad_bias; /* output, (batch, heads, seq_q, seq_k) like q, or NULL; of a bias
+                                     that repeats, the terms, optional */
+  int64_t window; /* keys less than this far from the query's own position; 0: all */
+  double scale;   /* of q k'; 0: 1 / sqrt(head_dim) */
+  double softcap; /* scores become softcap tanh(score / softcap); 0: they do not */
+  double dropout; /* probability that a weight is dropped, from 0 to below 1 */
+  uint64_t
+      dropout_seed; /* of the weights that are dropped, with their batch, head, query and key */
+  int32_t causal;   /* 0 no; 1 top_left: query i sees keys up to i; 2 bottom_right: the last query
+                       sees keys up to the last */
+} isobit_attention_backward_args;
+
+ISOBIT_API isobit_status isobit_attention_backward(const isobit_attention_backward_args* args,
+                                                   const isobit_context* context);
 
 #ifdef __cplusplus
 }

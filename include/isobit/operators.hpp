@@ -14,12 +14,19 @@ struct ElementwiseAdd {
   Output y = {};
 };
 
-inline void add(const ElementwiseAdd& given, const Context& context = {}) {
+namespace detail {
+inline isobit_elementwise_add_args arguments(const ElementwiseAdd& given) {
   isobit_elementwise_add_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
   args.residual = given.residual.get();
   args.y = given.y.get();
+  return args;
+}
+}  // namespace detail
+
+inline void add(const ElementwiseAdd& given, const Context& context = {}) {
+  const isobit_elementwise_add_args args = detail::arguments(given);
   detail::check(isobit_elementwise_add(&args, &context));
 }
 
@@ -29,11 +36,18 @@ struct ElementwiseIncrement {
   Output y = {};
 };
 
-inline void increment(const ElementwiseIncrement& given, const Context& context = {}) {
+namespace detail {
+inline isobit_elementwise_increment_args arguments(const ElementwiseIncrement& given) {
   isobit_elementwise_increment_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
   args.y = given.y.get();
+  return args;
+}
+}  // namespace detail
+
+inline void increment(const ElementwiseIncrement& given, const Context& context = {}) {
+  const isobit_elementwise_increment_args args = detail::arguments(given);
   detail::check(isobit_elementwise_increment(&args, &context));
 }
 
@@ -51,7 +65,8 @@ struct LayerNormForward {
   bool zero_centered = false;
 };
 
-inline void layernorm_forward(const LayerNormForward& given, const Context& context = {}) {
+namespace detail {
+inline isobit_layernorm_forward_args arguments(const LayerNormForward& given) {
   isobit_layernorm_forward_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
@@ -67,6 +82,12 @@ inline void layernorm_forward(const LayerNormForward& given, const Context& cont
   args.dropout_seed = given.dropout_seed;
   args.hidden_dims = given.hidden_dims;
   args.zero_centered = given.zero_centered;
+  return args;
+}
+}  // namespace detail
+
+inline void layernorm_forward(const LayerNormForward& given, const Context& context = {}) {
+  const isobit_layernorm_forward_args args = detail::arguments(given);
   detail::check(isobit_layernorm_forward(&args, &context));
 }
 
@@ -82,7 +103,8 @@ struct LayerNormBackward {
   bool zero_centered = false;
 };
 
-inline void layernorm_backward(const LayerNormBackward& given, const Context& context = {}) {
+namespace detail {
+inline isobit_layernorm_backward_args arguments(const LayerNormBackward& given) {
   isobit_layernorm_backward_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
@@ -100,6 +122,12 @@ inline void layernorm_backward(const LayerNormBackward& given, const Context& co
   args.dropout_seed = given.dropout_seed;
   args.hidden_dims = given.hidden_dims;
   args.zero_centered = given.zero_centered;
+  return args;
+}
+}  // namespace detail
+
+inline void layernorm_backward(const LayerNormBackward& given, const Context& context = {}) {
+  const isobit_layernorm_backward_args args = detail::arguments(given);
   detail::check(isobit_layernorm_backward(&args, &context));
 }
 
@@ -117,7 +145,8 @@ struct RmsNormForward {
   bool zero_centered = false;
 };
 
-inline void rmsnorm_forward(const RmsNormForward& given, const Context& context = {}) {
+namespace detail {
+inline isobit_rmsnorm_forward_args arguments(const RmsNormForward& given) {
   isobit_rmsnorm_forward_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
@@ -131,6 +160,12 @@ inline void rmsnorm_forward(const RmsNormForward& given, const Context& context 
   args.dropout_seed = given.dropout_seed;
   args.hidden_dims = given.hidden_dims;
   args.zero_centered = given.zero_centered;
+  return args;
+}
+}  // namespace detail
+
+inline void rmsnorm_forward(const RmsNormForward& given, const Context& context = {}) {
+  const isobit_rmsnorm_forward_args args = detail::arguments(given);
   detail::check(isobit_rmsnorm_forward(&args, &context));
 }
 
@@ -146,7 +181,8 @@ struct RmsNormBackward {
   bool zero_centered = false;
 };
 
-inline void rmsnorm_backward(const RmsNormBackward& given, const Context& context = {}) {
+namespace detail {
+inline isobit_rmsnorm_backward_args arguments(const RmsNormBackward& given) {
   isobit_rmsnorm_backward_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
@@ -162,6 +198,12 @@ inline void rmsnorm_backward(const RmsNormBackward& given, const Context& contex
   args.dropout_seed = given.dropout_seed;
   args.hidden_dims = given.hidden_dims;
   args.zero_centered = given.zero_centered;
+  return args;
+}
+}  // namespace detail
+
+inline void rmsnorm_backward(const RmsNormBackward& given, const Context& context = {}) {
+  const isobit_rmsnorm_backward_args args = detail::arguments(given);
   detail::check(isobit_rmsnorm_backward(&args, &context));
 }
 
@@ -172,11 +214,18 @@ struct Transpose {
   Output y = {};
 };
 
-inline void transpose(const Transpose& given, const Context& context = {}) {
+namespace detail {
+inline isobit_transpose_args arguments(const Transpose& given) {
   isobit_transpose_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
   args.y = given.y.get();
+  return args;
+}
+}  // namespace detail
+
+inline void transpose(const Transpose& given, const Context& context = {}) {
+  const isobit_transpose_args args = detail::arguments(given);
   detail::check(isobit_transpose(&args, &context));
 }
 
@@ -188,13 +237,20 @@ struct ActivationForward {
   int32_t function = 0;
 };
 
-inline void activation_forward(const ActivationForward& given, const Context& context = {}) {
+namespace detail {
+inline isobit_activation_forward_args arguments(const ActivationForward& given) {
   isobit_activation_forward_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
   args.gate = given.gate.get();
   args.y = given.y.get();
   args.function = given.function;
+  return args;
+}
+}  // namespace detail
+
+inline void activation_forward(const ActivationForward& given, const Context& context = {}) {
+  const isobit_activation_forward_args args = detail::arguments(given);
   detail::check(isobit_activation_forward(&args, &context));
 }
 
@@ -206,7 +262,8 @@ struct ActivationBackward {
   int32_t function = 0;
 };
 
-inline void activation_backward(const ActivationBackward& given, const Context& context = {}) {
+namespace detail {
+inline isobit_activation_backward_args arguments(const ActivationBackward& given) {
   isobit_activation_backward_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
@@ -215,6 +272,12 @@ inline void activation_backward(const ActivationBackward& given, const Context& 
   args.grad_x = given.grad_x.get();
   args.grad_gate = given.grad_gate.get();
   args.function = given.function;
+  return args;
+}
+}  // namespace detail
+
+inline void activation_backward(const ActivationBackward& given, const Context& context = {}) {
+  const isobit_activation_backward_args args = detail::arguments(given);
   detail::check(isobit_activation_backward(&args, &context));
 }
 
@@ -229,7 +292,8 @@ struct RopeForward {
   int32_t style = 0;
 };
 
-inline void rope_forward(const RopeForward& given, const Context& context = {}) {
+namespace detail {
+inline isobit_rope_forward_args arguments(const RopeForward& given) {
   isobit_rope_forward_args args = {};
   args.struct_size = sizeof args;
   args.q = given.q.get();
@@ -243,6 +307,12 @@ inline void rope_forward(const RopeForward& given, const Context& context = {}) 
   args.offset_positions = given.offset_positions;
   args.rotary_dim = given.rotary_dim;
   args.style = given.style;
+  return args;
+}
+}  // namespace detail
+
+inline void rope_forward(const RopeForward& given, const Context& context = {}) {
+  const isobit_rope_forward_args args = detail::arguments(given);
   detail::check(isobit_rope_forward(&args, &context));
 }
 
@@ -257,7 +327,8 @@ struct RopeBackward {
   int32_t style = 0;
 };
 
-inline void rope_backward(const RopeBackward& given, const Context& context = {}) {
+namespace detail {
+inline isobit_rope_backward_args arguments(const RopeBackward& given) {
   isobit_rope_backward_args args = {};
   args.struct_size = sizeof args;
   args.grad_y_q = given.grad_y_q.get();
@@ -271,6 +342,12 @@ inline void rope_backward(const RopeBackward& given, const Context& context = {}
   args.offset_positions = given.offset_positions;
   args.rotary_dim = given.rotary_dim;
   args.style = given.style;
+  return args;
+}
+}  // namespace detail
+
+inline void rope_backward(const RopeBackward& given, const Context& context = {}) {
+  const isobit_rope_backward_args args = detail::arguments(given);
   detail::check(isobit_rope_backward(&args, &context));
 }
 
@@ -283,7 +360,8 @@ struct RopeTables {
   std::int64_t offset_positions = 0;
 };
 
-inline void rope_tables(const RopeTables& given, const Context& context = {}) {
+namespace detail {
+inline isobit_rope_tables_args arguments(const RopeTables& given) {
   isobit_rope_tables_args args = {};
   args.struct_size = sizeof args;
   args.inv_freq = given.inv_freq.get();
@@ -292,6 +370,12 @@ inline void rope_tables(const RopeTables& given, const Context& context = {}) {
   args.sin = given.sin.get();
   args.base = given.base;
   args.offset_positions = given.offset_positions;
+  return args;
+}
+}  // namespace detail
+
+inline void rope_tables(const RopeTables& given, const Context& context = {}) {
+  const isobit_rope_tables_args args = detail::arguments(given);
   detail::check(isobit_rope_tables(&args, &context));
 }
 
@@ -303,7 +387,8 @@ struct ScanSum {
   bool reverse = false;
 };
 
-inline void sum(const ScanSum& given, const Context& context = {}) {
+namespace detail {
+inline isobit_scan_sum_args arguments(const ScanSum& given) {
   isobit_scan_sum_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
@@ -312,6 +397,12 @@ inline void sum(const ScanSum& given, const Context& context = {}) {
   args.y = given.y.get();
   args.exclusive = given.exclusive;
   args.reverse = given.reverse;
+  return args;
+}
+}  // namespace detail
+
+inline void sum(const ScanSum& given, const Context& context = {}) {
+  const isobit_scan_sum_args args = detail::arguments(given);
   detail::check(isobit_scan_sum(&args, &context));
 }
 
@@ -323,7 +414,8 @@ struct ScanProd {
   bool reverse = false;
 };
 
-inline void prod(const ScanProd& given, const Context& context = {}) {
+namespace detail {
+inline isobit_scan_prod_args arguments(const ScanProd& given) {
   isobit_scan_prod_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
@@ -332,6 +424,12 @@ inline void prod(const ScanProd& given, const Context& context = {}) {
   args.y = given.y.get();
   args.exclusive = given.exclusive;
   args.reverse = given.reverse;
+  return args;
+}
+}  // namespace detail
+
+inline void prod(const ScanProd& given, const Context& context = {}) {
+  const isobit_scan_prod_args args = detail::arguments(given);
   detail::check(isobit_scan_prod(&args, &context));
 }
 
@@ -343,7 +441,8 @@ struct ScanMax {
   bool reverse = false;
 };
 
-inline void max(const ScanMax& given, const Context& context = {}) {
+namespace detail {
+inline isobit_scan_max_args arguments(const ScanMax& given) {
   isobit_scan_max_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
@@ -353,6 +452,12 @@ inline void max(const ScanMax& given, const Context& context = {}) {
   args.index = given.index.get();
   args.exclusive = given.exclusive;
   args.reverse = given.reverse;
+  return args;
+}
+}  // namespace detail
+
+inline void max(const ScanMax& given, const Context& context = {}) {
+  const isobit_scan_max_args args = detail::arguments(given);
   detail::check(isobit_scan_max(&args, &context));
 }
 
@@ -364,7 +469,8 @@ struct ScanMin {
   bool reverse = false;
 };
 
-inline void min(const ScanMin& given, const Context& context = {}) {
+namespace detail {
+inline isobit_scan_min_args arguments(const ScanMin& given) {
   isobit_scan_min_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
@@ -374,6 +480,12 @@ inline void min(const ScanMin& given, const Context& context = {}) {
   args.index = given.index.get();
   args.exclusive = given.exclusive;
   args.reverse = given.reverse;
+  return args;
+}
+}  // namespace detail
+
+inline void min(const ScanMin& given, const Context& context = {}) {
+  const isobit_scan_min_args args = detail::arguments(given);
   detail::check(isobit_scan_min(&args, &context));
 }
 
@@ -385,7 +497,8 @@ struct ScanLogsumexp {
   bool reverse = false;
 };
 
-inline void logsumexp(const ScanLogsumexp& given, const Context& context = {}) {
+namespace detail {
+inline isobit_scan_logsumexp_args arguments(const ScanLogsumexp& given) {
   isobit_scan_logsumexp_args args = {};
   args.struct_size = sizeof args;
   args.x = given.x.get();
@@ -394,6 +507,12 @@ inline void logsumexp(const ScanLogsumexp& given, const Context& context = {}) {
   args.y = given.y.get();
   args.exclusive = given.exclusive;
   args.reverse = given.reverse;
+  return args;
+}
+}  // namespace detail
+
+inline void logsumexp(const ScanLogsumexp& given, const Context& context = {}) {
+  const isobit_scan_logsumexp_args args = detail::arguments(given);
   detail::check(isobit_scan_logsumexp(&args, &context));
 }
 
@@ -404,9 +523,11 @@ struct Matmul {
   double alpha = 1;
   double beta = 0;
   int32_t activation = 0;
+  int32_t arithmetic = 0;
 };
 
-inline void matmul(const Matmul& given, const Context& context = {}) {
+namespace detail {
+inline isobit_matmul_args arguments(const Matmul& given) {
   isobit_matmul_args args = {};
   args.struct_size = sizeof args;
   args.a = given.a.get();
@@ -419,7 +540,491 @@ inline void matmul(const Matmul& given, const Context& context = {}) {
   args.alpha = given.alpha;
   args.beta = given.beta;
   args.activation = given.activation;
+  args.arithmetic = given.arithmetic;
+  return args;
+}
+}  // namespace detail
+
+inline void matmul(const Matmul& given, const Context& context = {}) {
+  const isobit_matmul_args args = detail::arguments(given);
   detail::check(isobit_matmul(&args, &context));
+}
+
+// The gradients of matmul: with s = grad_y activation'(pre), grad_a = alpha s b', grad_b = alpha
+// a' s, grad_bias the sum of s over its rows, grad_c = beta s.
+struct MatmulBackward {
+  Tensor grad_y = {}, a = {}, b = {}, pre = {};
+  Output grad_a = {}, grad_b = {}, grad_bias = {}, grad_c = {};
+  double alpha = 1;
+  double beta = 0;
+  int32_t activation = 0;
+  int32_t arithmetic = 0;
+};
+
+namespace detail {
+inline isobit_matmul_backward_args arguments(const MatmulBackward& given) {
+  isobit_matmul_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.grad_y = given.grad_y.get();
+  args.a = given.a.get();
+  args.b = given.b.get();
+  args.pre = given.pre.get();
+  args.grad_a = given.grad_a.get();
+  args.grad_b = given.grad_b.get();
+  args.grad_bias = given.grad_bias.get();
+  args.grad_c = given.grad_c.get();
+  args.alpha = given.alpha;
+  args.beta = given.beta;
+  args.activation = given.activation;
+  args.arithmetic = given.arithmetic;
+  return args;
+}
+}  // namespace detail
+
+inline void matmul_backward(const MatmulBackward& given, const Context& context = {}) {
+  const isobit_matmul_backward_args args = detail::arguments(given);
+  detail::check(isobit_matmul_backward(&args, &context));
+}
+
+// z = activation(y weight' + bias) + residual, where y = LayerNorm(x), with norm_weight and
+// norm_bias, rounded to the dtype of weight. With x_residual or dropout, s = dropout(x) +
+// x_residual takes the place of x, rounded to the dtype of x.
+struct LayerNormLinearForward {
+  Tensor x = {}, norm_weight = {}, norm_bias = {}, weight = {}, bias = {}, x_residual = {},
+         residual = {};
+  Output z = {}, pre = {}, sum = {}, y = {}, mean = {}, rstd = {};
+  double eps = 1e-05;
+  double dropout = 0;
+  std::uint64_t dropout_seed = 0;
+  bool zero_centered = false;
+  int32_t activation = 0;
+  int32_t arithmetic = 0;
+};
+
+namespace detail {
+inline isobit_layernorm_linear_forward_args arguments(const LayerNormLinearForward& given) {
+  isobit_layernorm_linear_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.norm_weight = given.norm_weight.get();
+  args.norm_bias = given.norm_bias.get();
+  args.weight = given.weight.get();
+  args.bias = given.bias.get();
+  args.x_residual = given.x_residual.get();
+  args.residual = given.residual.get();
+  args.z = given.z.get();
+  args.pre = given.pre.get();
+  args.sum = given.sum.get();
+  args.y = given.y.get();
+  args.mean = given.mean.get();
+  args.rstd = given.rstd.get();
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.zero_centered = given.zero_centered;
+  args.activation = given.activation;
+  args.arithmetic = given.arithmetic;
+  return args;
+}
+}  // namespace detail
+
+inline void layernorm_linear_forward(const LayerNormLinearForward& given,
+                                     const Context& context = {}) {
+  const isobit_layernorm_linear_forward_args args = detail::arguments(given);
+  detail::check(isobit_layernorm_linear_forward(&args, &context));
+}
+
+// The gradients of layernorm_linear_forward. Of forward's results it takes pre alone, and that
+// only where there is an activation: statistics and y are computed from x again.
+struct LayerNormLinearBackward {
+  Tensor grad_z = {}, x = {}, norm_weight = {}, norm_bias = {}, weight = {}, pre = {},
+         grad_sum = {};
+  Output grad_x = {}, grad_x_residual = {}, grad_norm_weight = {}, grad_norm_bias = {},
+         grad_weight = {}, grad_bias = {};
+  double eps = 1e-05;
+  double dropout = 0;
+  std::uint64_t dropout_seed = 0;
+  bool zero_centered = false;
+  int32_t activation = 0;
+  int32_t arithmetic = 0;
+};
+
+namespace detail {
+inline isobit_layernorm_linear_backward_args arguments(const LayerNormLinearBackward& given) {
+  isobit_layernorm_linear_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.grad_z = given.grad_z.get();
+  args.x = given.x.get();
+  args.norm_weight = given.norm_weight.get();
+  args.norm_bias = given.norm_bias.get();
+  args.weight = given.weight.get();
+  args.pre = given.pre.get();
+  args.grad_sum = given.grad_sum.get();
+  args.grad_x = given.grad_x.get();
+  args.grad_x_residual = given.grad_x_residual.get();
+  args.grad_norm_weight = given.grad_norm_weight.get();
+  args.grad_norm_bias = given.grad_norm_bias.get();
+  args.grad_weight = given.grad_weight.get();
+  args.grad_bias = given.grad_bias.get();
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.zero_centered = given.zero_centered;
+  args.activation = given.activation;
+  args.arithmetic = given.arithmetic;
+  return args;
+}
+}  // namespace detail
+
+inline void layernorm_linear_backward(const LayerNormLinearBackward& given,
+                                      const Context& context = {}) {
+  const isobit_layernorm_linear_backward_args args = detail::arguments(given);
+  detail::check(isobit_layernorm_linear_backward(&args, &context));
+}
+
+// z = activation(y weight' + bias) + residual, where y = RMSNorm(x), with norm_weight, rounded
+// to the dtype of weight. With x_residual or dropout, s = dropout(x) + x_residual takes the
+// place of x, rounded to the dtype of x.
+struct RmsNormLinearForward {
+  Tensor x = {}, norm_weight = {}, weight = {}, bias = {}, x_residual = {}, residual = {};
+  Output z = {}, pre = {}, sum = {}, y = {}, rstd = {};
+  double eps = 1e-05;
+  double dropout = 0;
+  std::uint64_t dropout_seed = 0;
+  bool zero_centered = false;
+  int32_t activation = 0;
+  int32_t arithmetic = 0;
+};
+
+namespace detail {
+inline isobit_rmsnorm_linear_forward_args arguments(const RmsNormLinearForward& given) {
+  isobit_rmsnorm_linear_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.norm_weight = given.norm_weight.get();
+  args.weight = given.weight.get();
+  args.bias = given.bias.get();
+  args.x_residual = given.x_residual.get();
+  args.residual = given.residual.get();
+  args.z = given.z.get();
+  args.pre = given.pre.get();
+  args.sum = given.sum.get();
+  args.y = given.y.get();
+  args.rstd = given.rstd.get();
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.zero_centered = given.zero_centered;
+  args.activation = given.activation;
+  args.arithmetic = given.arithmetic;
+  return args;
+}
+}  // namespace detail
+
+inline void rmsnorm_linear_forward(const RmsNormLinearForward& given, const Context& context = {}) {
+  const isobit_rmsnorm_linear_forward_args args = detail::arguments(given);
+  detail::check(isobit_rmsnorm_linear_forward(&args, &context));
+}
+
+// The gradients of rmsnorm_linear_forward. Of forward's results it takes pre alone, and that
+// only where there is an activation: statistics and y are computed from x again.
+struct RmsNormLinearBackward {
+  Tensor grad_z = {}, x = {}, norm_weight = {}, weight = {}, pre = {}, grad_sum = {};
+  Output grad_x = {}, grad_x_residual = {}, grad_norm_weight = {}, grad_weight = {}, grad_bias = {};
+  double eps = 1e-05;
+  double dropout = 0;
+  std::uint64_t dropout_seed = 0;
+  bool zero_centered = false;
+  int32_t activation = 0;
+  int32_t arithmetic = 0;
+};
+
+namespace detail {
+inline isobit_rmsnorm_linear_backward_args arguments(const RmsNormLinearBackward& given) {
+  isobit_rmsnorm_linear_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.grad_z = given.grad_z.get();
+  args.x = given.x.get();
+  args.norm_weight = given.norm_weight.get();
+  args.weight = given.weight.get();
+  args.pre = given.pre.get();
+  args.grad_sum = given.grad_sum.get();
+  args.grad_x = given.grad_x.get();
+  args.grad_x_residual = given.grad_x_residual.get();
+  args.grad_norm_weight = given.grad_norm_weight.get();
+  args.grad_weight = given.grad_weight.get();
+  args.grad_bias = given.grad_bias.get();
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.zero_centered = given.zero_centered;
+  args.activation = given.activation;
+  args.arithmetic = given.arithmetic;
+  return args;
+}
+}  // namespace detail
+
+inline void rmsnorm_linear_backward(const RmsNormLinearBackward& given,
+                                    const Context& context = {}) {
+  const isobit_rmsnorm_linear_backward_args args = detail::arguments(given);
+  detail::check(isobit_rmsnorm_linear_backward(&args, &context));
+}
+
+// y = activation(pre) + residual; pre = the sums of x times weight over windows of one
+// dimension, plus bias.
+struct Conv1d {
+  Tensor x = {}, weight = {}, bias = {}, residual = {};
+  Output y = {}, pre = {};
+  std::int64_t stride = 1;
+  std::int64_t dilation = 1;
+  std::int64_t padding = 0;
+  std::int64_t extra_padding = 0;
+  std::int64_t groups = 1;
+  int32_t padding_mode = 0;
+  int32_t activation = 0;
+};
+
+namespace detail {
+inline isobit_conv1d_args arguments(const Conv1d& given) {
+  isobit_conv1d_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.weight = given.weight.get();
+  args.bias = given.bias.get();
+  args.residual = given.residual.get();
+  args.y = given.y.get();
+  args.pre = given.pre.get();
+  args.stride = given.stride;
+  args.dilation = given.dilation;
+  args.padding = given.padding;
+  args.extra_padding = given.extra_padding;
+  args.groups = given.groups;
+  args.padding_mode = given.padding_mode;
+  args.activation = given.activation;
+  return args;
+}
+}  // namespace detail
+
+inline void conv1d(const Conv1d& given, const Context& context = {}) {
+  const isobit_conv1d_args args = detail::arguments(given);
+  detail::check(isobit_conv1d(&args, &context));
+}
+
+// The gradients of conv1d without an activation; grad_x alone is a transposed convolution.
+struct Conv1dBackward {
+  Tensor grad_y = {}, x = {}, weight = {};
+  Output grad_x = {}, grad_weight = {}, grad_bias = {};
+  std::int64_t stride = 1;
+  std::int64_t dilation = 1;
+  std::int64_t padding = 0;
+  std::int64_t extra_padding = 0;
+  std::int64_t groups = 1;
+  int32_t padding_mode = 0;
+};
+
+namespace detail {
+inline isobit_conv1d_backward_args arguments(const Conv1dBackward& given) {
+  isobit_conv1d_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.grad_y = given.grad_y.get();
+  args.x = given.x.get();
+  args.weight = given.weight.get();
+  args.grad_x = given.grad_x.get();
+  args.grad_weight = given.grad_weight.get();
+  args.grad_bias = given.grad_bias.get();
+  args.stride = given.stride;
+  args.dilation = given.dilation;
+  args.padding = given.padding;
+  args.extra_padding = given.extra_padding;
+  args.groups = given.groups;
+  args.padding_mode = given.padding_mode;
+  return args;
+}
+}  // namespace detail
+
+inline void conv1d_backward(const Conv1dBackward& given, const Context& context = {}) {
+  const isobit_conv1d_backward_args args = detail::arguments(given);
+  detail::check(isobit_conv1d_backward(&args, &context));
+}
+
+// y = activation(pre) + residual; pre = the sums of x times weight over windows of images, plus
+// bias.
+struct Conv2d {
+  Tensor x = {}, weight = {}, bias = {}, residual = {};
+  Output y = {}, pre = {};
+  std::int64_t stride_h = 1;
+  std::int64_t stride_w = 1;
+  std::int64_t dilation_h = 1;
+  std::int64_t dilation_w = 1;
+  std::int64_t padding_h = 0;
+  std::int64_t padding_w = 0;
+  std::int64_t extra_padding_h = 0;
+  std::int64_t extra_padding_w = 0;
+  std::int64_t groups = 1;
+  int32_t padding_mode = 0;
+  int32_t activation = 0;
+};
+
+namespace detail {
+inline isobit_conv2d_args arguments(const Conv2d& given) {
+  isobit_conv2d_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.weight = given.weight.get();
+  args.bias = given.bias.get();
+  args.residual = given.residual.get();
+  args.y = given.y.get();
+  args.pre = given.pre.get();
+  args.stride_h = given.stride_h;
+  args.stride_w = given.stride_w;
+  args.dilation_h = given.dilation_h;
+  args.dilation_w = given.dilation_w;
+  args.padding_h = given.padding_h;
+  args.padding_w = given.padding_w;
+  args.extra_padding_h = given.extra_padding_h;
+  args.extra_padding_w = given.extra_padding_w;
+  args.groups = given.groups;
+  args.padding_mode = given.padding_mode;
+  args.activation = given.activation;
+  return args;
+}
+}  // namespace detail
+
+inline void conv2d(const Conv2d& given, const Context& context = {}) {
+  const isobit_conv2d_args args = detail::arguments(given);
+  detail::check(isobit_conv2d(&args, &context));
+}
+
+// The gradients of conv2d without an activation; grad_x alone is a transposed convolution.
+struct Conv2dBackward {
+  Tensor grad_y = {}, x = {}, weight = {};
+  Output grad_x = {}, grad_weight = {}, grad_bias = {};
+  std::int64_t stride_h = 1;
+  std::int64_t stride_w = 1;
+  std::int64_t dilation_h = 1;
+  std::int64_t dilation_w = 1;
+  std::int64_t padding_h = 0;
+  std::int64_t padding_w = 0;
+  std::int64_t extra_padding_h = 0;
+  std::int64_t extra_padding_w = 0;
+  std::int64_t groups = 1;
+  int32_t padding_mode = 0;
+};
+
+namespace detail {
+inline isobit_conv2d_backward_args arguments(const Conv2dBackward& given) {
+  isobit_conv2d_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.grad_y = given.grad_y.get();
+  args.x = given.x.get();
+  args.weight = given.weight.get();
+  args.grad_x = given.grad_x.get();
+  args.grad_weight = given.grad_weight.get();
+  args.grad_bias = given.grad_bias.get();
+  args.stride_h = given.stride_h;
+  args.stride_w = given.stride_w;
+  args.dilation_h = given.dilation_h;
+  args.dilation_w = given.dilation_w;
+  args.padding_h = given.padding_h;
+  args.padding_w = given.padding_w;
+  args.extra_padding_h = given.extra_padding_h;
+  args.extra_padding_w = given.extra_padding_w;
+  args.groups = given.groups;
+  args.padding_mode = given.padding_mode;
+  return args;
+}
+}  // namespace detail
+
+inline void conv2d_backward(const Conv2dBackward& given, const Context& context = {}) {
+  const isobit_conv2d_backward_args args = detail::arguments(given);
+  detail::check(isobit_conv2d_backward(&args, &context));
+}
+
+// y = softmax(q k' scale + bias) v, of each query over the keys that it sees.
+struct AttentionForward {
+  Tensor q = {}, k = {}, v = {}, bias = {}, mask = {};
+  Output y = {}, lse = {}, max = {}, sum = {};
+  std::int64_t window = 0;
+  double scale = 0;
+  double softcap = 0;
+  double dropout = 0;
+  std::uint64_t dropout_seed = 0;
+  int32_t causal = 0;
+};
+
+namespace detail {
+inline isobit_attention_forward_args arguments(const AttentionForward& given) {
+  isobit_attention_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.q = given.q.get();
+  args.k = given.k.get();
+  args.v = given.v.get();
+  args.bias = given.bias.get();
+  args.mask = given.mask.get();
+  args.y = given.y.get();
+  args.lse = given.lse.get();
+  args.max = given.max.get();
+  args.sum = given.sum.get();
+  args.window = given.window;
+  args.scale = given.scale;
+  args.softcap = given.softcap;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.causal = given.causal;
+  return args;
+}
+}  // namespace detail
+
+inline void attention_forward(const AttentionForward& given, const Context& context = {}) {
+  const isobit_attention_forward_args args = detail::arguments(given);
+  detail::check(isobit_attention_forward(&args, &context));
+}
+
+// The gradients of attention, from what forward gave: weights are made anew, and never stored as
+// a whole.
+struct AttentionBackward {
+  Tensor grad_y = {}, grad_lse = {}, q = {}, k = {}, v = {}, bias = {}, mask = {}, y = {}, max = {},
+         sum = {};
+  Output grad_q = {}, grad_k = {}, grad_v = {}, grad_bias = {};
+  std::int64_t window = 0;
+  double scale = 0;
+  double softcap = 0;
+  double dropout = 0;
+  std::uint64_t dropout_seed = 0;
+  int32_t causal = 0;
+};
+
+namespace detail {
+inline isobit_attention_backward_args arguments(const AttentionBackward& given) {
+  isobit_attention_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.grad_y = given.grad_y.get();
+  args.grad_lse = given.grad_lse.get();
+  args.q = given.q.get();
+  args.k = given.k.get();
+  args.v = given.v.get();
+  args.bias = given.bias.get();
+  args.mask = given.mask.get();
+  args.y = given.y.get();
+  args.max = given.max.get();
+  args.sum = given.sum.get();
+  args.grad_q = given.grad_q.get();
+  args.grad_k = given.grad_k.get();
+  args.grad_v = given.grad_v.get();
+  args.grad_bias = given.grad_bias.get();
+  args.window = given.window;
+  args.scale = given.scale;
+  args.softcap = given.softcap;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.causal = given.causal;
+  return args;
+}
+}  // namespace detail
+
+inline void attention_backward(const AttentionBackward& given, const Context& context = {}) {
+  const isobit_attention_backward_args args = detail::arguments(given);
+  detail::check(isobit_attention_backward(&args, &context));
 }
 
 }  // namespace isobit

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""isobit.h in ctypes: the call by name, which serves every operator. The first call loads the
-library."""
+"""isobit.h in ctypes: the call by name, which serves every operator, and packed matrices. The first
+call loads the library."""
 
 import ctypes
 import json
@@ -94,6 +94,18 @@ def _library():
         *(ctypes.POINTER(_Option), ctypes.c_int32),
         ctypes.POINTER(Context),
     )
+    library.isobit_matmul_pack.argtypes = (
+        *(ctypes.POINTER(Tensor), ctypes.POINTER(Context)),
+        ctypes.POINTER(ctypes.c_void_p),
+    )
+    library.isobit_matmul_packed.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_void_p),
+        ctypes.POINTER(Context),
+    )
+    library.isobit_packed_matrix_bytes.argtypes = (ctypes.c_void_p,)
+    library.isobit_packed_matrix_bytes.restype = ctypes.c_int64
+    library.isobit_packed_matrix_free.argtypes = (ctypes.c_void_p,)
+    library.isobit_packed_matrix_free.restype = None
     return library
 
 
@@ -110,6 +122,11 @@ def _option(name, value):
     return _Option(name, 1, _Value(number=value))
 
 
+def _check(status):
+    if status:
+        raise _ERRORS[status](_library().isobit_last_error().decode())
+
+
 def call(op, pass_, context=None, /, **given):
     """Calls an operator's pass with tensors and options by name; None is absent. A failure becomes
     an exception."""
@@ -119,12 +136,57 @@ def call(op, pass_, context=None, /, **given):
             tensors.append(_NamedTensor(name.encode(), ctypes.pointer(value)))
         elif value is not None:
             options.append(_option(name.encode(), value))
-    library = _library()
-    status = library.isobit_call(
+    status = _library().isobit_call(
         *(op.encode(), pass_.encode()),
         *((_NamedTensor * len(tensors))(*tensors), len(tensors)),
         *((_Option * len(options))(*options), len(options)),
         context,
     )
-    if status:
-        raise _ERRORS[status](library.isobit_last_error().decode())
+    _check(status)
+
+
+def pack(b, context=None):
+    """The address of a packed matrix, to be freed."""
+    packed = ctypes.c_void_p()
+    _check(_library().isobit_matmul_pack(b, context, packed))
+    return packed.value
+
+
+def packed_bytes(packed):
+    return _library().isobit_packed_matrix_bytes(packed)
+
+
+def free_packed(packed):
+    _library().isobit_packed_matrix_free(packed)
+
+
+@cache
+def _described(op, pass_):
+    return next(each for each in operators() if (each["op"], each["pass"]) == (op, pass_))
+
+
+@cache
+def _arguments_of_matmul():
+    """isobit_matmul_args: arrays, options of 8 bytes, and choices."""
+    described = _described("matmul", "fwd")
+    numbers = {"real": ctypes.c_double, "choice": ctypes.c_int32}
+    options = [(each["name"], numbers[each["type"]]) for each in described["options"]]
+    options.sort(key=lambda option: ctypes.sizeof(option[1]), reverse=True)
+    arrays = [(each["name"], ctypes.POINTER(Tensor)) for each in described["arguments"]]
+    fields = [("struct_size", ctypes.c_size_t), *arrays, *options]
+    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
+
+
+def multiply_packed(packed, context=None, /, **given):
+    """matmul with b packed: tensors and options by name, as `call` takes them."""
+    arguments = _arguments_of_matmul()()
+    arguments.struct_size = ctypes.sizeof(arguments)
+    for option in _described("matmul", "fwd")["options"]:
+        value = given.pop(option["name"], option["default"])
+        setattr(
+            *(arguments, option["name"]),
+            option["choices"].index(value) if isinstance(value, str) else value,
+        )
+    for name, tensor in given.items():
+        setattr(arguments, name, ctypes.pointer(tensor))
+    _check(_library().isobit_matmul_packed(ctypes.byref(arguments), packed, context))

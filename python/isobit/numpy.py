@@ -7,7 +7,6 @@ Arrays are ndarrays of float32, float16, float64, bfloat16 (of ml_dtypes) and, w
 normalised, int32; or whatever has `__dlpack__`, such as a tensor of PyTorch. Each is read where it
 lies if its rows are evenly spaced and their elements adjacent; else it is copied once. DLPack tells
 no buffer's size, so the bytes that may be touched are those that shape and strides name.
-
 Results are new and in C order, and of the library of what is normalised, `input` or `x`.
 
 Names and arguments are those of isobit.torch. An `eps` of None is the machine epsilon of the type
@@ -22,16 +21,22 @@ import numpy as np
 
 from isobit import _arguments, c_abi, dlpack
 from isobit._activations import exp, geglu, gelu, log, sigmoid, silu, swiglu, tanh
+from isobit._attention import scaled_dot_product_attention
+from isobit._convolutions import conv1d, conv2d
 from isobit._library import remedy
-from isobit._products import linear, matmul
+from isobit._norm_linear import layer_norm_linear, rms_norm_linear
+from isobit._products import PackedMatrix, linear, matmul
 from isobit._rotary import apply_rotary, rotary_tables
 from isobit._scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 
 __all__ = [
+    "PackedMatrix",
     "add",
     "add_layer_norm",
     "add_rms_norm",
     "apply_rotary",
+    "conv1d",
+    "conv2d",
     "cummax",
     "cummin",
     "cumprod",
@@ -45,13 +50,16 @@ __all__ = [
     "increment",
     "layer_norm",
     "layer_norm_backward",
+    "layer_norm_linear",
     "linear",
     "log",
     "logcumsumexp",
     "matmul",
     "rms_norm",
     "rms_norm_backward",
+    "rms_norm_linear",
     "rotary_tables",
+    "scaled_dot_product_attention",
     "set_num_threads",
     "sigmoid",
     "silu",

@@ -109,6 +109,8 @@ TEST(PtxRules, OfArithmetic) {
       {"cvt.rn.bf16.f32", 'h', 'f', {0x3f81'8000}, 0x3f82},
       {"cvt.rn.f32.f64", 'f', 'g', {bits(1.0 + 0x1p-24)}, bits(1.0F)},
       {"cvt.rzi.s32.f32", 'r', 'f', {bits(-3e10F)}, 0x8000'0000},
+      {"cvt.rzi.u32.f64", 'r', 'g', {bits(3000000000.9)}, 3000000000U},
+      {"cvt.rzi.u32.f64", 'r', 'g', {bits(-1.0)}, 0},
       {"cvt.s64.s32", 'd', 'r', {kMinus1}, static_cast<std::uint64_t>(-1)},
       {"cvt.u64.u32", 'd', 'r', {kMinus1}, kMinus1},
       {"cvt.s64.s32", 'd', 'd', {0x7'8000'0000}, 0xffff'ffff'8000'0000},
@@ -450,23 +452,45 @@ TEST(PtxCounters, WavefrontsOfBanks) {
 
 // ---- tensor cores ------------------------------------------------------------------------------
 
-// a and b are ones, so that 16 is added to c.
-TEST(PtxTensors, FollowTheModel) {
-  const std::string body = R"(
-    mov.b32 %r1, 0x3C003C00;
-    mov.b32 %r2, 0;
-    mov.b32 %r3, 0x3C003C00;
+// What becomes of c where all elements of a are alike, and all of b.
+std::uint64_t product(std::uint32_t a, std::uint32_t b, std::uint64_t c, int capability = 90) {
+  const std::string body =
+      "mov.b32 %r1, " + std::to_string(a) + ";\nmov.b32 %r3, " + std::to_string(b) + R"(;
     ld.global.f32 %f1, [%in];
     mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f2, %f3, %f4, %f5}, {%r1, %r1, %r1, %r1}, {%r3, %r3}, {%f1, %f1, %f1, %f1};
     mov.b32 %r4, %f2;
     cvt.u64.u32 %d1, %r4;
     st.global.u64 [%out], %d1;)";
-  EXPECT_EQ(run(body, Words(32, bits(0.5F)))[7], bits(16.5F));
-  EXPECT_EQ(run(body, Words(32, bits(-16.0F)))[7], bits(0.0F));
-  EXPECT_EQ(run(body, Words(32, bits(kInf)))[7], bits(kInf));
-  EXPECT_EQ(run(body, Words(32, kNan))[7], kNan);
+  return run(body, Words(32, c), {.limits = {.capability = capability}})[7];
+}
+
+TEST(PtxTensors, FollowTheModel) {
+  constexpr std::uint32_t kOnes = 0x3C00'3C00;
+  EXPECT_EQ(product(kOnes, kOnes, bits(0.5F)), bits(16.5F));
+  EXPECT_EQ(product(kOnes, kOnes, bits(-16.0F)), bits(0.0F));
+  EXPECT_EQ(product(kOnes, kOnes, bits(kInf)), bits(kInf));
+  EXPECT_EQ(product(kOnes, kOnes, kNan), kNan);
   // Bits of c beyond the last kept one are cut before the sum, which is rounded toward zero.
-  EXPECT_EQ(run(body, Words(32, bits(0x1.fffffep-2F)))[7], bits(0x1.07fffep+4F));
+  EXPECT_EQ(product(kOnes, kOnes, bits(0x1.fffffep-2F)), bits(0x1.07fffep+4F));
+  // Sixteen products of 2^-25 beside 1: the last bit that sm_90 keeps, and sm_80 does not.
+  EXPECT_EQ(product(0x0800'0800, 0x0C00'0C00, bits(1.0F), 80), bits(1.0F));
+  EXPECT_EQ(product(0x0800'0800, 0x0C00'0C00, bits(1.0F), 90), bits(1 + 0x1p-21F));
+}
+
+// Rows of 16 bytes that lie 128 bytes apart share their banks; rows beside each other do not.
+TEST(PtxTensors, RowsOfMatricesAreCountedByTheirBanks) {
+  for (const auto& [apart, wavefronts] : {std::pair{16, 4U}, {128, 32U}, {144, 4U}}) {
+    const std::string body = "mul.lo.s32 %r1, %t, " + std::to_string(apart) + R"(;
+      mov.u32 %r2, memory;
+      add.u32 %r1, %r1, %r2;
+      ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r3, %r4, %r5, %r6}, [%r1];
+      cvt.u64.u32 %d1, %r3;
+      st.global.u64 [%out], %d1;)";
+    Counters counters;
+    run(body, Words(32), {.shape = {.threads = 32, .shared_bytes = 8192}}, &counters);
+    EXPECT_EQ(counters.shared_wavefronts, wavefronts) << apart;
+    EXPECT_EQ(counters.shared_least, 4U);
+  }
 }
 
 }  // namespace

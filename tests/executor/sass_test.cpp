@@ -128,6 +128,8 @@ TEST(Sass, WholeNumbers) {
        both(6, ~0U), both(0, 1)},
       {"VIMNMX R12, R10, -0x2, !PT\nVIMNMX.U32 R13, R10, 0x2, PT", both(~0U, 0), both(~0U, 2)},
       {"VIADDMNMX R12, R10, -R11, 0x3, PT\nIABS R13, R11", both(1, ~0U - 4), both(3, 5)},
+      {"VIADDMNMX.RELU R12, R10, -R11, 0x8, PT\nVIADDMNMX.RELU R13, R11, -R10, 0x8, PT", both(3, 5),
+       both(0, 2)},
       {"FLO.U32 R12, R10\nFLO.U32 R13, R11", both(0x4000, 0), both(14, ~0U)},
       {"SGXT R12, R10, 0x8", both(0x180, 0), 0xffff'ff80},
       {"ISETP.NE.AND P2, P4, R10, RZ, PT\nP2R R12, PR, R11, 0x14\nR2P PR, R11, 0x7e\n"

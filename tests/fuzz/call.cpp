@@ -144,7 +144,8 @@ void Call::make_right(Bytes& bytes) {
       case Elements::mask:      tensor.dtype = bytes.yes() ? ISOBIT_BOOL : ISOBIT_U8; break;
       default:                  tensor.dtype = dtypes[static_cast<std::size_t>(argument->elements)];
     }
-    const std::vector<std::int64_t> shape = shape_of(*argument, leading, trailing);
+    std::vector<std::int64_t> shape = shape_of(*argument, leading, trailing);
+    if (argument->name == entry_.copied) shape.erase(shape.begin(), shape.end() - 2);  // no batch
     const bool matrix = argument->dims.find(' ') != std::string_view::npos;
     tensor.rank = static_cast<std::int32_t>(shape.size());
     std::ranges::copy(shape, tensor.shape);

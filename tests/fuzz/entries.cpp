@@ -25,10 +25,37 @@ std::vector<const Argument*> arguments(std::string_view op, std::string_view pas
   return result;
 }
 
+namespace {
+
+// isobit_matmul_packed, of a matrix that is packed for the call.
+isobit_status pack_and_multiply(const void* untyped, const isobit_context* context) {
+  const auto* given = static_cast<const isobit_matmul_args*>(untyped);
+  if (given == nullptr) return isobit_matmul_packed(nullptr, nullptr, context);
+  isobit_packed_matrix* packed = nullptr;
+  if (const isobit_status status = isobit_matmul_pack(given->b, context, &packed);
+      status != ISOBIT_OK)
+    return status;
+  isobit_matmul_args args = *given;
+  args.b = nullptr;
+  const isobit_status status = isobit_matmul_packed(&args, packed, context);
+  isobit_packed_matrix_free(packed);
+  return status;
+}
+
+}  // namespace
+
 std::span<const Entry> entries() {
-  static const Entry kEntries[] = {
+  static const std::vector<Entry> kEntries = [] {
+    std::vector<Entry> all = {
 #include "entries.inc"
-  };
+    };
+    Entry packed = *std::ranges::find(all, "isobit_matmul", &Entry::function);
+    packed.function = "isobit_matmul_packed";
+    packed.call = pack_and_multiply;
+    packed.copied = "b";
+    all.push_back(std::move(packed));
+    return all;
+  }();
   return kEntries;
 }
 

@@ -28,6 +28,7 @@ struct Entry {
   std::vector<Number> numbers;
   std::size_t struct_size;
   isobit_status (*call)(const void* args, const isobit_context* context);
+  std::string_view copied = {};  // the array that is read before anything is written
 };
 
 // The arguments of an operation with these names, which a blank divides.

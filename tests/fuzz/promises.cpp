@@ -44,17 +44,21 @@ bool same_view(const Array& a, const Array& b) {
 }
 
 // Marks the bytes of every array; says why the call should have been refused.
-std::string mark(Call& call, Owners& owners) {
+std::string mark(const Entry& entry, Call& call, Owners& owners) {
   if (std::string why = call.fault_beside_arrays(); !why.empty()) return why;
   for (const Call::Block& block : call.blocks()) owners.emplace_back(block.size());
   for (const Array& array : call.arrays())
     if (std::string why = array.given ? fault(array) : ""; !why.empty()) return why;
-  for (const Array& array : call.arrays()) {
-    if (!array.given || array.is_output()) continue;
-    array.each_run([&](std::int64_t begin, std::int64_t bytes) {
-      std::memset(owners[array.block].data() + begin, kInput, static_cast<std::size_t>(bytes));
-    });
-  }
+  const auto mark_inputs = [&](bool copied) {
+    for (const Array& array : call.arrays()) {
+      if (!array.given || array.is_output() || (name(array) == entry.copied) != copied) continue;
+      array.each_run([&](std::int64_t begin, std::int64_t bytes) {
+        for (std::int64_t i = begin; i < begin + bytes; ++i)
+          owners[array.block][static_cast<std::size_t>(i)] |= kInput;
+      });
+    }
+  };
+  mark_inputs(false);
   for (const Array& array : call.arrays()) {
     if (!array.given || !array.is_output()) continue;
     std::uint8_t met = 0;
@@ -71,6 +75,7 @@ std::string mark(Call& call, Owners& owners) {
     if ((met & kInput) && std::ranges::none_of(call.arrays(), is_view_of_this))
       return text(name(array), " overlaps an input");
   }
+  mark_inputs(true);  // what is written may lie there
   return "";
 }
 
@@ -142,7 +147,7 @@ std::string judge(const Entry& entry, Call& call) {
     return call.blocks() == before ? "" : text("wrote, then said: ", outcome.message);
 
   Owners owners;
-  if (std::string why = mark(call, owners); !why.empty()) return "accepted, though " + why;
+  if (std::string why = mark(entry, call, owners); !why.empty()) return "accepted, though " + why;
   if (changed_beside_outputs(owners, before, call.blocks())) return "wrote beside its outputs";
   if (std::string why = strange_nan(call); !why.empty()) return why;
 

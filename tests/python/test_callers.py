@@ -47,6 +47,8 @@ def parity(tmp_path):
         script.write_text(SCRIPT)
         script.chmod(0o700)
         shape = "--cols 20" if "--rows" in call else "--rows 3 --cols 20"
+        if call.startswith("matmul"):
+            shape = "--m 3 --n 5 --k 7"
         command = [LAB, "parity", *f"{call} {shape} --json".split()]
         environment = {**os.environ, "ISOBIT_PYTHON": str(script)}
         said = tmp_path / "said"  # a file: a pipe that nobody reads yet would stop the lab
@@ -94,6 +96,8 @@ def parity(tmp_path):
         "transpose --dtype u8 --batch 0",
         "transpose --dtype f64 --y-dtype bf16 --layout spread --row-stride 70",
         "transpose --dtype bf16 --y-dtype f32 --row-stride 31",
+        "matmul --pass fwd --layout nt",
+        "matmul --pass fwd --batch 2 --layout tn --row-stride 9 --offset 1",
     ],
 )
 def test_every_caller_gives_the_bits_of_the_lab(parity, call):
@@ -280,7 +284,8 @@ def test_doctor_says_which_operators_have_triton_versions(capsys, monkeypatch, g
     triton = pytest.importorskip("triton")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     how = "on a GPU" if gpu else "interpreted, because PyTorch finds no GPU"
-    operators = "activation, elementwise, layernorm, rope, scan, transpose"
+    operators = "activation, elementwise, layernorm, layernorm_linear, matmul, rope, scan"
+    operators += ", transpose"
     what = f"Python's triton {triton.__version__}, for `--device triton`: {operators}"
     assert states(capsys)[f"{what}; {how}"] == "ok"
 

@@ -27,13 +27,17 @@ def test_dead_links_machine_paths_and_long_files_are_found(tmp_path):
     (tmp_path / "docs" / "page.md").write_text("[a](gone.md) [b](page.md#top) `src/gone.h` `a/b`\n")
     (tmp_path / "notes.txt").write_text(f"see {home}/x\n")
     (tmp_path / "long.py").write_text("\n" * 501)
-    paths = [Path("docs/page.md"), Path("notes.txt"), Path("long.py")]
+    (tmp_path / "made.h").write_text("// Made by tools/faces.py from descriptions\n" * 501)
+    (tmp_path / "quotes.h").write_text("\n" * 501 + "// Made by tools/faces.py\n")
+    files = ("docs/page.md", "notes.txt", "long.py", "made.h", "quotes.h")
+    paths = [Path(file) for file in files]
     problems = check_paths.check(tmp_path, paths)
     assert [problem.split(":")[0] for problem in problems] == [
         "docs/page.md",
         "docs/page.md",
         "notes.txt",
         "long.py",
+        "quotes.h",
     ]
 
 

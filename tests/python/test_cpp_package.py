@@ -104,6 +104,62 @@ def test_header_is_for_cpp17_and_refuses_unknown_elements(prefix, tmp_path):
         assert says in done.stderr
 
 
+PACKED = r"""
+#include <cstdio>
+#include <cstring>
+#include <isobit/isobit.hpp>
+#include <vector>
+
+int main() {
+  std::vector<float> a(20 * 30, 0.3f), b(30 * 40, 0.7f), y(20 * 40), z(20 * 40);
+  isobit::Matmul product;
+  product.a = {a, {20, 30}};
+  product.b = {b, {30, 40}};
+  product.y = {y, {20, 40}};
+  isobit::matmul(product);
+  isobit::PackedMatrix first(product.b, isobit::Context::on_threads(1));
+  const isobit::PackedMatrix packed = std::move(first);
+  product.y = {z, {20, 40}};
+  try {
+    isobit::matmul(product, packed);
+  } catch (const isobit::Error& error) {
+    std::puts(error.what());
+  }
+  product.b = {};
+  isobit::matmul(product, packed);
+  std::puts(std::memcmp(y.data(), z.data(), y.size() * 4) == 0 ? "the same bits" : "other bits");
+  try {
+    isobit::matmul(product, first);
+  } catch (const isobit::Error& error) {
+    std::puts(error.what());
+  }
+  std::printf("%d %d\n", packed.bytes() >= 30 * 40 * 4, static_cast<int>(first.bytes()));
+}
+"""
+
+
+def test_packed_matrix_gives_the_bits_of_its_array(prefix, tmp_path):
+    source, program = tmp_path / "packed.cpp", tmp_path / "packed"
+    source.write_text(PACKED)
+    flags = [f"-I{prefix}/include", f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib"]
+    run("g++", "-std=c++17", *STRICT, source, "-o", program, *flags, "-lisobit")
+    assert run(program).splitlines() == [
+        "matmul: b is given twice: as an array and packed",
+        "the same bits",
+        "matmul: the packed matrix is null",
+        "1 0",
+    ]
+
+
+def test_packed_matmul_passes_every_argument_on():
+    header = (ROOT / "include" / "isobit" / "operators.h").read_text()
+    (members,) = re.findall(r"typedef struct isobit_matmul_args \{(.*?)\n\} ", header, re.S)
+    names = re.findall(r"(\w+);", re.sub(r"/\*.*?\*/", "", members, flags=re.S))
+    assert len(names) > 10
+    cpp = (ROOT / "include" / "isobit" / "packed.hpp").read_text()
+    assert [name for name in names if f"args.{name} =" not in cpp] == []
+
+
 def test_cpp_header_passes_every_argument_on():
     headers = ROOT / "include" / "isobit"
     cpp = (headers / "operators.hpp").read_text()

@@ -80,11 +80,11 @@ def test_first_failure_is_named(tmp_path, monkeypatch, script, failure):
     assert mutants.first_failure(program(tmp_path, script), "*") == failure
 
 
-def test_chosen_are_the_changed_ones_and_ten_more(tmp_path, monkeypatch):
+def test_chosen_are_changed_ones_and_a_few_more(tmp_path, monkeypatch):
     all_mutants = [mutants.Mutant(path) for path in PATCHES]
     changed = next(mutant for mutant in all_mutants if mutant.name == MINUS_ZERO)
     monkeypatch.setattr(mutants, "LOG", tmp_path / "LOG.md")
-    assert mutants.chosen(all_mutants) == all_mutants
+    assert len(set(mutants.chosen(all_mutants))) == mutants.MOST_CHANGED
     states = [mutant.state() for mutant in all_mutants if mutant is not changed]
     (tmp_path / "LOG.md").write_text("".join(f"| {state} |\n" for state in states))
     chosen = mutants.chosen(all_mutants)

@@ -115,6 +115,18 @@ class TestTorch:
         assert gradcheck(call, (x, weight, bias), check_forward_ad=True)
         assert self.torch.autograd.gradgradcheck(call, (x, weight, bias))
 
+    @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
+    def test_gradients_need_no_bias(self, activation):
+        double = {"dtype": self.torch.float64, "grad": True}
+        x, weight = self.drawn(3, 4, **double), self.drawn(5, 4, seed=2, **double)
+
+        def call(*tensors):
+            return self.isobit.linear(*tensors, activation=activation)
+
+        gradcheck = self.torch.autograd.gradcheck
+        assert gradcheck(call, (x, weight), check_forward_ad=True)
+        assert self.torch.autograd.gradgradcheck(call, (x, weight))
+
     def test_batches_broadcast_in_gradients(self):
         double = {"dtype": self.torch.float64, "grad": True}
         a, b = self.drawn(2, 1, 3, 4, **double), self.drawn(3, 4, 5, seed=2, **double)
@@ -163,3 +175,42 @@ class TestTorch:
             self.isobit.matmul(x, 3)
         with pytest.raises(ValueError, match="matmul: b has shape"):
             self.isobit.matmul(x, x)
+
+    @pytest.mark.parametrize("code", range(5))
+    def test_backward_has_derivatives_of_its_own(self, code):
+        double = {"dtype": self.torch.float64, "grad": True}
+        grad, a, b, pre = (
+            self.drawn(*shape, seed=seed, **double)
+            for seed, shape in enumerate([(4, 5), (4, 3), (3, 5), (4, 5)])
+        )
+
+        def backward(grad, a, b, pre=None):
+            wanted = (True, True, self.torch.float64)
+            return self.torch.ops.isobit.matmul_backward(grad, a, b, pre, code, *wanted)
+
+        given = (grad, a, b) if code == 0 else (grad, a, b, pre)
+        assert self.torch.autograd.gradcheck(backward, given, check_forward_ad=True)
+        assert self.torch.autograd.gradgradcheck(backward, given)
+
+    @pytest.mark.parametrize("code", range(1, 5))
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    def test_gradients_are_the_same_where_pre_is_kept_and_made_anew(self, code, dtype):
+        dtype = getattr(self.torch, dtype)
+        given = [
+            self.drawn(*shape, seed=seed).to(dtype).requires_grad_()
+            for seed, shape in enumerate([(20, 30), (30, 40), (40,)])
+        ]
+        kept, pre = self.torch.ops.isobit.activated_matmul(*given, code)
+        anew = self.torch.ops.isobit.matmul(*given, code)
+        along = self.drawn(20, 40, seed=9).to(dtype)
+        assert self.torch.equal(kept, anew)
+        assert self.torch.equal(pre, self.torch.ops.isobit.matmul(*given))
+        found = self.torch.autograd.grad(kept, given, along)
+        assert all(map(self.torch.equal, found, self.torch.autograd.grad(anew, given, along)))
+
+    def test_gradients_of_biases_add_rows_as_those_of_norms_do(self):
+        rows, bias = self.drawn(70, 5), self.torch.zeros(5, requires_grad=True)
+        y = self.isobit.linear(self.torch.zeros(70, 3), self.torch.zeros(5, 3), bias)
+        (found,) = self.torch.autograd.grad(y, bias, rows)
+        y = self.isobit.layer_norm(self.torch.ones(70, 5), 5, self.torch.ones(5), bias)
+        assert self.torch.equal(found, self.torch.autograd.grad(y, bias, rows)[0])

@@ -43,6 +43,20 @@ def test_the_defaults_of_the_norms_waste_no_sector_and_no_bank():
 
 
 @needs_ptx
+@pytest.mark.parametrize("layout", ["dense", "reversed"])
+def test_products_by_tensor_cores_waste_no_bank_and_read_a_tile_once(layout):
+    words = ["--arithmetic", "tensor", "--dtype", "bf16", "--plan", "side=64", "--json"]
+    extents = ["--m", "128", "--n", "192", "--k", "320"]
+    words += ["--pass", "fwd", "--variant", "mma", "--layout", layout]
+    done = profile("matmul", *words, *extents)
+    (kernel,) = json.loads(done.stdout)["kernels"]
+    assert kernel["shared_wavefronts"] == kernel["shared_least"] > 0
+    assert kernel["copied_bytes"] == (2 * 3) * (64 + 64) * 320 * 2
+    assert kernel["stores"]["sectors"] == kernel["stores"]["least"]
+    assert kernel["by_kind"]["tensor"] > (128 / 16) * (192 / 8) * (320 / 16)
+
+
+@needs_ptx
 def test_a_case_is_told_kernel_by_kernel_and_as_a_model():
     done = profile("rmsnorm", "--pass", "bwd", "--rows", "64", "--cols", "600")
     assert done.returncode == 0, done.stderr

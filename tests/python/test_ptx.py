@@ -33,6 +33,25 @@ def test_bits_are_the_processors(op):
     assert "on ptx" in done.stdout
 
 
+TENSOR = ["--arithmetic", "tensor", "--dtype", "f16,bf16", "--k", "200", "--device", "emu,ptx"]
+
+
+@pytest.mark.parametrize("order", ["in_order", "random"])
+@pytest.mark.parametrize("early", [0, 1])
+def test_tensor_cores_have_the_emulators_bits(order, early):
+    """Which are those of sm_90 by a model; the processor has none."""
+    done = isobit("parity", "matmul", *TENSOR, order=order, early=early)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("mma on ptx side=64 ") == done.stdout.count("mma on emu side=64 ") == 4
+
+
+def test_tensor_cores_of_another_generation_are_right_and_have_other_bits():
+    words = ["--variant", "mma", "--device", "ptx", "--grid", "test"]
+    done = isobit("verify", "matmul", *words, sm=80)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert isobit("parity", "matmul", *TENSOR, sm=80).returncode == 1
+
+
 @pytest.mark.parametrize("order", ["reversed", "random", "starving"])
 @pytest.mark.parametrize("early", [0, 1])
 def test_no_schedule_changes_a_bit(order, early):

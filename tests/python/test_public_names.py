@@ -17,13 +17,17 @@ FUNCTIONS = {
     "add",
     "add_layer_norm",
     "add_rms_norm",
+    "conv1d",
+    "conv2d",
     "dropout_add_layer_norm",
     "dropout_add_rms_norm",
     "increment",
     "layer_norm",
+    "layer_norm_linear",
     "linear",
     "matmul",
     "rms_norm",
+    "rms_norm_linear",
     "transpose",
 }
 
@@ -44,7 +48,7 @@ def test_import_of_isobit_shows_its_version_alone():
 def test_the_lab_has_a_package_of_its_own():
     expected = {"c_abi", "command", "dlpack", "lab", "numpy", "ops", "torch"}
     assert modules_of(isobit) == expected
-    lab = {"callers", "cases", "gpu_timing", "plots", "report", "triton"}
+    lab = {"callers", "cases", "functions", "gpu_timing", "plots", "report", "triton"}
     assert modules_of(isobit.lab) == lab
     assert isobit.lab.__all__ == []
 
@@ -55,12 +59,14 @@ ACTIVATIONS = {"exp", "geglu", "gelu", "log", "sigmoid", "silu", "swiglu", "tanh
 SCANS = {"cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"}
 
 
-def test_isobit_numpy_shows_functions():
+def test_isobit_numpy_shows_functions_and_packed_matrices():
     backward = {"layer_norm_backward", "rms_norm_backward"}
     assert {*isobit.numpy.__all__} == FUNCTIONS | ACTIVATIONS | SCANS | backward | {
+        "PackedMatrix",
         "apply_rotary",
         "get_num_threads",
         "rotary_tables",
+        "scaled_dot_product_attention",
         "set_num_threads",
         "transpose",
     }
@@ -73,8 +79,21 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes = {"LayerNorm", "Override", "RMSNorm", "Report", "Transpose"}
     classes |= {"GELU", "GeGLU", "SiLU", "Sigmoid", "SwiGLU", "Tanh"}
     memory = {"cache_limit", "cache_use", "empty_cache", "set_cache_limit"}
-    classes |= {"Linear", "RotaryEmbedding", "Scan", "bmm", "mm"}
-    rest = {"apply_rotary", "intercept", "override", "patch", "rotary_tables", "settings"}
+    classes |= {"Linear", "PackedLinear", "RotaryEmbedding", "Scan", "bmm", "mm"}
+    classes |= {"LayerNormLinear", "LayerNormMLP", "RMSNormLinear"}
+    classes |= {"Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d"}
+    classes |= {"layer_norm_mlp", "rms_norm_mlp"}
+    rest = {
+        "apply_rotary",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "intercept",
+        "override",
+        "patch",
+        "rotary_tables",
+        "scaled_dot_product_attention",
+        "settings",
+    }
     assert {*isobit.torch.__all__} == FUNCTIONS | ACTIVATIONS | SCANS | classes | memory | rest
 
 

@@ -98,11 +98,12 @@ def test_doctor_and_list_name_it():
 @NEEDS_LIBRARY
 def test_the_executor_knows_every_instruction_of_the_kernels():
     """Kernels are translated as they are launched; this translates those, too, that no case here
-    launches."""
+    launches. Variants for tensor cores, which have files of their own, decline there."""
     texts = [
         file
         for source in kernels.sources()
-        if (file := kernels.object_of(source, kernels.EVERY_DAY).with_suffix(".sass")).exists()
+        if source.name != "cuda_tensor.cu"
+        and (file := kernels.object_of(source, kernels.EVERY_DAY).with_suffix(".sass")).exists()
     ]
     env = os.environ | {"ISOBIT_MACHINE_CODE": ":".join(map(str, texts))}
     call = [RELEASE / "isobit_executor_tests", "--gtest_filter=SassKernels.*"]

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_calls import bits, draw
 
 import isobit.torch
@@ -201,3 +202,103 @@ def test_what_went_forward_under_the_override_must_go_backward_under_it():
         y = F.layer_norm(x, (WIDTH,))
     with pytest.raises(RuntimeError, match="BFloat16"):
         torch.autograd.grad(y.sum(), x)
+
+
+def products(a, b, bias):
+    """All that intercept(products=True) takes, the products with a bias at the end."""
+    weight = b.t()
+    return (
+        *(torch.matmul(a, b), torch.mm(a, b), torch.bmm(a[None], b[None])[0], F.linear(a, weight)),
+        *(a @ b, a.matmul(b), a.mm(b), a[None].bmm(b[None])[0], torch.Tensor.__rmatmul__(b, a)),
+        *(F.linear(a, weight, bias), F.linear(input=a, weight=weight, bias=bias)),
+    )
+
+
+def expected_products(a, b, bias):
+    plain, biased = isobit.torch.matmul(a, b), isobit.torch.matmul(a, b, bias=bias)
+    return *(plain,) * 9, biased, biased
+
+
+@pytest.fixture
+def factors():
+    return draw(40, 300), draw(300, 50), draw(50)
+
+
+def test_products_are_isobits_inside_where_that_was_asked_for(factors):
+    plain, expected = bits(*products(*factors)), bits(*expected_products(*factors))
+    norm = layer_norm_bits((draw(4, WIDTH), None))
+    with intercept():
+        assert bits(*products(*factors)) == plain
+    with intercept(products=True):
+        assert bits(*products(*factors)) == expected
+        assert layer_norm_bits((draw(4, WIDTH), None)) != norm, "norms too"
+    assert bits(*products(*factors)) == plain
+    assert all(one != other for one, other in zip(plain, expected, strict=True))
+
+
+def test_intercepted_products_have_gradients(factors):
+    a, b, bias = (each.requires_grad_() for each in factors)
+    with intercept(products=True):
+        found = F.linear(a, b.t(), bias) @ b.t()
+    expected = isobit.torch.matmul(isobit.torch.linear(a, b.t(), bias), b.t())
+    grads = [torch.autograd.grad(y.square().sum(), (a, b, bias)) for y in (found, expected)]
+    assert bits(*grads[0]) == bits(*grads[1])
+
+
+def test_products_are_intercepted_in_compiled_code(factors):
+    torch._dynamo.reset()
+    compiled = torch.compile(products, backend="aot_eager", fullgraph=True)
+    plain = bits(*compiled(*factors))
+    with intercept(products=True):
+        assert bits(*compiled(*factors)) == bits(*expected_products(*factors)) != plain
+    assert bits(*compiled(*factors)) == plain
+    torch._dynamo.reset()
+
+
+class Operators(TorchDispatchMode):
+    """The names of the operators that run inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.add(str(function.overloadpacket))
+        return function(*args, **(kwargs or {}))
+
+
+def test_autocast_narrows_intercepted_products_of_any_types(factors):
+    a, b, _ = factors
+    expected = bits(isobit.torch.matmul(a.bfloat16(), b.bfloat16()))
+    with torch.autocast("cpu", torch.bfloat16), intercept(products=True), Operators() as seen:
+        for one in (a, a.bfloat16()):
+            for other in (b, b.bfloat16()):
+                seen.names.clear()
+                assert bits(one @ other) == expected
+                assert "isobit.matmul" in seen.names, "16 bits seldom tell whose they are"
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_products_that_isobit_does_not_compute_stay_with_pytorch(factors):
+    a, b, _ = factors
+    plain, place = bits(torch.mm(a, b)), torch.empty(40, 50)
+    with intercept(products=True):
+        torch.mm(a, b, out=place)
+        assert bits(place) == plain
+        whole = torch.arange(6).reshape(2, 3)
+        assert (whole @ whole.t()).dtype == torch.int64
+        assert torch.allclose(a.to_sparse_csr() @ b, a @ b, atol=1e-4)
+        assert torch.allclose(a @ b.to_sparse_csr(), a @ b, atol=1e-4)
+        with pytest.raises(RuntimeError, match="same dtype"):
+            torch.mm(a, b.double())
+        with pytest.raises(TypeError):
+            a @ 3
+
+
+def test_products_inside_of_attention_stay_with_pytorch():
+    """PyTorch calls the function of the whole attention without modes."""
+    attention = nn.MultiheadAttention(16, 2)
+    x = draw(70, 3, 16)
+    plain = bits(attention(x, x, x)[0])
+    with intercept(products=True):
+        assert bits(attention(x, x, x)[0]) == plain

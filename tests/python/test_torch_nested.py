@@ -84,6 +84,43 @@ def test_elementwise_functions():
     assert bits(isobit.torch.increment(x).values()) == bits(x.values() + 1)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_products_of_rows(compiled):
+    rows, weight, bias = (
+        draw(*shape, requires_grad=True) for shape in ((sum(LENGTHS), 8), (6, 8), (6,))
+    )
+    leaves = (rows, weight, bias)
+
+    def call(x):
+        return isobit.torch.linear(x, weight, bias, activation="silu")
+
+    expected = call(rows)
+    run = torch.compile(call, backend="aot_eager", fullgraph=True) if compiled else call
+    y = run(nested(rows))
+    assert y.is_nested and y.shape[0] == len(LENGTHS) and y.shape[2] == 6
+    assert bits(y.values()) == bits(expected)
+    assert bits(*gradients(y, leaves)) == bits(*gradients(expected, leaves))
+    plain = isobit.torch.matmul(nested(rows), weight.t())
+    assert bits(plain.values()) == bits(isobit.torch.linear(rows, weight))
+    of_vector = isobit.torch.linear(nested(rows), weight[0])
+    assert bits(of_vector.values()) == bits(isobit.torch.linear(rows, weight[0]))
+
+
+def test_products_that_are_not_of_rows_are_refused():
+    x, weight = nested(draw(4, 4), torch.tensor([0, 1, 4])), draw(4, 4)
+    strided = torch.nested.nested_tensor([draw(2, 4), draw(3, 4)], layout=torch.strided)
+    with pytest.raises(NotImplementedError, match="matmul: other is nested; input alone may be"):
+        isobit.torch.matmul(x, x)  # its values could be multiplied
+    with pytest.raises(NotImplementedError, match="linear: bias is nested; input alone may be"):
+        isobit.torch.linear(x, weight, x)
+    with pytest.raises(ValueError, match=r"input is nested, other has 3 dimensions; must have 1"):
+        isobit.torch.matmul(x, weight[None])
+    with pytest.raises(ValueError, match="linear: rows of input have several lengths; must have"):
+        isobit.torch.linear(x.transpose(1, 2), weight)
+    with pytest.raises(NotImplementedError, match=r"linear: input is nested; must have layout=t"):
+        isobit.torch.linear(strided, weight)
+
+
 def test_what_does_not_fit_is_said():
     x, other = (nested(draw(sum(LENGTHS), 8)) for _ in range(2))
     parts = nested(draw(6, 8), torch.tensor([0, 2, 6]))

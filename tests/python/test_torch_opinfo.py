@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What PyTorch tests its own norms with holds for ours: its samples, wrong inputs and dtypes."""
 
-import importlib.util
-import sys
-import unittest
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
@@ -37,27 +32,6 @@ MODULES = {
     torch.nn.LayerNorm: isobit.torch.LayerNorm,
     torch.nn.RMSNorm: isobit.torch.RMSNorm,
 }
-
-
-@pytest.fixture(scope="module")
-def internal():
-    """PyTorch's own lists of tests: what they import and change for themselves is put back."""
-    absent = "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None
-    if absent:  # it gives PyTorch's test cases their base and nothing else
-        sys.modules["expecttest"] = SimpleNamespace(TestCase=unittest.TestCase)
-    try:
-        methods = importlib.import_module("torch.testing._internal.common_methods_invocations")
-        modules = importlib.import_module("torch.testing._internal.common_modules")
-    except ImportError as error:
-        pytest.skip(f"PyTorch's lists of tests cannot be imported: {error}")
-    finally:
-        if absent:
-            del sys.modules["expecttest"]
-        setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
-    operators = {info.name: info for info in methods.op_db + methods.python_ref_db}
-    return SimpleNamespace(
-        operators=operators, modules={info.module_cls: info for info in modules.module_db}
-    )
 
 
 def wide(value):
@@ -211,3 +185,33 @@ def test_modules_do_what_pytorchs_do_with_its_samples(internal, theirs, dtype, t
         for parameter, theirs_of in zip(ours.parameters(), reference.parameters(), strict=True):
             assert parameter.grad.dtype == dtype
             assert near(parameter.grad, theirs_of.grad, errors)
+
+
+def as_doubles(named):
+    """Masks as PyTorch takes them beside doubles."""
+    return {
+        name: each.double() if isinstance(each, torch.Tensor) and each.is_floating_point() else each
+        for name, each in named.items()
+    }
+
+
+@pytest.mark.parametrize("dtype", REAL)
+def test_samples_of_attention_give_what_pytorch_gives(internal, dtype):
+    info = internal.operators["nn.functional.scaled_dot_product_attention"]
+    ours, count = isobit.torch.scaled_dot_product_attention, 0
+    for sample in info.sample_inputs("cpu", dtype, requires_grad=dtype.itemsize > 2):
+        if sample.kwargs.get("dropout_p", 0) > 0:
+            continue  # PyTorch drops others
+        tensors = (sample.input, *sample.args)
+        y, exact = ours(*tensors, **sample.kwargs), as_doubles(sample.kwargs)
+        expected = info.op(*(each.double() for each in tensors), **exact)
+        # Scores are in the hundreds, and a rounding of one is as much of a weight.
+        loose = {2: 0.02, 4: 1e-4, 8: 1e-7}[dtype.itemsize]
+        torch.testing.assert_close(y, expected.to(dtype), atol=loose, rtol=loose)
+        if dtype.itemsize > 2:
+            into = torch.ones_like(y)
+            found = torch.autograd.grad(y, tensors[:3], into)
+            of_theirs = torch.autograd.grad(expected, tensors[:3], into)
+            torch.testing.assert_close(found, of_theirs, atol=loose, rtol=loose)
+        count += 1
+    assert count > 5

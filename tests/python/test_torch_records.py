@@ -131,6 +131,11 @@ def test_nested_tensors_are_their_rows_where_the_record_says_rows():
         functional.run(TRANSPOSE, {"x": x}, dim0=0, dim1=1)
 
 
+def few(*tensors):
+    """Of few digits, for sums of parts in another order."""
+    return tuple(each.mul(4).round() for each in tensors)
+
+
 # (record, its arguments), of every operator
 def samples():
     def x(seed=0):
@@ -146,6 +151,7 @@ def samples():
         return draw(6, 4, seed=seed)
 
     names = {each.name: each for each in catalog.RECORDS}
+    windows = ((1, 1), (1, 1), (0, 0), (1, 1))  # stride, padding, extra padding, dilation
     given = {
         "layer_norm": (x(), w(), w(1), 1e-3),
         "rms_norm": (x(), w(), 1e-3),
@@ -161,23 +167,45 @@ def samples():
         "rope_tables": (draw(4).abs(), 6),
         "scan": (x(), None, None, KINDS.index("sum"), -1),
         "scan_extreme": (x(), None, KINDS.index("max"), -1),
-        # of few digits: parts of k are added in another order
-        "matmul": (draw(2, 4, 6, 8).mul(4).round(), draw(2, 4, 8, 6).mul(4).round()),
+        "matmul": few(draw(2, 4, 6, 8), draw(2, 4, 8, 6)),
+        "activated_matmul": (*few(draw(2, 4, 6, 8), draw(2, 4, 8, 6)), None, 3),
+        "matmul_backward": (*few(draw(2, 4, 6, 6), draw(2, 4, 6, 8), draw(2, 4, 8, 6)), None),
+        "convolution": (*few(draw(2, 4, 6, 6), draw(6, 4, 3, 3)), draw(6), *windows),
+        "convolution_input": (*few(draw(2, 6, 6, 6), draw(6, 4, 3, 3)), (6, 6), *windows),
+        "convolution_weight": (*few(draw(2, 6, 6, 6), draw(2, 4, 6, 6)), (3, 3), *windows),
+        "convolution_bias": few(draw(2, 6, 4, 4)),
         "transpose": (x(), 0, -1),
         "activation": (x(), CODES["gelu"]),
         "activation_backward": (x(1), x(), CODES["gelu"]),
         "gated_activation": (x(), x(1), CODES["silu"]),
         "gated_activation_backward": (x(2), x(), x(1), CODES["silu"]),
     }
+    z, weight, residual = draw(4, 6, 4, seed=1), draw(4, 8), draw(4, 6, 4, seed=2)
+    for norm, norm_weights in (("layer_norm", (w(), w(1))), ("rms_norm", (w(),))):
+        of_norm = (x(), *norm_weights, weight)
+        given[f"{norm}_linear"] = (*of_norm, draw(4), residual, 1e-3)
+        given[f"activated_{norm}_linear"] = (*of_norm, draw(4), None, 1e-3, False, CODES["gelu"])
+        needs = (True,) * (2 + len(norm_weights))
+        options = (1e-3, False, CODES["gelu"], *needs, torch.float32)
+        given[f"{norm}_linear_backward"] = (z, *of_norm, draw(4, 6, 4, seed=3), *options)
+    q, k, v = draw(2, 4, 6, 8), draw(2, 4, 5, 8, seed=1), draw(2, 4, 5, 8, seed=2)
+    y, _lse, largest, total = names["attention"].operator(q, k, v)
+    saved = (None, None, y, largest, total)
+    given["attention"] = (q, k, v)
+    given["attention_backward"] = (draw(2, 4, 6, 8, seed=3), None, q, k, v, *saved)
     assert names.keys() == given.keys()
     for name, arguments in given.items():
         yield pytest.param(names[name], arguments, id=name)
     of_linear = (draw(10, 8), draw(8, 6), draw(6), 2)
     yield pytest.param(names["matmul"], of_linear, id="matmul with bias and activation")
+    of_bias = (*few(draw(10, 8), draw(8, 6), draw(6)), 0)
+    yield pytest.param(names["matmul"], of_bias, id="matmul with bias")
+    grad, a, b, pre = few(draw(10, 6), draw(10, 8), draw(8, 6), draw(10, 6, seed=1))
+    of_relu = (grad, a, b, pre, 1, True, True, torch.float32)
+    yield pytest.param(names["matmul_backward"], of_relu, id="matmul_backward with relu and bias")
     yield pytest.param(TRANSPOSE, (x(), 0, -1), id="made_up_transpose")
     # of few digits: PyTorch's own product sums in another order when there are fewer rows
-    few = [each.mul(4).round() for each in (x(), draw(8, 4))]
-    yield pytest.param(PRODUCT, few, id="made_up_product")
+    yield pytest.param(PRODUCT, few(x(), draw(8, 4)), id="made_up_product")
 
 
 def spec(tensor, placement):
@@ -254,7 +282,9 @@ def test_rows_stay_where_any_of_the_tensors_has_them(record, arguments):
     from torch.distributed.tensor import Replicate, Shard
 
     call = record.call(arguments)
-    alike = {n for n, t in record.given(call).items() if t.dim() == 3}
+    given = record.given(call)
+    of_rows = next(iter(given.values())).dim() == 3  # others may stand beside what has heads
+    alike = {n for n, t in given.items() if of_rows and t.dim() == 3}
     for name in alike:
         for dim in (0, 1):
             assert any(

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face's models train with Isobit's norms as with their own, and get their own back."""
+"""Hugging Face's models train with Isobit's norms and linear layers as with their own, and get
+their own back."""
 
 import copy
+import pickle
 
 import pytest
 import torch
 from torch_calls import bits
 
+import isobit.torch
 from isobit.torch import patch
 
 SHAPE = {
@@ -34,13 +37,16 @@ T5_SHAPE = {
 NO_DROPOUT = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
 NO_DROPOUT_OF_BERT = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
 
-# its configuration, the class of the model, how many norms it has
+# its configuration, the class of the model, how many norms and how many linear layers it has
 MODELS = {
-    "gpt2": (lambda hf: hf.GPT2Config(**SHAPE, **NO_DROPOUT), "GPT2LMHeadModel", 5),
-    "bert": (lambda hf: hf.BertConfig(**SHAPE, **NO_DROPOUT_OF_BERT), "BertForMaskedLM", 6),
-    "llama": (lambda hf: hf.LlamaConfig(**SHAPE), "LlamaForCausalLM", 5),
-    "gemma": (lambda hf: hf.GemmaConfig(**SHAPE), "GemmaForCausalLM", 5),
-    "t5": (lambda hf: hf.T5Config(**T5_SHAPE, dropout_rate=0), "T5ForConditionalGeneration", 12),
+    "gpt2": (lambda hf: hf.GPT2Config(**SHAPE, **NO_DROPOUT), "GPT2LMHeadModel", 5, 9),
+    "bert": (lambda hf: hf.BertConfig(**SHAPE, **NO_DROPOUT_OF_BERT), "BertForMaskedLM", 6, 14),
+    "llama": (lambda hf: hf.LlamaConfig(**SHAPE), "LlamaForCausalLM", 5, 15),
+    "gemma": (lambda hf: hf.GemmaConfig(**SHAPE), "GemmaForCausalLM", 5, 15),
+    "t5": (
+        *(lambda hf: hf.T5Config(**T5_SHAPE, dropout_rate=0), "T5ForConditionalGeneration"),
+        *(12, 33),
+    ),
 }
 TOKENS = torch.arange(24).reshape(2, 12) % 47 + 1
 
@@ -60,11 +66,12 @@ def one_thread():
 
 
 of_models = pytest.mark.parametrize("name", MODELS)
+with_linear = pytest.mark.parametrize("linear", [False, True], ids=["norms", "linear"])
 
 
 def drawn(name):
     hf = pytest.importorskip("transformers", reason="transformers is not installed")
-    config, model, _ = MODELS[name]
+    config, model, *_ = MODELS[name]
     torch.manual_seed(0)
     return getattr(hf, model)(config(hf)).train()
 
@@ -92,11 +99,14 @@ def trained(model, optimiser, steps=4):
 
 
 @of_models
-def test_a_model_is_replaced_whole_and_restored_to_the_bit(name):
+@with_linear
+def test_a_model_is_replaced_whole_and_restored_to_the_bit(name, linear):
     model = drawn(name)
     before, expected = gradients(model)
-    report = patch(model)
-    assert len(report.replaced) == MODELS[name][2] and not report.skipped
+    report = patch(model, linear=linear)
+    _, _, norms, layers = MODELS[name]
+    assert len(report.replaced) == norms + linear * layers and not report.skipped
+    assert len(report.linear or ()) == linear * layers
     after, found = gradients(model)
     assert torch.allclose(after, before, rtol=1e-5)
     for key, gradient in found.items():
@@ -108,12 +118,15 @@ def test_a_model_is_replaced_whole_and_restored_to_the_bit(name):
 
 
 @of_models
+@with_linear
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
-def test_a_patched_model_trains_like_the_original_and_always_to_the_same_bits(name, optimiser):
+def test_a_patched_model_trains_like_the_original_and_always_to_the_same_bits(
+    name, linear, optimiser
+):
     original = drawn(name)
     ours = [copy.deepcopy(original) for _ in range(2)]
     for model in ours:
-        patch(model)
+        patch(model, linear=linear)
     theirs = trained(original, optimiser)
     once, again = (trained(model, optimiser) for model in ours)
     assert torch.allclose(once, theirs, rtol=1e-4) and once[-1] < once[0]
@@ -122,11 +135,35 @@ def test_a_patched_model_trains_like_the_original_and_always_to_the_same_bits(na
 
 
 @of_models
-def test_a_model_of_16_bits_keeps_its_types(name):
+@with_linear
+def test_a_model_of_16_bits_keeps_its_types(name, linear):
     model = drawn(name).bfloat16()
     with torch.no_grad():
         before = run(model).logits
-        patch(model)
+        patch(model, linear=linear)
         after = run(model).logits
     assert after.dtype == before.dtype == torch.bfloat16
     assert torch.allclose(after.float(), before.float(), atol=0.02 * before.abs().max().item())
+
+
+def test_layers_that_store_their_weights_by_columns_are_computed_as_they_lie():
+    """Conv1D of GPT-2."""
+    model = drawn("gpt2")
+    layer = model.transformer.h[0].mlp.c_fc
+    kind, weight = type(layer), layer.weight
+    x = torch.randn(2, 3, SHAPE["hidden_size"])
+    with patch(model, linear=True) as report:
+        assert report.replaced["transformer.h.0.mlp.c_fc"].__name__ == "IsobitConv1D"
+        assert isinstance(layer, kind) and layer.weight is weight
+        assert bits(layer(x)) == bits(isobit.torch.linear(x, weight.t(), layer.bias))
+        assert bits(layer(x[:, 0])) == bits(layer(x)[:, 0])
+        copied = pickle.loads(pickle.dumps(layer))
+        assert type(copied) is type(layer) and bits(copied(x)) == bits(layer(x))
+    assert type(layer) is kind
+
+
+def test_the_head_stays_tied_to_the_embedding():
+    model = drawn("gpt2")
+    patch(model, linear=True)
+    assert isinstance(model.lm_head, isobit.torch.Linear)
+    assert model.lm_head.weight is model.transformer.wte.weight

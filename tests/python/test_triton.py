@@ -23,7 +23,7 @@ import triton_calls as others
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
-from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton_checks import CUOBJDUMP, SM_90, check_for_amd, check_for_nvidia  # noqa: E402
 
 from isobit import c_abi  # noqa: E402
 from isobit.ops.activation import triton as activation  # noqa: E402
@@ -34,13 +34,10 @@ from isobit.ops.scan import triton as scan  # noqa: E402
 from isobit.ops.transpose import triton as transpose  # noqa: E402
 from isobit.ops.triton_variants import DTYPES, Case  # noqa: E402
 
-SM_90 = GPUTarget("cuda", 90, 32)
-GFX942 = GPUTarget("hip", "gfx942", 64)
-CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 FORWARD = [name for name, variant in layernorm.VARIANTS.items() if variant.kinds == ("fwd",)]
 BACKWARD = [name for name, variant in layernorm.VARIANTS.items() if variant.kinds == ("bwd",)]
 OPERATORS = {"activation fwd": "activation", "activation bwd": "activation"}
-OPERATORS |= {"transpose": "transpose"}
+OPERATORS |= {"transpose": "transpose", "matmul": "matmul", "matmul bwd": "matmul"}
 OPERATORS |= {"fwd": "layernorm", "bwd": "layernorm"}
 OPERATORS |= {"rope fwd": "rope", "rope bwd": "rope", "scan": "scan"}
 SHAPES = ((0, 7), (3, 0), (3, 1), (7, 64), (4, 513), (33, 100), (2, 1000))
@@ -166,7 +163,8 @@ class Call:
 
     def canonical(self):
         """The same arrays as the library leaves them."""
-        arrays = {name: array.clone() for name, array in self.arrays.items()}
+        copies = {id(array): array.clone() for array in self.arrays.values()}
+        arrays = {name: copies[id(array)] for name, array in self.arrays.items()}
         tensors = {name: c_tensor(array) for name, array in arrays.items()}
         options = {"kind": self.kind} if self.op == "elementwise" else {}
         if self.op == "layernorm":
@@ -219,6 +217,12 @@ def calls():
     for variant in scan.VARIANTS:
         for name, arrays, options in others.scan_calls():
             yield f"scan {variant} {name}", Call("scan", variant, arrays, **options)
+    for name, arrays, options, plan in others.matmul_calls():
+        yield f"matmul {name}", Call("matmul", "register_tiled", arrays, plan, **options)
+    for name, arrays, options, plan in others.gradient_calls():
+        call = Call("matmul bwd", "register_tiled", arrays, plan, **options)
+        yield f"matmul bwd {name}", call
+    yield "matmul, eleven runs", others.Runs()
     for eps in (1e-40, -1.0):
         arrays = forward_arrays(rows_of_every_kind(70))
         yield f"unusual eps {eps}", Call("fwd", "row_per_program", arrays, eps=eps)
@@ -359,17 +363,6 @@ def activation_launch(way, name, gated, dtype):
     return launch
 
 
-def check_for_nvidia(launch, tmp_path):
-    made = launch.compiled(SM_90)
-    # An operation that names its rounding is never contracted by ptxas.
-    assert not re.search(r"\b(add|sub|mul)\.f(32|64)|approx|ftz|div\.full|ex2", made.asm["ptx"])
-    cubin = tmp_path / "kernel.cubin"
-    cubin.write_bytes(made.asm["cubin"])
-    usage = subprocess.run([CUOBJDUMP, "-res-usage", cubin], capture_output=True, text=True)
-    assert re.search(r"STACK:0 .*LOCAL:0 ", usage.stdout), usage.stdout
-    return made.asm["ptx"]
-
-
 @pytest.mark.parametrize(("name", "gated", "dtype"), ACTIVATED)
 @pytest.mark.parametrize("way", ["fwd", "bwd"])
 def test_compiled_activations_round_as_they_are_told_and_spill_nothing(
@@ -388,18 +381,6 @@ def test_compiled_kernels_round_as_they_are_told_and_spill_nothing(variant, dtyp
         # A NaN of the GPU's own has other bits, which no interpreter shows.
         ptx = check_for_nvidia(launch, tmp_path)
         assert dtype == "i32" or "setp.nan" in ptx
-
-
-def check_for_amd(launch):
-    made = launch.compiled(GFX942).asm
-    # What would let LLVM round otherwise, or leave out what is special.
-    assert not re.search(
-        r"fmuladd|= f\w+ (fast|reassoc|nnan|ninf|nsz|arcp|contract|afn)", made["llir"]
-    )
-    code = made["amdgcn"]
-    assert kernels_hip.approximate(code) == {}
-    assert ".amdhsa_float_denorm_mode_32 3" in code and ".vgpr_spill_count: 0" in code
-    return code
 
 
 @pytest.mark.parametrize(

@@ -83,11 +83,18 @@ def test_every_variant_of_transpose_has_the_bits_of_the_library(types):
     [
         ("rope --batch 2 --seq 2 --heads 2 --kv-heads 1 --head-dim 10 --dtype f32,bf16", 1),
         ("scan --outer 2 --length 530 --inner 1 --kind sum --with init --exclusive yes", 2),
+        ("matmul --batch 2 --m 3 --n 5 --k 9 --dtype f32,f16 --layout reversed,spread", 1),
+        ("matmul --m 3 --n 5 --k 9 --with bias+c+residual+pre --alpha 2 --beta -1", 1),
+        ("matmul --pass bwd --batch 2 --m 3 --n 5 --k 9 --dtype f32,bf16 --layout tn", 1),
+        ("matmul --pass bwd --m 3 --n 5 --k 9 --with pre+grad_bias+grad_c --activation gelu", 1),
     ],
 )
 def test_operators_whose_dims_are_no_rows_have_the_bits_of_the_library(call, variants):
-    with_tables = " --pass fwd,bwd --with cos+sin+positions" * call.startswith("rope")
-    lines = verified(call + with_tables)
+    of_rope = call.startswith("rope")
+    passes = " --pass fwd,bwd --with cos+sin+positions" if of_rope else ""
+    if "--pass" not in call + passes:
+        passes += " --pass fwd"
+    lines = verified(call + passes)
     assert len({line["variant"] for line in lines}) == variants
     assert all(line["canonical"] for line in lines)
 
@@ -168,6 +175,19 @@ def test_layouts_that_are_not_read_are_unavailable_whatever_the_dimensions_are()
     assert reasons == [None, turned, None, None]
 
 
+def test_options_are_declined_and_any_strides_taken_where_a_variant_says_so():
+    arrays = {name: array(4, 4, strides=(1, 4), dtype="f64") for name in ("a", "b", "y")}
+    case = {"op": "matmul", "pass": "fwd"}
+    found = answers(
+        {"do": "support", "case": case, "options": {"activation": "relu"}, "arrays": arrays},
+        {"do": "support", "case": case, "options": {"activation": "silu"}, "arrays": arrays},
+    )
+    assert [answer["register_tiled"] for answer in found] == [
+        {"plan": {"rows": 16, "cols": 16, "warps": 8}},
+        {"unavailable": "it computes silu in float, not in f64"},
+    ]
+
+
 def test_a_kind_that_a_variant_lacks_is_unavailable():
     adds = SimpleNamespace(kinds=("add", "increment"), takes=frozenset())
     said = triton_lab._lacks(adds, {"pass": "fwd"}, {"kind": "multiply"}, {})
@@ -175,8 +195,9 @@ def test_a_kind_that_a_variant_lacks_is_unavailable():
 
 
 def test_operators_are_those_with_a_file():
-    operators = ["activation", "elementwise", "layernorm", "rope", "scan", "transpose"]
-    assert list(triton_lab.operators()) == operators
+    products = ["layernorm_linear", "matmul"]
+    others = ["activation", "elementwise", "layernorm", "rope", "scan", "transpose"]
+    assert list(triton_lab.operators()) == sorted(products + others)
 
 
 def test_a_question_that_cannot_be_answered_ends_nothing():
@@ -205,7 +226,7 @@ def test_every_configuration_is_timed_and_a_copy_last(tmp_path):
     for name in ("x", "residual", "y"):
         (tmp_path / name).write_bytes(bytes(96))
         arrays[name] = {"file": str(tmp_path / name), "bytes": 96, "first": 32, "dtype": "f32"}
-        arrays[name]["shape"] = [2, 4]
+        arrays[name] |= {"shape": [2, 4], "strides": [4, 1]}
     configurations = [{"variant": name, "plan": {"warps": 1}} for name in ("vec16", "naive")]
     question = {
         "do": "bench",

@@ -33,8 +33,10 @@ NORMS = {
     "torch": (nn.LayerNorm, nn.RMSNorm),
     "isobit": (isobit.torch.LayerNorm, isobit.torch.RMSNorm),
     "patched": (nn.LayerNorm, nn.RMSNorm),
+    "with_linear": (nn.LayerNorm, nn.RMSNorm),
 }
-OURS = ("isobit", "patched")
+PATCHED = {"patched": 4, "with_linear": 8}  # how many modules are replaced
+OURS = ("isobit", *PATCHED)
 CHECKPOINTS = {"reentrant": True, "not_reentrant": False}
 
 
@@ -59,8 +61,9 @@ def model_of(kind, reentrant=None, device=None):
     """Two blocks; with the same weights, whatever the kind and the rank."""
     with torch.device(device or "cpu"):
         model = nn.Sequential(*(Block(NORMS[kind], reentrant) for _ in range(2)))
-    if kind == "patched":
-        assert len(isobit.torch.patch(model).replaced) == 4
+    if kind in PATCHED:
+        report = isobit.torch.patch(model, linear=kind == "with_linear")
+        assert len(report.replaced) == PATCHED[kind]
     if device != "meta":
         fill(model)
     return model

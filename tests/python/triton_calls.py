@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of activation, rope and scan that test_triton.py makes of Triton and of the library."""
+"""Calls of activation, rope, scan and matmul that test_triton.py makes of Triton and of the
+library."""
 
 import itertools
 
@@ -143,3 +144,185 @@ def scan_calls():
     options = {"exclusive": "yes", "reverse": "yes"}
     yield f"init {options}", scan_arrays("f32", "f32", (2, 700, 2), init=True), options
     yield "infinities and NaN", scan_arrays("f32", "f32", (2, 700, 2), broken=True), {}
+
+
+MULTIPLIED = [(dtype, dtype, dtype) for dtype in ("f32", "f16", "bf16", "f64")]
+MIXED = [("f32", "f32", "bf16"), ("f32", "f32", "f16"), ("bf16", "f32", "f32")]
+MIXED += [("f16", "f16", "f32"), ("bf16", "f32", "bf16")]
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
+# batch, m, n, k: no element of y, no term of a sum, more than one tile, more than one panel
+PRODUCTS = ((0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5), (2, 3, 4, 0), (1, 70, 67, 3), (1, 5, 9, 514))
+
+
+def matmul_arrays(types, batch, m, n, k, extra="", scale=1.0):
+    """Numbers, and what is added to the product with ends among them."""
+    dtype, bias_dtype, y_dtype = types
+    generator = torch.Generator().manual_seed(m * n + k)
+    batch = batch if isinstance(batch, tuple) else (batch,)
+    arrays = {
+        name: torch.randn(*batch, *shape, generator=generator, dtype=torch.float64) * scale
+        for name, shape in (("a", (m, k)), ("b", (k, n)))
+    }
+    arrays = {name: array.to(DTYPES[dtype]) for name, array in arrays.items()}
+    arrays["y"] = torch.full((*batch, m, n), 99, dtype=DTYPES[y_dtype])
+    for name in extra.split():
+        shape = (n,) if name == "bias" else arrays["y"].shape
+        arrays[name] = drawn(generator, bias_dtype if name == "bias" else y_dtype, *shape)
+    return arrays
+
+
+def matmul_calls():
+    """name, arrays, options, plan."""
+    for types in MULTIPLIED:
+        for shape in PRODUCTS:
+            yield f"{types[0]} {shape}", matmul_arrays(types, *shape), {}, {}
+        least = 2.0 ** (-520 if types[0] == "f64" else -6 if types[0] == "f16" else -66)
+        arrays = matmul_arrays(types, 1, 5, 9, 7, scale=least)
+        yield f"{types[0]} subnormal", arrays, {"alpha": 2.0**-13}, {}
+        arrays = matmul_arrays(types, 1, 9, 5, 2)
+        arrays["a"][0, :8, 0] = torch.tensor(ENDS[:8])
+        arrays["b"][0, 1, :4] = torch.tensor(ENDS[5:])
+        yield f"{types[0]} infinities and NaN", arrays, {}, {}
+        for activation in ACTIVATIONS if types[0] != "f64" else ACTIVATIONS[:2]:
+            arrays = matmul_arrays(types, 2, 3, 35, 20, "bias c residual pre")
+            options = {"alpha": 0.7, "beta": -1.3, "activation": activation}
+            yield f"{types[0]} {activation} and all else", arrays, options, {}
+    for types in MIXED:
+        yield f"{types}", matmul_arrays(types, 1, 20, 37, 40, "bias residual"), {}, {}
+    f32 = MULTIPLIED[0]
+    # a NaN in c is not read where beta is 0, and is where beta is a number that floats lack
+    arrays = matmul_arrays(f32, 1, 5, 9, 4, "c")
+    yield "beta 0", arrays, {"beta": 0.0}, {}
+    yield "beta of double", arrays | {"y": arrays["y"].clone()}, {"beta": 1e-300}, {}
+    for name in ("c", "residual"):
+        arrays = matmul_arrays(f32, 2, 3, 20, 4, name)
+        yield f"y is {name}", arrays | {"y": arrays[name]}, {"beta": float(name == "c")}, {}
+    every = {"alpha": 0.7, "beta": -1.3, "activation": "gelu"}
+    yield "two runs", matmul_arrays(f32, 1, 2, 3, 8193, "bias c residual pre"), every, {}
+    for name, change in LAYOUTS.items():
+        arrays = matmul_arrays(f32, (3, 2), 4, 18, 6, "bias c residual pre")
+        yield f"layout {name}", arrays | change(arrays), every | {"activation": "none"}, {}
+    arrays = matmul_arrays(f32, (5,), 1, 18, 6, "residual")
+    yield "rows of a batch", arrays | {"b": arrays["b"][:1].expand(5, 6, 18)}, {}, {}
+    arrays = {name: array[0] for name, array in matmul_arrays(f32, 1, 4, 18, 6).items()}
+    yield "no batch", arrays, {}, {}
+    for plan in ({"rows": 16, "cols": 64}, {"rows": 64, "cols": 16}, {"warps": 8}):
+        yield f"{plan}", matmul_arrays(f32, 1, 70, 67, 3), {}, plan
+
+
+def gradient_arrays(types, batch, m, n, k, extra="", wanted="grad_a grad_b grad_bias grad_c"):
+    """What a call of `matmul_arrays` has, and its gradients."""
+    of_forward = matmul_arrays(types, batch, m, n, k)
+    arrays = {"a": of_forward["a"], "b": of_forward["b"]}
+    generator = torch.Generator().manual_seed(m * n + k + 1)
+    shape = of_forward["y"].shape
+    arrays["grad_y"] = torch.randn(shape, generator=generator, dtype=torch.float64)
+    arrays["grad_y"] = arrays["grad_y"].to(of_forward["y"].dtype)
+    if extra == "pre":
+        arrays["pre"] = drawn(generator, types[2], *shape)
+    forms = {"grad_a": arrays["a"], "grad_b": arrays["b"], "grad_c": arrays["grad_y"]}
+    forms["grad_bias"] = torch.empty(n, dtype=DTYPES[types[1]])
+    return arrays | {name: torch.full_like(forms[name], 99) for name in wanted.split()}
+
+
+def gradient_calls():
+    """name, arrays, options, plan."""
+    f32 = MULTIPLIED[0]
+    for shape in PRODUCTS[:5]:
+        yield f"f32 {shape}", gradient_arrays(f32, *shape), {"beta": 1.0}, {}
+    for activation in ACTIVATIONS[1:]:
+        arrays = gradient_arrays(f32, 2, 3, 35, 20, "pre")
+        options = {"alpha": 0.7, "beta": -1.3, "activation": activation}
+        yield f"f32 {activation}", arrays, options, {}
+    for types in MULTIPLIED + MIXED:
+        arrays = gradient_arrays(types, 1, 9, 5, 2)
+        arrays["grad_y"][0, :8, 0] = torch.tensor(ENDS[:8])
+        arrays["grad_y"][0, :8, 1] = -0.0
+        yield f"{types} infinities and NaN", arrays, {"beta": -2.0}, {}
+        activation = "relu" if types[0] == "f64" else "silu"
+        arrays = gradient_arrays(types, 2, 3, 35, 5, "pre")
+        yield f"{types} {activation}", arrays, {"activation": activation}, {}
+    for name in ("grad_a", "grad_b", "grad_bias", "grad_c"):
+        arrays = gradient_arrays(f32, 2, 3, 20, 4, "pre", wanted=name)
+        yield f"{name} alone", arrays, {"beta": 2.0, "activation": "gelu"}, {}
+    for beta in (0.0, -0.0, 1e-300):
+        arrays = gradient_arrays(f32, 1, 5, 9, 4, wanted="grad_c")
+        yield f"beta {beta}", arrays, {"beta": beta}, {}
+    for rows in (16, 17, 150):  # a run, more than one, several groups of them
+        arrays = gradient_arrays(f32, (), rows, 3, 1, "pre", wanted="grad_bias")
+        yield f"{rows} rows", arrays, {"activation": "relu"}, {}
+    arrays = gradient_arrays(f32, (5, 6), 3, 5, 2, wanted="grad_bias grad_c")
+    yield "rows of a batch", arrays, {"beta": 1.0}, {}
+    for name, change in LAYOUTS.items():
+        arrays = gradient_arrays(f32, (3, 2), 4, 18, 6, "pre")
+        of_forward = arrays | {"c": arrays["pre"]}
+        changed = {k: v for k, v in change(of_forward).items() if k in arrays}
+        every = {"alpha": 0.7, "beta": -1.3, "activation": "relu"}
+        yield f"layout {name}", arrays | changed, every, {}
+    arrays = gradient_arrays(f32, 1, 6, 5, 4, "pre")
+    arrays["grad_bias"] = torch.full([10], 99.0)[::2]
+    yield "bias among others", arrays, {"activation": "gelu_tanh"}, {}
+    plan = {"rows": 16, "cols": 64, "warps": 8}
+    yield f"{plan}", gradient_arrays(f32, 1, 20, 67, 30), {}, plan
+
+
+class Runs:
+    """Sums of eleven runs of two products, which are added; to interpret what makes such sums takes
+    minutes. Eleven are three nodes of a tree that lacks one between them."""
+
+    def __init__(self):
+        generator = torch.Generator().manual_seed(7)
+        sums = torch.randn(2, 11, 6, 13, generator=generator)
+        self.arrays = {"sums": sums, "y": torch.full((2, 6, 13), 99.0)}
+
+    def run(self):
+        from isobit.ops.matmul.triton import VARIANTS
+
+        k = 10 * 8192 + 1
+        a, b = torch.zeros(2, 6, k), torch.zeros(2, k, 13)
+        _, add = VARIANTS["register_tiled"].launches(a=a, b=b, y=self.arrays["y"])
+        add.arguments["sums"].copy_(self.arrays["sums"].reshape(-1))
+        add()
+
+    def canonical(self):
+        r = self.arrays["sums"].unbind(1)
+        eight = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]))
+        return {"y": eight + ((r[8] + r[9]) + r[10])}
+
+
+def _turned(array):
+    """The same elements, with its last two dimensions exchanged in memory."""
+    return array.mT.contiguous().mT
+
+
+def _batch_turned(array):
+    return array.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def _among_others(array):
+    """The same elements, with gaps between them."""
+    wide = torch.full([2 * extent for extent in array.shape], 7.0, dtype=array.dtype)
+    part = wide[tuple(slice(None, None, 2) for _ in array.shape)]
+    return part.copy_(array)
+
+
+def _of_all(arrays, change):
+    return {name: change(array) for name, array in arrays.items() if array.dim() > 1}
+
+
+LAYOUTS = {
+    "turned": lambda arrays: _of_all(arrays, _turned),
+    "among others": lambda arrays: {k: _among_others(v) for k, v in arrays.items()},
+    "batch turned": lambda arrays: _of_all(arrays, _batch_turned),
+    "only batch of b turned": lambda arrays: {"b": _batch_turned(arrays["b"])},
+    "one b": lambda arrays: {"b": arrays["b"][:1, :1].expand(3, 2, 6, 18)},
+    "a b for each two": lambda arrays: {"b": arrays["b"][:, :1].expand(3, 2, 6, 18)},
+    "one b, batch of a turned": lambda arrays: {
+        "a": _batch_turned(arrays["a"]),
+        "b": arrays["b"][:1, :1].expand(3, 2, 6, 18),
+    },
+    "one a and one row of c": lambda arrays: {
+        "a": arrays["a"][:1, :1].expand(3, 2, 4, 6),
+        "c": arrays["c"][:1, :1, :1].expand(3, 2, 4, 18),
+    },
+}

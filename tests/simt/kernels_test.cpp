@@ -127,27 +127,13 @@ TEST_P(Kernels, OptionalArgumentsMayBeAbsent) {
   }
 }
 
-// A call with every argument but the unusual ones, whose arrays nobody may touch.
 Arguments untouchable(const Operation& operation, std::int64_t rows, std::int64_t cols) {
-  const Case c = small_cases(operation, rows, cols).front();
-  const Arguments args = operation.make_arguments();
-  std::uintptr_t address = 0;
-  for (const Argument& argument : operation.arguments) {
-    const std::optional<Form> form = any_argument(c, argument);
-    if (!form || argument.presence == Presence::extra) continue;
-    address += std::uintptr_t{1} << 40;
-    const std::int64_t bytes = form->elements() * size_of(form->dtype);
-    auto* data = reinterpret_cast<void*>(address);
-    TensorView view{data, bytes, form->dtype, static_cast<int>(form->extents.size())};
-    std::ranges::copy(form->extents, view.shape.begin());
-    std::ranges::copy(strides_of(*form), view.strides.begin());
-    args[argument] = view;
-  }
-  return args;
+  return untouchable(small_cases(operation, rows, cols).front());
 }
 
 // On a Hopper, an Ampere, and one smaller than any.
 TEST_P(Kernels, ChooseAmongTheValuesOfTheirKnobs) {
+  if (GetParam()->op == "attention") GTEST_SKIP() << "its heads are no rows of any width";
   const Operation& operation = *GetParam();
   const std::vector<VariantInfo> infos = operation.variants();
   Machine machine = execution_for(kDevice).machine;
@@ -341,7 +327,8 @@ TEST_P(Kernels, SumsOverManyRowsAreRight) {
 // Both are read once more after the rows: for the sums over rows.
 TEST_P(Kernels, GradXMayTakeThePlaceOfXOrGradY) {
   const Operation& operation = *GetParam();
-  if (operation.find("grad_weight") == nullptr) GTEST_SKIP() << "it has none";
+  if (!of_rows(&operation) || operation.find("grad_weight") == nullptr)
+    GTEST_SKIP() << "it has none";
   constexpr std::int64_t kRows = 40;
   for (const std::int64_t cols : {72, 1100}) {
     const auto bits_of = [&](Device device, int variant, std::string_view covered) {
@@ -396,7 +383,8 @@ TEST_P(Kernels, GradientsOfWeightsMayBeWantedAlone) {
 TEST_P(Kernels, ASumMayTakeThePlaceOfARareRow) {
   const Operation& operation = *GetParam();
   const Argument* sum = operation.find("sum");
-  if (sum == nullptr) GTEST_SKIP() << "it has none";
+  if (sum == nullptr || operation.find("x") == nullptr || feeds_a_product(operation))
+    GTEST_SKIP() << "it has none of its own";
   const std::vector<VariantInfo> infos = operation.variants();
   for (int i = 0; i < static_cast<int>(infos.size()); ++i) {
     if (infos[i].device != kDevice) continue;

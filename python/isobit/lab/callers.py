@@ -16,18 +16,13 @@ from pathlib import Path
 from textwrap import shorten
 
 from isobit._library import library_path, remedy
+from isobit.lab import functions
+from isobit.lab.functions import DTYPES, LINEAR, NORMS, Unavailable
 from isobit.lab.triton import operators
 
-_DTYPES = {
-    **{"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"},
-    **{"i32": "int32", "i64": "int64", "bool": "bool", "u8": "uint8"},
-}
-_STATISTICS = {"mean", "rstd"}  # no function of Python returns them
-_NORMS = {"layernorm": "layer_norm", "rmsnorm": "rms_norm"}
-
-
-class Unavailable(Exception):
-    """Why a caller cannot compute a case."""
+# What no function of Python returns.
+_INTERNAL = {"attention": {"max", "sum"}}
+_STATISTICS = {"mean", "rstd"}
 
 
 class Call:
@@ -38,7 +33,8 @@ class Call:
         case = json.loads((folder / "case.json").read_text())
         self.inputs, self.outputs, self.threads = case["inputs"], case["outputs"], case["threads"]
         self.case = case
-        self.norm = _NORMS.get(case["op"])
+        self.internal = _INTERNAL.get(case["op"], _STATISTICS)
+        self.norm = NORMS.get(case["op"])
         self.dropout = case.get("dropout", 0)
         self.adds = self.dropout > 0 or not {"residual", "sum", "grad_sum"}.isdisjoint(
             (*self.inputs, *self.outputs)
@@ -56,7 +52,12 @@ class Call:
         import numpy as np
 
         packed = np.load(self.folder / f"{name}.npy")
-        strides = _strides(packed.shape, self.case.get("layout"), self.case.get("row_stride", 0))
+        layout, row_stride = self.case.get("layout"), self.case.get("row_stride", 0)
+        if name in _TRANSPOSED.get(layout, ""):
+            strides = _strides(packed.swapaxes(-1, -2).shape, "dense", row_stride)
+            strides[-2:] = reversed(strides[-2:])
+        else:
+            strides = _strides(packed.shape, layout, row_stride)
         reach = sum((n - 1) * step for n, step in zip(packed.shape, strides, strict=True)) + 1
         memory = np.empty(self.case["offset"] + (reach if packed.size else 0), packed.dtype)
         array = np.ndarray(
@@ -71,14 +72,15 @@ class Call:
 
     def forward(self, library, dtype_named):
         """A function of isobit.numpy or isobit.torch, from inputs to outputs, both by name."""
-        return _FORWARD.get(self.case["op"], _of_its_name)(self, library, dtype_named)
+        return functions.forward(self, library, dtype_named)
 
     def cast(self, option, dtype_named):
         """The option that gives y another dtype than x, where it has one."""
         y_dtype = self.case["y_dtype"]
-        return {} if y_dtype == self.case["dtype"] else {option: dtype_named(_DTYPES[y_dtype])}
+        return {} if y_dtype == self.case["dtype"] else {option: dtype_named(DTYPES[y_dtype])}
 
 
+_TRANSPOSED = {"nt": "b", "tn": "a", "tt": "ab"}
 _SPREAD = 3  # elements from one to the next, in the lab too
 
 
@@ -94,113 +96,6 @@ def _strides(shape, layout, row_stride):
         strides[dim] = step
         step = step * max(shape[dim], 1) + between
     return strides
-
-
-def _of_its_name(call, library, _dtype_named):
-    function = getattr(library, call.case.get("kind", call.case["op"]))
-    return lambda **inputs: {"y": function(**inputs)}
-
-
-def _norm(call, library, dtype_named):
-    cols, options = call.case["cols"], call.options | call.cast("out_dtype", dtype_named)
-    if not call.adds:
-        function = getattr(library, call.norm)
-        return lambda x, **weights: {"y": function(x, cols, **weights, **options)}
-    function = getattr(library, f"dropout_add_{call.norm}")
-    options |= {"p": call.dropout, "seed": int(call.case["dropout_seed"])}
-
-    def sum_and_norm(x, residual=None, **weights):
-        y, total = function(x, residual, cols, **weights, **options)
-        return {"y": y, "sum": total}
-
-    return sum_and_norm
-
-
-def _transpose(call, library, dtype_named):
-    options = call.cast("dtype", dtype_named)
-    return lambda x: {"y": library.transpose(x, -2, -1, **options)}
-
-
-def _matmul(call, library, dtype_named):
-    case = call.case
-    for name in ("c", "residual", "pre"):
-        if name in call.inputs or name in call.outputs:
-            raise Unavailable(f"{library.__name__}.matmul has no {name}")
-    if case["alpha"] != 1:
-        raise Unavailable(f"{library.__name__}.matmul has no alpha")
-    activation = None if case["activation"] == "none" else case["activation"]
-    options = {"activation": activation} | call.cast("out_dtype", dtype_named)
-    return lambda a, b, bias=None: {"y": library.matmul(a, b, bias=bias, **options)}
-
-
-def _rope(call, library, _dtype_named):
-    case = call.case
-    style, offset = case["style"], case["offset_positions"]
-
-    def turned(q, k=None, cos=None, sin=None, positions=None):
-        if cos is None and library.__name__.endswith("torch"):  # whose function wants tables
-            length = offset + case["seq"]
-            dtype = _DTYPES["f64" if case["dtype"] == "f64" else "f32"]
-            dim = case["rotary_dim"] or case["head_dim"] // 2 * 2
-            cos, sin = library.rotary_tables(
-                length, dim, base=case["base"], dtype=_dtype_named(dtype)
-            )
-        options = {"cos": cos, "sin": sin, "position_ids": positions}
-        options |= {"style": style, "offset": offset}
-        if not library.__name__.endswith("torch"):
-            options |= {"base": case["base"], "rotary_dim": case["rotary_dim"] or None}
-            options["backward"] = case["pass"] == "bwd"
-        found = library.apply_rotary(q, k, **options)
-        return {"y_q": found} if k is None else dict(zip(("y_q", "y_k"), found, strict=True))
-
-    return turned
-
-
-def _rope_tables(call, library, dtype_named):
-    case = call.case
-    options = {"base": case["base"], "offset": case["offset_positions"]}
-    options["dtype"] = dtype_named(_DTYPES[case["dtype"]])
-
-    def tables(**given):
-        found = library.rotary_tables(case["length"], 2 * case["pairs"], **given, **options)
-        return dict(zip(("cos", "sin"), found, strict=True))
-
-    return tables
-
-
-def _scan(call, library, dtype_named):
-    kind = call.case["kind"]
-    name = {"sum": "cumsum", "prod": "cumprod", "logsumexp": "logcumsumexp"}.get(kind, f"cum{kind}")
-    if not hasattr(library, name):
-        raise Unavailable(f"{library.__name__} has no scans")
-    if "reset" in call.inputs:
-        raise Unavailable(f"{library.__name__} has no segments")
-    options = {each: call.case[each] == "yes" for each in ("exclusive", "reverse")}
-    if kind in ("sum", "prod"):
-        options["dtype"] = dtype_named(_DTYPES[call.case["y_dtype"]])
-
-    def scan(x, **init):
-        found = getattr(library, name)(x, -2, **options, **init)
-        outputs = (
-            dict(zip(("y", "index"), found, strict=True))
-            if kind in ("max", "min")
-            else {"y": found}
-        )
-        return {name: outputs[name] for name in call.outputs}
-
-    return scan
-
-
-# What Call.forward is of an operator; of all others it is the function of its name.
-_FORWARD = {
-    "layernorm": _norm,
-    "matmul": _matmul,
-    "rmsnorm": _norm,
-    "rope": _rope,
-    "rope_tables": _rope_tables,
-    "scan": _scan,
-    "transpose": _transpose,
-}
 
 
 def _numpy(call):
@@ -219,6 +114,8 @@ def _numpy(call):
         gradients = {name.removeprefix("grad_y_"): each for name, each in inputs.items()}
         found = call.forward(library, str)(**gradients)
         outputs = {name.replace("y_", "grad_"): each for name, each in found.items()}
+    elif call.case["op"] in ("attention", "conv1d", "conv2d", "matmul", *LINEAR):
+        raise Unavailable(f"isobit.numpy has no gradients of {call.case['op']}")
     elif call.adds:
         raise Unavailable("isobit.numpy has no gradients of sums or dropout")
     else:
@@ -240,7 +137,7 @@ def _torch(call, compiled, on_gpu=False):
     gpu = _gpu(torch) if on_gpu else None
 
     def tensor(array, dtype):
-        here = torch.from_numpy(array).view(getattr(torch, _DTYPES[dtype]))
+        here = torch.from_numpy(array).view(getattr(torch, DTYPES[dtype]))
         return _copied(here, call.case["offset"], gpu) if on_gpu else here
 
     def array(tensor):
@@ -284,7 +181,15 @@ def _gradients(call, forward, inputs):
             list(forward(**at, **inputs).values()), list(at.values()), list(given.values())
         )
         return {f"grad_{name}": each for name, each in zip(at, found, strict=True)}
+    if call.case["op"] == "attention":
+        raise Unavailable("autograd makes max and sum itself")
+    if call.case["op"] in LINEAR:
+        return _product_gradients(call, forward, inputs, inputs.pop("grad_z"))
     gradients = {"y": inputs.pop("grad_y")}
+    if call.case["op"] == "matmul":
+        return _product_gradients(call, forward, inputs, gradients["y"])
+    if call.case["op"] in ("conv1d", "conv2d"):
+        return _convolution_gradients(call, forward, inputs, gradients["y"])
     if "grad_sum" in inputs:
         gradients["sum"] = inputs.pop("grad_sum")
     x = inputs["x"]
@@ -301,6 +206,38 @@ def _gradients(call, forward, inputs):
         )
     results = [outputs[name] for name in gradients]
     found = torch.autograd.grad(results, list(inputs.values()), list(gradients.values()))
+    return {f"grad_{name}": each for name, each in zip(inputs, found, strict=True)}
+
+
+def _product_gradients(call, forward, inputs, gradient):
+    """Autograd makes what an activation was applied to itself, and so has the case's only where
+    there is none."""
+    import torch
+
+    if "pre" in inputs or "grad_c" in call.outputs:
+        raise Unavailable("autograd takes no pre, and has no c")
+    if "grad_bias" in call.outputs:
+        dtype = getattr(torch, DTYPES[call.case["weight_dtype"]])
+        features = call.case["n" if call.case["op"] == "matmul" else "features"]
+        inputs["bias"] = torch.zeros(features, dtype=dtype)
+        inputs["bias"] = inputs["bias"].to(gradient.device)
+    for each in inputs.values():
+        each.requires_grad_()
+    (y,) = forward(**inputs).values()
+    found = torch.autograd.grad(y, list(inputs.values()), gradient)
+    return {f"grad_{name}": each for name, each in zip(inputs, found, strict=True)}
+
+
+def _convolution_gradients(call, forward, inputs, gradient):
+    import torch
+
+    if "grad_bias" in call.outputs:
+        dtype = getattr(torch, DTYPES[call.case["weight_dtype"]])
+        inputs["bias"] = torch.zeros(call.case["filters"], dtype=dtype).to(gradient.device)
+    for each in inputs.values():
+        each.requires_grad_()
+    y = forward(**inputs)["y"]
+    found = torch.autograd.grad(y, list(inputs.values()), gradient)
     return {f"grad_{name}": each for name, each in zip(inputs, found, strict=True)}
 
 
@@ -324,7 +261,7 @@ def attempt(caller, call):
         if "rstd" in call.inputs:
             raise Unavailable("mean and rstd are given, but it computes them itself")
         found = CALLERS[caller](call)
-        outputs = {name: found[name] for name in call.outputs if name not in _STATISTICS}
+        outputs = {name: found[name] for name in call.outputs if name not in call.internal}
     except Unavailable as reason:
         return {"unavailable": str(reason)}
     except ImportError as error:

@@ -68,6 +68,7 @@ class Lab:
         forms = Case(
             {name: array["dtype"] for name, array in arrays.items()},
             {name: tuple(array["shape"]) for name, array in arrays.items()},
+            options,
         )
         supported = {}
         for variant in self.variants[case["op"]].values():
@@ -132,7 +133,7 @@ def _lacks(variant, case, options, arrays):
             return f"it does not support {name}"
     for name, array in arrays.items():
         shape, strides = array["shape"], array["strides"]
-        if not _adjacent(shape, strides):
+        if not (variant.any_strides or _adjacent(shape, strides)):
             return f"elements must be adjacent; {name} of shape {shape} has strides {strides}"
     return ""
 
@@ -145,6 +146,13 @@ def _adjacent(shape, strides):
             return math.prod(shape) == 0
         expected *= extent
     return True
+
+
+def _span(shape, strides):
+    """How many elements lie from the first to the last, with all gaps."""
+    if math.prod(shape) == 0:
+        return 0
+    return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
 
 
 def _mapped(array):
@@ -160,8 +168,9 @@ def _views(memory, arrays):
     views = {}
     for name, array in arrays.items():
         dtype, first = DTYPES[array["dtype"]], array["first"]
-        count = math.prod(array["shape"]) * dtype.itemsize
-        views[name] = memory[name][first : first + count].view(dtype).reshape(array["shape"])
+        count = _span(array["shape"], array["strides"]) * dtype.itemsize
+        elements = memory[name][first : first + count].view(dtype)
+        views[name] = elements.as_strided(array["shape"], array["strides"])
     return views
 
 

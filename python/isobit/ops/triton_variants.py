@@ -4,7 +4,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
@@ -45,6 +45,8 @@ KNOBS = MappingProxyType(
         "warps": "warps that share a program",
         "runs": "runs of 16 rows that a program adds up",
         "heads": "heads that a program turns at a time",
+        "rows": "rows of y that a program computes",
+        "cols": "columns of y that a program computes",
     }
 )
 
@@ -53,32 +55,42 @@ EXACT = MappingProxyType({"enable_fp_fusion": False, "enable_reflect_ftz": False
 
 
 @triton.jit
-def widened(pointer, at, inside):
-    """Elements in the type that is computed in, and zeros outside."""
-    value = tl.load(pointer + at, mask=inside, other=0)
-    if pointer.dtype.element_ty == tl.bfloat16:
+def wide(value):
+    """In the type that is computed in."""
+    if value.dtype == tl.bfloat16:
         # By its bits, since Triton's interpreter widens subnormal numbers wrongly.
         bits = value.to(tl.uint16, bitcast=True).to(tl.uint32)
         value = (bits << 16).to(tl.float32, bitcast=True)
-    elif pointer.dtype.element_ty == tl.float16:
+    elif value.dtype == tl.float16:
         value = value.to(tl.float32)
     return value
 
 
 @triton.jit
-def store(pointer, at, value, inside):
-    """Stores values rounded once, to nearest even, a NaN as the one canonical NaN."""
-    if pointer.dtype.element_ty == tl.bfloat16:
+def narrow(value, dtype: tl.constexpr):
+    """Rounded once, to nearest even, a NaN as the one canonical NaN."""
+    if dtype == tl.bfloat16:
         # In integers, since Triton's interpreter cuts the digits off that this type lacks.
         bits = value.to(tl.uint32, bitcast=True)
         bits = tl.where(value != value, 0x7FC00000, bits + 0x7FFF + (bits >> 16 & 1))
         value = (bits >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
-    elif pointer.dtype.element_ty == tl.float16:
+    elif dtype == tl.float16:
         bits = value.to(tl.float16).to(tl.uint16, bitcast=True)
         value = tl.where(value != value, 0x7E00, bits).to(tl.uint16).to(tl.float16, bitcast=True)
-    elif pointer.dtype.element_ty.is_floating():
+    elif dtype.is_floating():
         value = tl.where(value != value, float("nan"), value)
-    tl.store(pointer + at, value, mask=inside)
+    return value
+
+
+@triton.jit
+def widened(pointer, at, inside):
+    """Elements in the type that is computed in, and zeros outside."""
+    return wide(tl.load(pointer + at, mask=inside, other=0))
+
+
+@triton.jit
+def store(pointer, at, value, inside):
+    tl.store(pointer + at, narrow(value, pointer.dtype.element_ty), mask=inside)
 
 
 @dataclass(frozen=True)
@@ -98,14 +110,11 @@ class Launch:
     def compiled(self, target):
         """The kernel as Triton makes it for such arguments, without a GPU."""
         types = {name: _type(value) for name, value in self._in_order()}
-        constants = {
-            (i,): value
-            for i, (name, value) in enumerate(self._in_order())
-            if types[name] == "constexpr"
-        }
+        values = dict(_leaves(tuple(value for _, value in self._in_order())))
+        constants = {path: value for path, value in values.items() if _type(value) == "constexpr"}
         divisible = {
-            (i,): [["tt.divisibility", 16]]
-            for i, (_, value) in enumerate(self._in_order())
+            path: [["tt.divisibility", 16]]
+            for path, value in values.items()
             if isinstance(value, torch.Tensor) or (type(value) is int and value % 16 == 0)
         }
         source = ASTSource(self.kernel, types, constants, divisible)
@@ -118,20 +127,33 @@ class Launch:
             yield parameter.name, tl.constexpr(value) if parameter.is_constexpr else value
 
 
+def _leaves(values, path=()):
+    """What tuples hold, and the indices that lead there."""
+    for i, value in enumerate(values):
+        if isinstance(value, tuple):
+            yield from _leaves(value, (*path, i))
+        else:
+            yield (*path, i), value
+
+
 def _type(value):
+    if isinstance(value, tuple):
+        types = [_type(each) for each in value]
+        return type(value)(*types) if hasattr(value, "_fields") else tuple(types)
     if isinstance(value, torch.Tensor):
         return _POINTERS[value.dtype]
-    if type(value) is int:
+    if type(value) is int and value != 1:  # of which Triton makes a constant
         return "i32" if -(2**31) <= value < 2**31 else "i64"
     return "fp32" if type(value) is float else "constexpr"
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a variant may decline: the types and shapes of the arrays, by their names."""
+    """What a variant may decline: the types and shapes of the arrays, and options, by name."""
 
     dtypes: Mapping[str, str]
     shapes: Mapping[str, tuple[int, ...]]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, **arguments):
@@ -140,6 +162,7 @@ class Case:
         return cls(
             {name: names[array.dtype] for name, array in arrays.items()},
             {name: tuple(array.shape) for name, array in arrays.items()},
+            {name: value for name, value in arguments.items() if name not in arrays},
         )
 
 
@@ -154,11 +177,14 @@ class Variant:
     knobs: Mapping[str, tuple[int, ...]]
     choose: Callable[[Case], Mapping[str, int]]  # its own plan
     declines: Callable[[Case], str] = lambda case: ""  # why it cannot; empty where it can
+    any_strides: bool = False  # of arrays whose elements need not be adjacent
 
     def launches(self, plan: Mapping[str, int] = MappingProxyType({}), **arrays):
         """What fills the outputs among the arrays. A knob that the plan does not name is chosen."""
         for name, array in arrays.items():
-            if isinstance(array, torch.Tensor) and not array.is_contiguous():
+            if self.any_strides or not isinstance(array, torch.Tensor):
+                continue
+            if not array.is_contiguous():
                 shape, strides = tuple(array.shape), array.stride()
                 raise ValueError(
                     f"{self.name}: {name} of shape {shape} has strides {strides}; "

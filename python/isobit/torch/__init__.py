@@ -16,6 +16,17 @@ from isobit.torch.activation_functions import (
     tanh,
 )
 from isobit.torch.activation_modules import GELU, GeGLU, Sigmoid, SiLU, SwiGLU, Tanh
+from isobit.torch.attention_functions import scaled_dot_product_attention
+from isobit.torch.convolutions import (
+    Conv1d,
+    Conv2d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    conv1d,
+    conv2d,
+    conv_transpose1d,
+    conv_transpose2d,
+)
 from isobit.torch.functional import (
     add,
     add_layer_norm,
@@ -30,6 +41,14 @@ from isobit.torch.functional import (
 from isobit.torch.interception import Override, intercept, override
 from isobit.torch.memory import cache_limit, cache_use, empty_cache, set_cache_limit
 from isobit.torch.modules import LayerNorm, RMSNorm, Transpose
+from isobit.torch.norm_linear_functions import (
+    layer_norm_linear,
+    layer_norm_mlp,
+    rms_norm_linear,
+    rms_norm_mlp,
+)
+from isobit.torch.norm_linear_modules import LayerNormLinear, LayerNormMLP, RMSNormLinear
+from isobit.torch.packed_modules import PackedLinear
 from isobit.torch.patching import Report, patch
 from isobit.torch.product_functions import bmm, linear, matmul, mm
 from isobit.torch.product_modules import Linear
@@ -41,11 +60,19 @@ sharding.register_when_imported()
 
 __all__ = [
     "GELU",
+    "Conv1d",
+    "Conv2d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
     "GeGLU",
     "LayerNorm",
+    "LayerNormLinear",
+    "LayerNormMLP",
     "Linear",
     "Override",
+    "PackedLinear",
     "RMSNorm",
+    "RMSNormLinear",
     "Report",
     "RotaryEmbedding",
     "Scan",
@@ -61,6 +88,10 @@ __all__ = [
     "bmm",
     "cache_limit",
     "cache_use",
+    "conv1d",
+    "conv2d",
+    "conv_transpose1d",
+    "conv_transpose2d",
     "cummax",
     "cummin",
     "cumprod",
@@ -74,6 +105,8 @@ __all__ = [
     "increment",
     "intercept",
     "layer_norm",
+    "layer_norm_linear",
+    "layer_norm_mlp",
     "linear",
     "log",
     "logcumsumexp",
@@ -82,7 +115,10 @@ __all__ = [
     "override",
     "patch",
     "rms_norm",
+    "rms_norm_linear",
+    "rms_norm_mlp",
     "rotary_tables",
+    "scaled_dot_product_attention",
     "set_cache_limit",
     "settings",
     "sigmoid",

@@ -52,7 +52,7 @@ _SECOND = (
 )
 
 
-def _second(x, function):
+def second(x, function):
     """f''(x)."""
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     return _SECOND[function](wide)
@@ -97,7 +97,7 @@ ACTIVATION = Operator(
 
 
 def _backward_gradients(call, _wanted, grad):
-    bend = (grad * call.grad_y * _second(call.x, call.function)).to(call.x.dtype)
+    bend = (grad * call.grad_y * second(call.x, call.function)).to(call.x.dtype)
     return {"grad_y": _slope(grad, call.x, call.function), "x": bend}
 
 
@@ -111,7 +111,7 @@ def _backward_tangents(call, along):
     if along.grad_y is not None:
         terms.append(_slope(along.grad_y, call.x, call.function))
     if along.x is not None:
-        bend = along.x * call.grad_y * _second(call.x, call.function)
+        bend = along.x * call.grad_y * second(call.x, call.function)
         terms.append(bend.to(call.x.dtype))
     return _sum(terms)
 
@@ -168,7 +168,7 @@ def _gated_backward_gradients(call, _wanted, into_x, into_gate):
     if into_gate is not None:
         add("grad_y", into_gate * _slope(x, gate, function))
         add("x", into_gate * _slope(grad_y, gate, function))
-        add("gate", (into_gate * grad_y * x * _second(gate, function)).to(x.dtype))
+        add("gate", (into_gate * grad_y * x * second(gate, function)).to(x.dtype))
     return result
 
 
@@ -182,7 +182,7 @@ def _gated_backward_tangents(call, along):
         of_gate.append(along.x * _slope(grad_y, gate, function))
     if along.gate is not None:
         of_x.append(along.gate * _slope(grad_y, gate, function))
-        of_gate.append((along.gate * grad_y * x * _second(gate, function)).to(x.dtype))
+        of_gate.append((along.gate * grad_y * x * second(gate, function)).to(x.dtype))
     return _sum(of_x), _sum(of_gate)
 
 

@@ -3,7 +3,10 @@
 
 from isobit.torch import (
     activations,
+    attending,
+    convolving,
     elementwise,
+    norm_linear,
     norms,
     products,
     rotation,
@@ -19,4 +22,7 @@ RECORDS = (
     *rotation.RECORDS,
     *scanning.RECORDS,
     *products.RECORDS,
+    *norm_linear.RECORDS,
+    *convolving.RECORDS,
+    *attending.RECORDS,
 )

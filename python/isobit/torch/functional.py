@@ -27,7 +27,7 @@ from isobit.torch.transposition import TRANSPOSE
 _RECORDS = {each.name: each for each in catalog.RECORDS}
 
 
-def _check_tensors(op, **tensors):
+def check_tensors(op, **tensors):
     """Whether one is nested. All but the first may be None."""
     any_nested = False
     for place, (name, value) in enumerate(tensors.items()):
@@ -44,12 +44,28 @@ def _check_tensors(op, **tensors):
 _NUMBER = "a number", lambda value: value is not None and not isinstance(value, str)
 _FLAG = "True or False", lambda value: isinstance(value, bool)
 _INTEGER = "an integer", lambda value: isinstance(value, Integral)
+_INTEGERS = "integers", lambda value: all(isinstance(each, Integral) for each in value)
 _DTYPE = "a torch.dtype", lambda value: value is None or isinstance(value, torch.dtype)
 # What options must be, and whether a value is that.
 _KINDS = {
-    **dict.fromkeys(("eps", "p"), _NUMBER),
-    **dict.fromkeys(("activation", "dim", "dim0", "dim1", "function", "kind"), _INTEGER),
-    **dict.fromkeys(("exclusive", "reverse"), _FLAG),
+    **dict.fromkeys(("eps", "p", "scale", "softcap", "dropout"), _NUMBER),
+    **dict.fromkeys(
+        (
+            "activation",
+            "arithmetic",
+            "causal",
+            "dim",
+            "dim0",
+            "dim1",
+            "function",
+            "groups",
+            "kind",
+            "window",
+        ),
+        _INTEGER,
+    ),
+    **dict.fromkeys(("dilation", "extra_padding", "padding", "size", "stride"), _INTEGERS),
+    **dict.fromkeys(("exclusive", "reverse", "zero_centered"), _FLAG),
     **dict.fromkeys(("out_dtype", "dtype"), _DTYPE),
 }
 
@@ -88,7 +104,7 @@ def _as_tuple(op, normalized_shape):
     raise TypeError(f"{op}: normalized_shape must be one int or several; it is {kind}")
 
 
-def _hidden_dims(op, input, normalized_shape):
+def hidden_dims(op, input, normalized_shape):
     if not isinstance(normalized_shape, tuple):
         normalized_shape = _as_tuple(op, normalized_shape)
     count = len(normalized_shape)
@@ -132,7 +148,7 @@ def _formula(norm, options, given):
     return (y, total) if norm.adds else y
 
 
-def _eps(eps, x):
+def known_eps(eps, x):
     """Where none is given, the step at 1 of the type that is computed in."""
     if eps is not None:
         return eps
@@ -167,9 +183,9 @@ def layer_norm(
             zero_centered=zero_centered,
             out_dtype=out_dtype,
         )
-    any_nested = _check_tensors("layer_norm", input=input, weight=weight, bias=bias)
-    hidden_dims = _hidden_dims("layer_norm", input, normalized_shape)
-    options = Options(eps, hidden_dims, zero_centered, out_dtype)
+    any_nested = check_tensors("layer_norm", input=input, weight=weight, bias=bias)
+    dims = hidden_dims("layer_norm", input, normalized_shape)
+    options = Options(eps, dims, zero_centered, out_dtype)
     return _call(LAYER_NORM, options, Given(input, weight, bias), any_nested)
 
 
@@ -181,7 +197,7 @@ def rms_norm(
     eps: where it is None, the machine epsilon of float64 for float64, of float32 for all others.
     For the rest see layer_norm.
     """
-    known = _eps(eps, input)
+    known = known_eps(eps, input)
     if not (zero_centered or out_dtype or torch.compiler.is_compiling()):
         y = fast.rms_norm(normalized_shape, input, weight, known)
         if y is not None:
@@ -194,9 +210,9 @@ def rms_norm(
             zero_centered=zero_centered,
             out_dtype=out_dtype,
         )
-    any_nested = _check_tensors("rms_norm", input=input, weight=weight)
-    hidden_dims = _hidden_dims("rms_norm", input, normalized_shape)
-    options = Options(known, hidden_dims, zero_centered, out_dtype)
+    any_nested = check_tensors("rms_norm", input=input, weight=weight)
+    dims = hidden_dims("rms_norm", input, normalized_shape)
+    options = Options(known, dims, zero_centered, out_dtype)
     return _call(RMS_NORM, options, Given(input, weight), any_nested)
 
 
@@ -232,8 +248,8 @@ def overridable(function):
 
 def _added(norm, x, residual, normalized_shape, weight, bias, options, seed):
     op = f"dropout_{norm.name}" if options.dropout != 0 else norm.name
-    any_nested = _check_tensors(op, x=x, residual=residual, weight=weight, bias=bias)
-    options = options._replace(hidden_dims=_hidden_dims(op, x, normalized_shape))
+    any_nested = check_tensors(op, x=x, residual=residual, weight=weight, bias=bias)
+    options = options._replace(hidden_dims=hidden_dims(op, x, normalized_shape))
     given = Given(x, weight, bias, residual, _seed(op, options.dropout, seed))
     return _call(norm, options, given, any_nested)
 
@@ -264,7 +280,7 @@ def add_rms_norm(
     x, residual, normalized_shape, weight=None, eps=None, *, zero_centered=False, out_dtype=None
 ):
     """(y, sum): sum = x + residual, y = rms_norm(sum), in one pass over memory."""
-    eps = _eps(eps, x)
+    eps = known_eps(eps, x)
     if not (zero_centered or out_dtype or torch.compiler.is_compiling()):
         both = fast.add_rms_norm(normalized_shape, x, weight, eps, residual)
         if both is not None:
@@ -313,14 +329,15 @@ def dropout_add_rms_norm(
     out_dtype=None,
 ):
     """(y, sum): sum = dropout(x, p) + residual, y = rms_norm(sum); see dropout_add_layer_norm."""
-    options = Options(_eps(eps, x), 1, zero_centered, out_dtype, p if training else 0.0)
+    options = Options(known_eps(eps, x), 1, zero_centered, out_dtype, p if training else 0.0)
     return _added(ADD_RMS_NORM, x, residual, normalized_shape, weight, None, options, seed)
 
 
 def run(record, tensors, **options):
     """An operator of which its record says everything. tensors: by their names in the schema, in
     front of which nothing stands; the options follow them there."""
-    if _check_tensors(record.name, **tensors):
+    on_device = {name: each for name, each in tensors.items() if name not in record.host}
+    if check_tensors(record.name, **on_device):
 
         def of_rows(*values):
             given = tensors | dict(zip(record.rows, values, strict=True))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts Isobit's norms behind calls of PyTorch's functions: of one thread, or of the process."""
+"""Puts Isobit's norms and products behind calls of PyTorch's functions: of one thread, or of the
+process."""
 
 import threading
 
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from isobit.torch import functional
+from isobit.torch import functional, product_functions
 from isobit.torch.patching import DEVICES, DTYPES, Undoable
 
 
@@ -42,22 +43,79 @@ _CALLS = {
 }
 
 
+def _multiplies(input, *others):
+    """Of several types, which autocast makes one, or PyTorch refuses in words of its own."""
+    if not (isinstance(input, torch.Tensor) and _computes(input)):
+        return False
+    given = [each for each in others if each is not None]
+    cast = torch.is_autocast_enabled(input.device.type)
+    return all(
+        isinstance(each, torch.Tensor)
+        and _computes(each)
+        and each.device == input.device
+        and (cast or each.dtype == input.dtype)
+        for each in given
+    )
+
+
+# What else PyTorch's functions may be given, such as a place for the result, stays theirs.
+def _product(theirs, ours):
+    def call(*args, **kwargs):
+        if len(args) == 2 and not kwargs and _multiplies(*args):
+            return ours(*args)
+        return theirs(*args, **kwargs)
+
+    return call
+
+
+def _linear(input, weight, bias=None):
+    if _multiplies(input, weight, bias):
+        return product_functions.linear(input, weight, bias)
+    return nn.functional.linear(input, weight, bias)
+
+
+def _of_right(right, left):
+    return product_functions.matmul(left, right)
+
+
+_PRODUCTS = {
+    nn.functional.linear: _linear,
+    **{
+        theirs: _product(theirs, getattr(product_functions, name))
+        for name in ("matmul", "mm", "bmm")
+        for theirs in (getattr(torch, name), getattr(torch.Tensor, name))
+    },
+    torch.Tensor.__matmul__: _product(torch.Tensor.__matmul__, product_functions.matmul),
+    torch.Tensor.__rmatmul__: _product(torch.Tensor.__rmatmul__, _of_right),
+}
+
+
 class _Interception(TorchFunctionMode):
+    def __init__(self, calls):
+        super().__init__()
+        self.calls = calls
+
     def __torch_function__(self, function, types, args=(), kwargs=None):
         # A subclass of Tensor knows PyTorch's functions, not ours.
         if all(each in (torch.Tensor, nn.Parameter) for each in types):
-            function = _CALLS.get(function, function)
+            function = self.calls.get(function, function)
         return function(*args, **(kwargs or {}))
 
 
-def intercept():
+_WITH_PRODUCTS = _CALLS | _PRODUCTS
+
+
+def intercept(*, products=False):
     """with intercept(): calls of layer_norm and rms_norm, of torch and torch.nn.functional, are
     Isobit's in this thread, whoever makes them in Python. PyTorch keeps those with tensors that
     Isobit does not compute: other dtypes and devices, nested, sparse and subclasses of Tensor.
 
+    products: also linear, matmul, mm, bmm and @. PyTorch keeps calls with further arguments, and
+    products that it makes inside of other functions: of attention, einsum or addmm.
+
     What torch.compile compiles inside is Isobit's too, and is compiled again outside.
     """
-    return _Interception()
+    return _Interception(_WITH_PRODUCTS if products else _CALLS)
 
 
 _lock = threading.Lock()

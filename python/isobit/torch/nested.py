@@ -9,9 +9,14 @@ def of_values(record, op, call, rows):
     the rows of the first."""
     if not record.rows or record.dims:
         raise NotImplementedError(f"{op}: nested tensors are not supported")
+    return of_rows(op, record.rows, call, rows)
+
+
+def of_rows(op, names, call, rows):
+    """The same of tensors with these names. Elements of their rows are the call's to check."""
     x = rows[0]
-    for name, tensor in zip(record.rows, rows, strict=True):
-        if tensor is not None and tensor.shape != x.shape:
+    for name, tensor in zip(names, rows, strict=True):
+        if tensor is not None and tensor.shape[:-1] != x.shape[:-1]:
             its, own = tuple(tensor.shape), tuple(x.shape)
             raise ValueError(f"{op}: {name} has shape {its}; input has shape {own}")
     if x.lengths() is not None:

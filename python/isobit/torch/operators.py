@@ -63,7 +63,8 @@ class Derived(Function):
         ctx.save_for_forward(*kept)
         ctx.set_materialize_grads(False)
         ctx.record, ctx.others = record, inputs[2]
-        ctx.likes = tuple(Like(every[at].shape, every[at].dtype) for _, at in record.known)
+        known = (every[at] for _, at in record.known)
+        ctx.likes = tuple(None if each is None else Like(each.shape, each.dtype) for each in known)
 
     @staticmethod
     def _call(ctx):
@@ -145,8 +146,8 @@ def _each_sample(size, dims, call, record):
     """A call for every sample by itself, and the results as one batch."""
 
     def sample(index):
-        given = (
-            value if dims[name] is None else value.select(dims[name], index)
+        given = (  # of lists PyTorch says for each element that it has no batch
+            value.select(dims[name], index) if isinstance(dims[name], int) else value
             for name, value in vars(call).items()
         )
         return _many(record.operator(*given))

@@ -4,35 +4,67 @@ computed, and with an activation in the same sweep."""
 
 import torch
 
+from isobit.torch import nested
 from isobit.torch.functional import overridable, run
-from isobit.torch.products import CODE, MATMUL
+from isobit.torch.products import ACTIVATED_MATMUL, ARITHMETICS, CODE, MATMUL, NONE
 
 _MOST_DIMS = 8
+_SECOND = {"linear": "weight", "mm": "mat2", "bmm": "mat2"}
 
 
-def _code(op, activation):
+def options(op, activation, arithmetic="canonical"):
+    """Those of the operators, by their names there."""
     if activation is not None and activation not in CODE:
         allowed = ", ".join(repr(name) for name in CODE if name != "none")
         raise ValueError(f"{op}: activation is {activation!r}; allowed: None, {allowed}")
-    return CODE["none" if activation is None else activation]
+    if arithmetic not in ARITHMETICS:
+        allowed = ", ".join(map(repr, ARITHMETICS))
+        raise ValueError(f"{op}: arithmetic is {arithmetic!r}; allowed: {allowed}")
+    code = CODE["none" if activation is None else activation]
+    return {"activation": code, "out_dtype": None, "arithmetic": ARITHMETICS.index(arithmetic)}
 
 
-def _multiplied(a, b, bias, code, out_dtype):
+def _multiplied(a, b, bias, chosen):
     tensors = {"a": a, "b": b, "bias": bias}
-    return run(MATMUL, tensors, activation=code, out_dtype=out_dtype)
+    given = [tensor for tensor in tensors.values() if tensor is not None]
+    bends = chosen["activation"] != NONE
+    if bends and torch.is_grad_enabled() and any(each.requires_grad for each in given):
+        y, _pre = run(ACTIVATED_MATMUL, tensors, **chosen)
+        return y
+    return run(MATMUL, tensors, **chosen)
 
 
-def _product(op, a, b, bias, activation, out_dtype=None):
-    code = _code(op, activation)
-    for name, tensor in (("input", a), ("other", b)):
+def of_rows(op, second, input, b, call):
+    """Of a nested tensor, which is its rows."""
+    if b.ndim > 2:
+        raise ValueError(
+            f"{op}: input is nested, {second} has {b.ndim} dimensions; must have 1 or 2"
+        )
+    if input.layout != torch.jagged:
+        raise NotImplementedError(f"{op}: input is nested; must have layout=torch.jagged")
+    if input._ragged_idx == input.ndim - 1:
+        raise ValueError(f"{op}: rows of input have several lengths; must have one")
+    return nested.of_rows(op, ("input",), call, [input])
+
+
+def _product(op, a, b, bias, chosen):
+    second = _SECOND.get(op, "other")
+    for name, tensor in (("input", a), (second, b)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{op}: {name} must be a Tensor; it is {type(tensor).__name__}")
         if tensor.ndim == 0:
             raise ValueError(f"{op}: {name} has no dimensions; must have 1 or more")
+    if not (bias is None or isinstance(bias, torch.Tensor)):
+        raise TypeError(f"{op}: bias must be a Tensor; it is {type(bias).__name__}")
+    for name, tensor in ((second, b), ("bias", bias)):
+        if isinstance(tensor, torch.Tensor) and tensor.is_nested:
+            raise NotImplementedError(f"{op}: {name} is nested; input alone may be")
+    if a.is_nested:
+        return of_rows(op, second, a, b, lambda rows: _product(op, rows, b, bias, chosen))
     row, column = a.ndim == 1, b.ndim == 1
     a, b = a.unsqueeze(0) if row else a, b.unsqueeze(-1) if column else b
     if b.ndim == 2 and a.ndim > 2:  # rows of one product, of which gradients are one product too
-        y = _multiplied(a.flatten(0, -2), b, bias, code, out_dtype)
+        y = _multiplied(a.flatten(0, -2), b, bias, chosen)
         y = y.view(*a.shape[:-1], b.shape[-1])
     else:
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -40,7 +72,7 @@ def _product(op, a, b, bias, activation, out_dtype=None):
         many = len(batch) + 2 > _MOST_DIMS
         if many:
             a, b = a.flatten(0, -3), b.flatten(0, -3)
-        y = _multiplied(a, b, bias, code, out_dtype)
+        y = _multiplied(a, b, bias, chosen)
         y = y.view(*batch, *y.shape[-2:]) if many else y
     y = y.squeeze(-2) if row else y
     return y.squeeze(-1) if column else y
@@ -53,31 +85,38 @@ def _require_rank(op, rank, **tensors):
 
 
 @overridable
-def matmul(input, other, *, bias=None, activation=None, out_dtype=None):
+def matmul(input, other, *, bias=None, activation=None, out_dtype=None, arithmetic="canonical"):
     """torch.matmul, and activation(input @ other + bias) with one rounding. activation: None,
-    "relu", "gelu", "gelu_tanh" or "silu". out_dtype: float32 beside 16 bits, or the reverse."""
-    return _product("matmul", input, other, bias, activation, out_dtype)
+    "relu", "gelu", "gelu_tanh" or "silu". out_dtype: float32 beside 16 bits, or the reverse.
+
+    arithmetic: "canonical", the same bits everywhere, or "tensor", those of the GPU's tensor cores,
+    in gradients too. Where there are none, a call with "tensor" fails.
+    """
+    chosen = options("matmul", activation, arithmetic) | {"out_dtype": out_dtype}
+    return _product("matmul", input, other, bias, chosen)
 
 
 @overridable
 def mm(input, mat2):
     """torch.mm."""
     _require_rank("mm", 2, input=input, mat2=mat2)
-    return _product("mm", input, mat2, None, None)
+    return _product("mm", input, mat2, None, options("mm", None))
 
 
 @overridable
 def bmm(input, mat2):
     """torch.bmm."""
     _require_rank("bmm", 3, input=input, mat2=mat2)
-    return _product("bmm", input, mat2, None, None)
+    return _product("bmm", input, mat2, None, options("bmm", None))
 
 
 @overridable
-def linear(input, weight, bias=None, *, activation=None):
-    """torch.nn.functional.linear, and an activation with one rounding of both."""
+def linear(input, weight, bias=None, *, activation=None, arithmetic="canonical"):
+    """torch.nn.functional.linear, and an activation with one rounding of both. arithmetic: as of
+    matmul."""
+    chosen = options("linear", activation, arithmetic)
     if isinstance(weight, torch.Tensor) and weight.ndim == 2:
         weight = weight.t()
     elif isinstance(weight, torch.Tensor) and weight.ndim != 1:
         raise ValueError(f"linear: weight has {weight.ndim} dimensions; must have 1 or 2")
-    return _product("linear", input, weight, bias, activation)
+    return _product("linear", input, weight, bias, chosen)

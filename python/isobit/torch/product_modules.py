@@ -5,22 +5,37 @@ import torch
 
 from isobit.torch import product_functions
 
+_USUAL = {"activation": None, "arithmetic": "canonical"}
+
 
 class Linear(torch.nn.Linear):
-    """torch.nn.Linear, and an activation with one rounding of both."""
+    """torch.nn.Linear, and an activation with one rounding of both. arithmetic: as of
+    isobit.torch.matmul."""
 
     def __init__(
-        self, in_features, out_features, bias=True, device=None, dtype=None, *, activation=None
+        self,
+        in_features,
+        out_features,
+        bias=True,
+        device=None,
+        dtype=None,
+        *,
+        activation=None,
+        arithmetic="canonical",
     ):
         super().__init__(in_features, out_features, bias, device, dtype)
-        product_functions._code("Linear", activation)
-        self.activation = activation
+        product_functions.options("Linear", activation, arithmetic)
+        self.activation, self.arithmetic = activation, arithmetic
+
+    def _options(self):
+        """Those of linear; the usual ones where the class came after the module."""
+        return {name: getattr(self, name, usual) for name, usual in _USUAL.items()}
 
     def forward(self, input):
-        activation = getattr(self, "activation", None)  # where the class came after the module
-        return product_functions.linear(input, self.weight, self.bias, activation=activation)
+        return product_functions.linear(input, self.weight, self.bias, **self._options())
 
     def extra_repr(self):
-        activation = getattr(self, "activation", None)
-        said = super().extra_repr()
-        return said if activation is None else f"{said}, activation={activation!r}"
+        given = self._options().items()
+        return super().extra_repr() + "".join(
+            f", {name}={value!r}" for name, value in given if value != _USUAL[name]
+        )

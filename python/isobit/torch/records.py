@@ -55,7 +55,8 @@ class Operator:
     axes(call): every Axis, for DTensor; what rank a tensor has, x.ndim tells, and not x.dim().
 
     keeps: arguments and outputs that are kept for the derivatives.
-    knows: of these only shape and dtype are: what the call has of them is a Like. Others it lacks.
+    knows: of these only shape and dtype are: what the call has of them is a Like, or None where the
+    argument was. Others it lacks.
     gradients(call, wanted, *of results): {argument: gradient}. wanted has a flag for each tensor.
     Of several results some may be without gradient, None.
     tangents(call, along): of the results; along has a tangent or None for each tensor.

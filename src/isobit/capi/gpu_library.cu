@@ -10,8 +10,9 @@
 #define ISOBIT_ENTRY isobit_cuda_library
 #endif
 
-// Null for another version, whose structs may differ.
+// Null for another version or other structs, of which cmake/interface.cmake has a fingerprint.
 extern "C" __attribute__((visibility("default"))) const isobit::DeviceLibrary* ISOBIT_ENTRY(
-    const char* version) {
-  return std::string_view(version) == ISOBIT_VERSION ? &isobit::device_library() : nullptr;
+    const char* identity) {
+  const bool known = std::string_view(identity) == ISOBIT_VERSION " " ISOBIT_INTERFACE;
+  return known ? &isobit::device_library() : nullptr;
 }

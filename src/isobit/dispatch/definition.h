@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "isobit/core/error.h"
 #include "isobit/dispatch/device_library.h"
@@ -18,6 +19,7 @@ struct Definition {
   // The largest C that passes, of an operator that says nothing else (docs/numerics.md).
   static double usual_limit(const Args&) { return 8; }
   static bool computes(const Args&) { return false; }
+  static std::string takes_all(const Problem&, const Machine&) { return {}; }
 
   std::string_view op, pass;
   std::string_view summary;  // what it computes, for the generated headers
@@ -27,6 +29,8 @@ struct Definition {
   std::span<const Option> options;
   Problem (*check)(const Args&);
   Extents (*extents)(const Args&);  // in the order of dims, of a call that passed its check
+  // Why no variant may compute it on this machine, and what to do; empty where one may.
+  std::string (*refuses)(const Problem&, const Machine&) = takes_all;
   // On the processor; attached device libraries bring others. The first that suits is the default.
   std::span<const Variant<Args, Problem>> variants;
   Cost (*cost)(const Args&);
@@ -112,6 +116,8 @@ const Variant<Args, Problem>& variant_at(int index, const Definition<Args, Probl
 template <class Args, class Problem>
 int default_variant(const Definition<Args, Problem>& definition, const Problem& problem,
                     const Machine& machine) {
+  if (const std::string reason = definition.refuses(problem, machine); !reason.empty())
+    throw Unsupported(text(definition.op, ": ", reason));
   const auto variants = variants_on(machine.device, definition);
   for (std::size_t i = 0; i < variants.size(); ++i) {
     const auto& variant = variants[i];
@@ -135,7 +141,7 @@ template <class Args, class Problem>
   const TunedPlan* found =
       plans.find(plan_key(definition.op, definition.pass, definition.dims, definition.arguments,
                           definition.options, definition.extents(args), &args, machine));
-  if (found == nullptr) return std::nullopt;
+  if (found == nullptr || !definition.refuses(problem, machine).empty()) return std::nullopt;
   const auto variants = variants_on(machine.device, definition);
   for (std::size_t i = 0; i < variants.size(); ++i) {
     const auto& variant = variants[i];
@@ -183,7 +189,7 @@ class TypedOperation final : public Operation {
     std::vector<VariantInfo> infos;
     for (Device device : detail::kDevices)
       for (const auto& variant : detail::variants_on(device, definition_))
-        infos.push_back({variant.name, device, variant.knobs, variant.bits});
+        infos.push_back({variant.name, device, variant.knobs, variant.bits, {}, variant.each_isa});
     return infos;
   }
 
@@ -202,8 +208,10 @@ class TypedOperation final : public Operation {
   }
 
   std::string declines(int variant, const Arguments& args, const Machine& machine) const override {
-    return detail::variant_at(variant, definition_)
-        .declines(definition_.check(typed(args)), machine);
+    const Problem problem = definition_.check(typed(args));
+    std::string reason = definition_.refuses(problem, machine);
+    return reason.empty() ? detail::variant_at(variant, definition_).declines(problem, machine)
+                          : reason;
   }
   Plan choose(int variant, const Arguments& args, const Machine& machine) const override {
     return detail::variant_at(variant, definition_).choose(definition_.check(typed(args)), machine);

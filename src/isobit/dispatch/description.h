@@ -13,7 +13,7 @@
 
 namespace isobit {
 
-inline constexpr int kMaxDims = 8;
+inline constexpr int kMaxDims = 12;
 using Extents = std::array<std::int64_t, kMaxDims>;  // in the order of a pass's dims
 
 // A named dimension. One of a pass at most is its batch: results at one index of it do not depend
@@ -22,7 +22,7 @@ using Extents = std::array<std::int64_t, kMaxDims>;  // in the order of a pass's
 struct Dim {
   std::string_view name;       // the lab's flag: --rows
   std::int64_t usual = 1;      // its extent where no flag gives one
-  std::int64_t in_parity = 1;  // the same for `isobit parity`
+  std::int64_t in_parity = 1;  // for `parity` and Triton, beside any options of the quick grid
   bool batch = false;
   // Where other dims and the options determine it: its extent. Null for a free dim.
   std::int64_t (*derived)(const Extents& others, const void* args) = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads a library, asks it whether it is of this version, and whether it has a GPU.
+// Loads a library, asks it whether it is of this build, and whether it has a GPU.
 #include "isobit/dispatch/gpu_library.h"
 
 #include <dlfcn.h>
@@ -50,10 +50,14 @@ GpuLibrary open_gpu_library(const char* entry, const char* variable,
   if (handle == nullptr) return result;
   using Entry = const DeviceLibrary* (*)(const char*);
   const auto ask = reinterpret_cast<Entry>(dlsym(handle, entry));
-  const DeviceLibrary* library = ask != nullptr ? ask(ISOBIT_VERSION) : nullptr;
+  // cmake/interface.cmake defines the second.
+  const DeviceLibrary* library =
+      ask != nullptr ? ask(ISOBIT_VERSION " " ISOBIT_INTERFACE) : nullptr;
   if (library == nullptr) {
-    result.missing = text(result.file, " is not from Isobit ", ISOBIT_VERSION,
-                          "; install both from the same release");
+    result.missing =
+        text(result.file, " is not from this build of Isobit ", ISOBIT_VERSION,
+             "; build it again (`make kernels` or `make kernels-hip`), or install both from "
+             "the same release");
     return result;
   }
   result.missing = library->missing();

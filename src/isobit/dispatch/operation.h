@@ -40,14 +40,15 @@ struct VariantInfo {
   std::span<const Knob> knobs;
   Bits bits = Bits::canonical;
   std::string_view elsewhere = {};  // who has it, where that is none of the library's devices
+  bool each_isa = false;
 
   std::string_view place() const { return elsewhere.empty() ? name_of(device) : elsewhere; }
   // Whether `selector` names this variant: "all", the place, or a run of its name's parts.
   bool matches(std::string_view selector) const;
   // Every selector that names it but "all".
   std::vector<std::string> selectors() const;
-  // Whether its kernels are compiled for each instruction set: what is, has the part "simd".
-  bool has_instruction_sets() const { return matches("simd"); }
+  // Whether its kernels are compiled for each instruction set: it says so, or has the part "simd".
+  bool has_instruction_sets() const { return each_isa || matches("simd"); }
 };
 
 // How a call is computed.

@@ -39,6 +39,7 @@ struct Variant {
   std::string_view name;  // parts joined by dots, the wider one first: "simd.one_pass"
   std::span<const Knob> knobs = {};
   Bits bits = Bits::canonical;
+  bool each_isa = false;  // its kernels are compiled for each instruction set; "simd" says so too
   // Why it cannot run this problem on this machine; empty where it can.
   std::string (*declines)(const Problem&, const Machine&) = Defaults::declines;
   // Whether it is the best choice; the first of the table that suits and does not decline is the

@@ -311,6 +311,10 @@ void access(Warp& warp, const Instruction& instruction, bool loads) {
 
 }  // namespace
 
+void count_rows(Counters& counters, const std::uint32_t* at, int rows) {
+  count_banks(counters, at, rows == kLanes ? kAllLanes : (1U << rows) - 1, 16);
+}
+
 std::uint32_t own_shared(const Warp& warp, const Instruction& instruction, std::uint64_t at) {
   if (at >> kRankShift != static_cast<std::uint64_t>(warp.block->rank))
     fail(warp, instruction, "an address in the shared memory of another block");

@@ -349,6 +349,7 @@ void add_conversions(Table& table) {
   table["cvt.rzi.s32.f32"] = ISOBIT_1(s32, f32, truncated<s32>(a));
   table["cvt.rzi.s64.f32"] = ISOBIT_1(s64, f32, truncated<s64>(a));
   table["cvt.rzi.s32.f64"] = ISOBIT_1(s32, f64, truncated<s32>(a));
+  table["cvt.rzi.u32.f64"] = ISOBIT_1(u32, f64, truncated<u32>(a));
   table["cvt.rzi.s64.f64"] = ISOBIT_1(s64, f64, truncated<s64>(a));
   table["cvt.rni.f32.f32"] = ISOBIT_1(f32, f32, whole(std::nearbyint(a)));
   table["cvt.rni.f64.f64"] = ISOBIT_1(f64, f64, std::nearbyint(a));

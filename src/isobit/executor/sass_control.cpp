@@ -141,6 +141,13 @@ void vote_uniform(Warp& warp, const Instruction& instruction) {
     *warp.out<u32>(instruction.slots[kWrites]) = holding != 0 ? kAllLanes : 0;
 }
 
+// VOTEU.ALL: whether all hold the predicate.
+void vote_uniform_all(Warp& warp, const Instruction& instruction) {
+  const u32 holding = lanes_holding(warp, instruction, 0) & warp.lanes;
+  ++warp.counters->shuffles;
+  *warp.out<u32>(instruction.slots[kWrites]) = holding == warp.lanes ? kAllLanes : 0;
+}
+
 // ---- among lanes -------------------------------------------------------------------------------
 
 // One of them; which does not matter.

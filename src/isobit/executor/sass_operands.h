@@ -167,6 +167,7 @@ void elect(Warp& warp, const Instruction& instruction);
 void match_any(Warp& warp, const Instruction& instruction);
 void reduce_or(Warp& warp, const Instruction& instruction);
 void vote_uniform(Warp& warp, const Instruction& instruction);
+void vote_uniform_all(Warp& warp, const Instruction& instruction);
 void register_to_uniform(Warp& warp, const Instruction& instruction);
 void registers_to_predicates(Warp& warp, const Instruction& instruction);
 void predicates_to_register(Warp& warp, const Instruction& instruction);

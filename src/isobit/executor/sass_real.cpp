@@ -338,12 +338,12 @@ void double_from_s64(Warp& warp, const Instruction& i) {
 }
 
 // Toward zero, within the range. What a NaN gives is not known.
-template <class To>
-To cut(Warp& warp, const Instruction& i, float x) {
+template <class To, class From>
+To cut(Warp& warp, const Instruction& i, From x) {
   if (x != x) fail(warp, i, "a NaN becomes a whole number");
   if (x <= 0) return 0;
-  return x >= static_cast<float>(std::numeric_limits<To>::max()) ? std::numeric_limits<To>::max()
-                                                                 : static_cast<To>(x);
+  return x >= static_cast<From>(std::numeric_limits<To>::max()) ? std::numeric_limits<To>::max()
+                                                                : static_cast<To>(x);
 }
 void to_u32(Warp& warp, const Instruction& i) {
   const Single a(warp, i, 0);
@@ -352,6 +352,12 @@ void to_u32(Warp& warp, const Instruction& i) {
     d[lane] = a[lane] != a[lane] ? 0 : cut<u32>(warp, i, a[lane]);
   });
 }
+void double_to_u32(Warp& warp, const Instruction& i) {
+  const Double a(warp, i, 0);
+  u32* d = warp.out<u32>(i.slots[kResult]);
+  for_lanes(warp.lanes, [&](int lane) { d[lane] = cut<u32>(warp, i, a[lane]); });
+}
+
 void to_u64(Warp& warp, const Instruction& i) {
   const Single a(warp, i, 0);
   const ResultPair d(warp, i);
@@ -403,6 +409,7 @@ const Row kRows[] = {
     {"I2F.S64", {single_from_s64, Kind::convert, "Rd"}},
     {"I2F.F64.S64", {double_from_s64, Kind::convert, "Dd"}},
     {"F2I.FTZ.U32.TRUNC.NTZ", {to_u32, Kind::convert, "Rr"}},
+    {"F2I.U32.F64.TRUNC", {double_to_u32, Kind::convert, "Rd"}},
     {"F2I.U64.TRUNC", {to_u64, Kind::convert, "Dr"}},
 };
 

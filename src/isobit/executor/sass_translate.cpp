@@ -303,6 +303,10 @@ class MachineTranslator : MachineAccesses {
       instruction_.slots[kWrites] = registers_.written_predicate(operand(has_lanes ? 1 : 0));
       take_predicate(line_->operands.back(), 0);
       require_operands(has_lanes ? 3 : 2);
+    } else if (opcode == "VOTEU.ALL" && line_->operands.size() == 2) {
+      as(Kind::shuffle, vote_uniform_all);
+      instruction_.slots[kWrites] = registers_.written_predicate(operand(0));
+      take_predicate(line_->operands.back(), 0);
     } else if (opcode == "ELECT") {
       require_operands(3);
       if (!is_zero(operand(1)) || !is_zero(operand(2)) || operand(2).inverted) unknown();

@@ -293,6 +293,11 @@ const Row kRows[] = {
     {"VIADDMNMX",
      {choose<[](u32 a, u32 b, u32 c, bool least) { return bound<s32>(a + b, c, least); }>, kInteger,
       "Rrrrp", "-"}},
+    {"VIADDMNMX.RELU",
+     {choose<[](u32 a, u32 b, u32 c, bool least) {
+        return bound<s32>(bound<s32>(a + b, c, least), 0, false);
+      }>,
+      kInteger, "Rrrrp", "-"}},
     {"VIADDMNMX.U32",
      {choose<[](u32 a, u32 b, u32 c, bool least) { return bound<u32>(a + b, c, least); }>, kInteger,
       "Rrrrp", "-"}},

@@ -241,6 +241,8 @@ void address_of_shared32(Warp& warp, const Instruction& instruction);
 void address_of_shared64(Warp& warp, const Instruction& instruction);
 void pack(Warp& warp, const Instruction& instruction);
 void unpack(Warp& warp, const Instruction& instruction);
+// Counts the wavefronts of so many rows of 16 bytes, of which eight are read at once.
+void count_rows(Counters& counters, const std::uint32_t* at, int rows);
 void load_matrices(Warp& warp, const Instruction& instruction);
 void load_matrices_transposed(Warp& warp, const Instruction& instruction);
 void multiply_add_f16(Warp& warp, const Instruction& instruction);

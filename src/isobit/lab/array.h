@@ -26,9 +26,16 @@ struct Form {
 };
 
 // How the dimensions of an array lie in memory. dense: in order. reversed: the first dimension is
-// the nearest, as in a transposed view. spread: in order, with gaps between all elements.
-enum class Layout { dense, reversed, spread };
-inline constexpr std::string_view kLayouts[] = {"dense", "reversed", "spread"};
+// the nearest, as in a transposed view. spread: in order, with gaps between all elements. nt, tn,
+// tt: as dense, but the matrix b, a or both are transposed views.
+enum class Layout { dense, reversed, spread, nt, tn, tt };
+inline constexpr std::string_view kLayouts[] = {"dense", "reversed", "spread", "nt", "tn", "tt"};
+
+// Whether an argument of this name is a transposed view.
+constexpr bool transposes(Layout layout, std::string_view argument) {
+  return (argument == "a" && (layout == Layout::tn || layout == Layout::tt)) ||
+         (argument == "b" && (layout == Layout::nt || layout == Layout::tt));
+}
 
 // In elements. Where `line_stride` is not 0, the lines of a dense array are so far apart.
 std::vector<std::int64_t> strides_of(const Form& form, Layout layout = Layout::dense,

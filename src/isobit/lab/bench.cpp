@@ -22,10 +22,11 @@
 namespace isobit::lab {
 namespace {
 
-// What a peer is told; only rows without gaps can be told.
+// What a peer is told; only rows without gaps and transposed matrices can be told.
 std::optional<PeerCase> peer_case(const Workload& workload, int threads) {
   const Case& c = workload.the_case();
-  if (c.row_stride != 0 || c.layout != Layout::dense) return std::nullopt;
+  const bool in_order = c.layout != Layout::reversed && c.layout != Layout::spread;
+  if (c.row_stride != 0 || !in_order) return std::nullopt;
   PeerCase request;
   request.op = c.operation->op;
   request.pass = c.operation->pass;
@@ -42,7 +43,8 @@ std::optional<PeerCase> peer_case(const Workload& workload, int threads) {
   }
   for (const Argument& argument : c.operation->arguments)
     if (const Array* array = workload.find(argument.name))
-      request.arrays.emplace_back(argument.name, array->line(0));
+      request.arrays.push_back(
+          {std::string(argument.name), array->line(0), transposes(c.layout, argument.name)});
   return request;
 }
 

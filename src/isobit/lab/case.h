@@ -65,7 +65,7 @@ struct Configuration {
 // Whether it takes what another pass produces, or computes that itself.
 bool takes_statistics(const Operation& operation);
 inline bool is_given_statistic(const Argument& argument) {
-  return argument.drawn == Drawn::produced;
+  return argument.drawn == Drawn::produced && argument.presence != Presence::required;
 }
 
 // Whether an argument may have strides of any kind.

@@ -13,7 +13,7 @@
 namespace isobit::lab {
 namespace {
 
-constexpr std::string_view kPeerNames[] = {"onednn", "torch"};
+constexpr std::string_view kPeerNames[] = {"onednn", "openblas", "torch"};
 
 // Local, so that peers do not see each other's symbols; yet all that use libgomp share one, by its
 // soname, and so one pool of threads. Never closed again: that pool goes on running in their code.
@@ -24,11 +24,12 @@ const IsobitPeer& load(const std::filesystem::path& file) {
   if (module == nullptr) throw std::runtime_error(dlerror());
   const auto entry = reinterpret_cast<IsobitPeerEntry>(dlsym(module, ISOBIT_PEER_ENTRY));
   if (entry == nullptr) throw std::runtime_error(dlerror());
-  const IsobitPeer& peer = *entry();
-  if (peer.abi != ISOBIT_PEER_ABI)
-    throw std::runtime_error("has ABI " + std::to_string(peer.abi) + "; the lab needs " +
+  const IsobitPeer* peer = entry();
+  if (peer == nullptr) throw std::runtime_error(dlerror());
+  if (peer->abi != ISOBIT_PEER_ABI)
+    throw std::runtime_error("has ABI " + std::to_string(peer->abi) + "; the lab needs " +
                              std::to_string(ISOBIT_PEER_ABI));
-  return peer;
+  return *peer;
 }
 
 }  // namespace
@@ -48,7 +49,8 @@ std::optional<PreparedPeer> Peer::prepare(const PeerCase& c, std::string* reason
   for (const PeerCase::Option& option : c.options)
     options.push_back({option.name.c_str(), option.text.c_str(), option.number, option.usual});
   std::vector<IsobitPeerArray> arrays;
-  for (const auto& [name, data] : c.arrays) arrays.push_back({name.c_str(), data});
+  for (const PeerCase::Array& array : c.arrays)
+    arrays.push_back({array.name.c_str(), array.data, array.transposed});
 
   IsobitPeerCase request{};
   request.op = c.op.c_str();

@@ -31,7 +31,12 @@ struct PeerCase {
   std::vector<std::pair<std::string, std::int64_t>> dims;
   std::vector<Option> options;
   int threads = 1;
-  std::vector<std::pair<std::string, void*>> arrays;
+  struct Array {
+    std::string name;
+    void* data;
+    bool transposed = false;
+  };
+  std::vector<Array> arrays;
 };
 
 // A peer made ready for one case: what it can do once is done, run() is what one times.

@@ -371,8 +371,17 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
   std::vector<CaseGrid> grids = {{.types = {{DType::f32, DType::f32}}, .inputs = {"randn"}}};
   if (use_grid) grids = operation.cases(grid);
   std::vector<Layout> layouts;
-  for (const std::string& name : flags.layout)
-    layouts.push_back(static_cast<Layout>(index_of("layout", name, kLayouts)));
+  const bool multiplies = std::ranges::count_if(operation.arguments, [](const Argument& argument) {
+                            return transposes(Layout::tt, argument.name);
+                          }) == 2;
+  for (const std::string& name : flags.layout) {
+    const bool is_nn = multiplies && name == "nn";
+    layouts.push_back(is_nn ? Layout::dense
+                            : static_cast<Layout>(index_of("layout", name, kLayouts)));
+    if (layouts.back() >= Layout::nt && !multiplies)
+      throw UsageError(
+          fmt::format("{} has no matrices a and b; layout {} is for products", operation.op, name));
+  }
   if (layouts.empty() || !takes_any_strides(operation)) layouts = {Layout::dense};
 
   std::vector<Case> cases;

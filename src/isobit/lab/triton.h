@@ -22,7 +22,7 @@ inline constexpr std::string_view kTriton = "triton";  // beside the library's d
 // The extent of a dim unless one is given: Triton's interpreter takes a tenth of a second for a
 // row.
 inline std::int64_t small_extent(const Dim& dim) {
-  return dim.batch ? 3 : std::min<std::int64_t>(dim.usual, 600);
+  return dim.batch ? 3 : std::min<std::int64_t>(dim.in_parity, 600);
 }
 
 inline bool in_triton(const VariantInfo& info) { return info.elsewhere == kTriton; }

@@ -31,8 +31,16 @@ Workload::Workload(const Case& c, const FormOf& form_of)
     const std::optional<Form> form = form_of(case_, argument);
     if (!form || !args_.applies(argument)) continue;
     const Layout layout = argument.strides == Strides::any ? case_.layout : Layout::dense;
-    arrays_[i].emplace(*form, strides_of(*form, layout, case_.row_stride), case_.offset,
-                       simd::threads());
+    std::vector<std::int64_t> strides;
+    if (transposes(layout, argument.name)) {
+      Form in_memory = *form;
+      std::swap(in_memory.extents.back(), *(in_memory.extents.end() - 2));
+      strides = strides_of(in_memory, Layout::dense, case_.row_stride);
+      std::swap(strides.back(), *(strides.end() - 2));
+    } else {
+      strides = strides_of(*form, layout, case_.row_stride);
+    }
+    arrays_[i].emplace(*form, strides, case_.offset, simd::threads());
     args_[argument] = arrays_[i]->view();
   }
 }

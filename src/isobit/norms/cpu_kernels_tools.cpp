@@ -88,7 +88,8 @@ ISOBIT_INLINE void drop(const Dropout& dropout, std::int64_t row, std::int64_t f
                         Real* values) {
   std::uint32_t words[kColumns];
   for (int group = 0; group < kColumns / 4; ++group) {
-    const auto four = dropout_words(dropout.seed, row, first_column / 4 + group);
+    const auto four =
+        dropout_words(dropout.seed, dropout.first_row + row, first_column / 4 + group);
     for (int i = 0; i < 4; ++i) words[4 * group + i] = four[i];
   }
   const std::uint32_t threshold = dropout_threshold(dropout.p);

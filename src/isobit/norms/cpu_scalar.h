@@ -41,8 +41,8 @@ class ScalarArrays {
   }
   static Real dropped(const Dropout& dropout, std::int64_t row, std::int64_t col, Real value) {
     if (!dropout.drops()) return value;
-    const bool kept =
-        dropout_words(dropout.seed, row, col / 4)[col % 4] >= dropout_threshold(dropout.p);
+    const bool kept = dropout_words(dropout.seed, dropout.first_row + row, col / 4)[col % 4] >=
+                      dropout_threshold(dropout.p);
     return kept ? value * dropout_scale<Real>(dropout.p) : Real(0);
   }
 };

@@ -176,12 +176,14 @@ struct DropoutMask {
   std::uint32_t threshold;
   Real scale;
   std::uint64_t seed;
+  std::int64_t first_row;
 
   explicit DropoutMask(const Dropout& dropout)
       : drops(dropout.drops()),
         threshold(dropout_threshold(dropout.p)),
         scale(dropout_scale<Real>(dropout.p)),
-        seed(dropout.seed) {}
+        seed(dropout.seed),
+        first_row(dropout.first_row) {}
 
   template <int kElements>
   ISOBIT_DEVICE void apply(std::int64_t row, const Place& place, Real (&piece)[kElements]) const {
@@ -196,7 +198,7 @@ struct DropoutMask {
   ISOBIT_DEVICE_NOINLINE unsigned bits(std::int64_t row, std::int64_t col) const {
     unsigned kept = 0;
     for (int i = 0; i < kElements; i += 4) {
-      const auto words = dropout_words(seed, row, (col + i) / 4);
+      const auto words = dropout_words(seed, first_row + row, (col + i) / 4);
       for (int j = 0; j < 4 && i + j < kElements; ++j)
         kept |= unsigned{words[(col + j) % 4] >= threshold} << (i + j);
     }

@@ -11,6 +11,7 @@ namespace isobit::norms {
 struct Dropout {
   double p = 0;
   std::uint64_t seed = 0;
+  std::int64_t first_row = 0;  // which row of the call the first one is, of a part of its rows
 
   ISOBIT_INLINE bool drops() const { return p > 0; }
 };

@@ -2,7 +2,10 @@
 // What the variants of a norm are measured against: the formulas themselves, in a wider type.
 #pragma once
 
+#include <cstdint>
+
 #include "isobit/core/case.h"
+#include "isobit/core/tensor_view.h"
 
 namespace isobit::norms {
 
@@ -28,4 +31,13 @@ struct Reference {
                                      const EmitArray& emit);
 };
 
+namespace reference {
+
+// Null where the view is absent.
+template <class Real>
+Real* row_of(const TensorView& view, std::int64_t row) {
+  return view.given() ? static_cast<Real*>(view.data) + row * view.strides[0] : nullptr;
+}
+
+}  // namespace reference
 }  // namespace isobit::norms

@@ -10,15 +10,11 @@
 #include <vector>
 
 #include "isobit/core/case.h"
+#include "isobit/core/magnitude.h"
 #include "isobit/core/tensor_view.h"
 #include "isobit/norms/reference.h"
 
 namespace isobit::norms::reference {
-
-template <class Real>
-Real magnitude(Real value) {
-  return value < 0 ? -value : value;
-}
 
 inline double root(double value) { return std::sqrt(value); }
 
@@ -37,13 +33,7 @@ Real epsilon(double eps) {
   return eps;
 }
 
-// Null where the view is absent.
-template <class Real>
-Real* row_of(const TensorView& view, std::int64_t row) {
-  return view.given() ? static_cast<Real*>(view.data) + row * view.strides[0] : nullptr;
-}
-
-// One element of (rows), or all of (cols).
+// One element of (rows), or all of (cols); null where the view is absent.
 template <class Real>
 Real* at(const TensorView& view, std::int64_t i = 0) {
   return view.given() ? static_cast<Real*>(view.data) + i : nullptr;

@@ -3,10 +3,15 @@
 #include "isobit/ops/catalog.h"
 
 #include "isobit/ops/activation/activation.h"
+#include "isobit/ops/attention/attention.h"
+#include "isobit/ops/conv1d/conv1d.h"
+#include "isobit/ops/conv2d/conv2d.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
+#include "isobit/ops/layernorm_linear/layernorm_linear.h"
 #include "isobit/ops/matmul/matmul.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
+#include "isobit/ops/rmsnorm_linear/rmsnorm_linear.h"
 #include "isobit/ops/rope/rope.h"
 #include "isobit/ops/rope_tables/rope_tables.h"
 #include "isobit/ops/scan/scan.h"
@@ -28,7 +33,18 @@ std::span<const Operation* const> catalog() {
       &rope::backward_operation(),
       &rope_tables::operation(),
       &scan::operation(),
-      &matmul::operation(),
+      &matmul::forward_operation(),
+      &matmul::backward_operation(),
+      &layernorm_linear::forward_operation(),
+      &layernorm_linear::backward_operation(),
+      &rmsnorm_linear::forward_operation(),
+      &rmsnorm_linear::backward_operation(),
+      &conv1d::forward_operation(),
+      &conv1d::backward_operation(),
+      &conv2d::forward_operation(),
+      &conv2d::backward_operation(),
+      &attention::forward_operation(),
+      &attention::backward_operation(),
   };
   return kOperations;
 }

@@ -2,12 +2,17 @@
 // Compiled once for each back end: what it lists is that back end's.
 #include "isobit/ops/device_catalog.h"
 
+#include "isobit/norm_linear/variants.h"
 #include "isobit/norms/variants.h"
 #include "isobit/ops/activation/problem.h"
+#include "isobit/ops/attention/problem.h"
+#include "isobit/ops/convolution/problem.h"
 #include "isobit/ops/elementwise/problem.h"
 #include "isobit/ops/layernorm/norm.h"
+#include "isobit/ops/layernorm_linear/fused.h"
 #include "isobit/ops/matmul/problem.h"
 #include "isobit/ops/rmsnorm/norm.h"
+#include "isobit/ops/rmsnorm_linear/fused.h"
 #include "isobit/ops/rope/problem.h"
 #include "isobit/ops/rope_tables/problem.h"
 #include "isobit/ops/scan/problem.h"
@@ -30,7 +35,26 @@ const DeviceLibrary& device_library() {
       device_variants("rope", "bwd", rope::cuda_backward_variants()),
       device_variants("rope_tables", "fwd", rope_tables::cuda_variants()),
       device_variants("scan", "fwd", scan::cuda_variants()),
-      device_variants("matmul", "fwd", matmul::cuda_variants()),
+      device_variants("matmul", "fwd", matmul::cuda_forward_variants()),
+      device_variants("matmul", "bwd", matmul::cuda_backward_variants()),
+      device_variants("layernorm_linear", "fwd",
+                      norm_linear::cuda_forward_variants<layernorm_linear::Fused>()),
+      device_variants("layernorm_linear", "bwd",
+                      norm_linear::cuda_backward_variants<layernorm_linear::Fused>()),
+      device_variants("rmsnorm_linear", "fwd",
+                      norm_linear::cuda_forward_variants<rmsnorm_linear::Fused>()),
+      device_variants("rmsnorm_linear", "bwd",
+                      norm_linear::cuda_backward_variants<rmsnorm_linear::Fused>()),
+      device_variants("conv1d", "fwd",
+                      convolution::cuda_forward_variants<convolution::ForwardArgs1d>()),
+      device_variants("conv1d", "bwd",
+                      convolution::cuda_backward_variants<convolution::BackwardArgs1d>()),
+      device_variants("conv2d", "fwd",
+                      convolution::cuda_forward_variants<convolution::ForwardArgs>()),
+      device_variants("conv2d", "bwd",
+                      convolution::cuda_backward_variants<convolution::BackwardArgs>()),
+      device_variants("attention", "fwd", attention::cuda_forward_variants()),
+      device_variants("attention", "bwd", attention::cuda_backward_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
                                          simt::about,   simt::kMemory, kOperations};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <iterator>
 #include <new>
 #include <stdexcept>
@@ -62,6 +63,23 @@ inline void require_one_device(const char* op, const char* name, const Tensor& t
                                const char* first, Device device) {
   const Device its = tensor.device();
   require(its == device, op, ": ", name, " is on ", its, "; ", first, " is on ", device);
+}
+
+// A tensor that may be absent, by its name in the schema.
+struct Named {
+  const char* name;
+  const Tensor& tensor;
+};
+// That the C ABI can be shown all of them: on the device of the first, and of few enough
+// dimensions.
+inline void require_views(const char* op, std::initializer_list<Named> all) {
+  const Named& first = *all.begin();
+  for (const auto& [name, tensor] : all) {
+    if (!tensor) continue;
+    require_one_device(op, name, tensor, first.name, first.tensor.device());
+    require(tensor.rank() <= ISOBIT_MAX_RANK, op, ": ", name, " has ", std::int64_t{tensor.rank()},
+            " dimensions; must have at most ", std::int64_t{ISOBIT_MAX_RANK});
+  }
 }
 
 inline constexpr std::int32_t kFloats[] = {ISOBIT_F32, ISOBIT_F16, ISOBIT_BF16, ISOBIT_F64};

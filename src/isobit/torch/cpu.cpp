@@ -6,6 +6,7 @@
 #include "isobit/torch/device.h"
 #include "isobit/torch/operators.h"
 #include "isobit/torch/override.h"
+#include "isobit/torch/packed.h"
 #include "isobit/torch/pool.h"
 #include "isobit/torch/stack.h"
 
@@ -67,6 +68,13 @@ struct Library {
     serve("_pool_use", "() -> (int, int)", pool_use);
     serve("_empty_pool", "() -> ()", empty_pool);
     serve("_override_aten", "(bool on) -> ()", override_aten);
+    serve("_pack_matrix", "(Tensor b) -> int", pack_matrix);
+    serve("_packed_matmul",
+          "(Tensor a, Tensor? bias, int packed, int cols, int activation, int arithmetic) -> "
+          "Tensor",
+          packed_matmul);
+    serve("_packed_bytes", "(int packed) -> int", packed_bytes);
+    serve("_free_packed", "(int packed) -> ()", free_packed);
   }
 
   void serve(const char* name, const std::string& signature, Kernel kernel) {

@@ -7,8 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "isobit/torch/attention.h"
 #include "isobit/torch/call.h"
+#include "isobit/torch/convolution.h"
+#include "isobit/torch/norm_linear.h"
 #include "isobit/torch/norms.h"
+#include "isobit/torch/product.h"
 #include "isobit/torch/rotary.h"
 #include "isobit/torch/scan.h"
 #include "isobit/torch/stack.h"
@@ -307,36 +311,6 @@ void transpose(StableIValue* stack, std::uint64_t, std::uint64_t) {
   put(stack, y);
 }
 
-// Matrices of equal batches, of any strides.
-void matmul(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  constexpr const char* kName = "matmul";
-  Stack given(stack);
-  const Tensor a = given.tensor(), b = given.tensor(), bias = given.optional_tensor();
-  auto args = empty_args<isobit_matmul_args>();
-  args.alpha = 1;
-  args.activation = static_cast<std::int32_t>(given.integer());
-  const std::int32_t dtype = given.optional_dtype(a.dtype());
-  require_dtype(kName, "a", a.dtype(), kFloats);
-  require_dtype(kName, "out_dtype", dtype, kFloats);
-  require_dtype(kName, "b", b.dtype(), kFloats);
-  const std::int64_t rank = a.rank(), most = ISOBIT_MAX_RANK;
-  require(rank >= 2 && rank <= most && b.rank() == rank, kName, ": a has ", rank,
-          " dimensions and b ", std::int64_t{b.rank()}, "; must be equal, and 2 to ", most);
-  const Shape sizes = a.shape();
-  std::vector<std::int64_t> shape(sizes.begin(), sizes.end());
-  shape.back() = b.shape().back();
-  Tensor y = new_output(a, shape, dtype);
-  const isobit_tensor of_a = strided(a), of_b = strided(b), of_y = strided(y, Access::write);
-  const isobit_tensor of_bias = bias ? strided(bias) : isobit_tensor{};
-  args.a = &of_a;
-  args.b = &of_b;
-  args.bias = bias ? &of_bias : nullptr;
-  args.y = &of_y;
-  const Lent lent(a);
-  check(isobit_matmul(&args, lent.context()));
-  put(stack, y);
-}
-
 struct Operator {
   std::string_view name, signature;
   Kernel kernel;
@@ -349,6 +323,17 @@ struct Operator {
   ", Tensor? grad_sum=None, float dropout=0.0, Tensor? seed=None, bool needs_residual=False"
 #define ROTATION \
   "Tensor cos, Tensor sin, Tensor? positions=None, int style=0, int offset=0, bool backward=False"
+#define MULTIPLIED                                                                        \
+  "Tensor a, Tensor b, Tensor? bias=None, int activation=0, ScalarType? out_dtype=None, " \
+  "int arithmetic=0"
+#define LINEAR                                                                               \
+  "Tensor weight, Tensor? bias, Tensor? residual, float eps, bool zero_centered=False, int " \
+  "activation=0, int arithmetic=0"
+#define LINEAR_BACKWARD \
+  "Tensor weight, Tensor? pre, float eps, bool zero_centered=False, int activation=0, "
+#define WINDOWS \
+  "int[] stride, int[] padding, int[] extra_padding, int[] dilation, int groups=1) -> Tensor"
+#define ATTENDED "int causal=0, int window=0, float scale=0.0, float softcap=0.0, float dropout=0.0"
 #define SCANNED "int kind, int dim, bool exclusive=False, bool reverse=False"
 
 constexpr Operator kOperators[] = {
@@ -403,17 +388,61 @@ constexpr Operator kOperators[] = {
      "(Tensor x, Tensor? init, Tensor? reset, " SCANNED ", ScalarType? dtype=None) -> Tensor",
      scan},
     {"scan_extreme", "(Tensor x, Tensor? init, " SCANNED ") -> (Tensor, Tensor)", scan_extreme},
-    {"matmul",
-     "(Tensor a, Tensor b, Tensor? bias=None, int activation=0, ScalarType? out_dtype=None)"
-     " -> Tensor",
-     matmul},
+    {"matmul", "(" MULTIPLIED ") -> Tensor", matmul},
+    {"activated_matmul", "(" MULTIPLIED ") -> (Tensor, Tensor)", activated_matmul},
+    {"matmul_backward",
+     "(Tensor grad_y, Tensor a, Tensor b, Tensor? pre, int activation=0, bool needs_a=True, "
+     "bool needs_b=True, ScalarType? bias_dtype=None, int arithmetic=0) -> (Tensor, Tensor, "
+     "Tensor)",
+     matmul_backward},
+    {"layer_norm_linear",
+     "(Tensor input, Tensor? norm_weight, Tensor? norm_bias, " LINEAR ") -> Tensor",
+     layer_norm_linear},
+    {"activated_layer_norm_linear",
+     "(Tensor input, Tensor? norm_weight, Tensor? norm_bias, " LINEAR ") -> (Tensor, Tensor)",
+     activated_layer_norm_linear},
+    {"layer_norm_linear_backward",
+     "(Tensor grad_z, Tensor input, Tensor? norm_weight, Tensor? norm_bias, " LINEAR_BACKWARD
+     "bool needs_input=True, bool needs_norm_weight=True, bool needs_norm_bias=True, "
+     "bool needs_weight=True, ScalarType? bias_dtype=None, int arithmetic=0)"
+     " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+     layer_norm_linear_backward},
+    {"rms_norm_linear", "(Tensor input, Tensor? norm_weight, " LINEAR ") -> Tensor",
+     rms_norm_linear},
+    {"activated_rms_norm_linear",
+     "(Tensor input, Tensor? norm_weight, " LINEAR ") -> (Tensor, Tensor)",
+     activated_rms_norm_linear},
+    {"rms_norm_linear_backward",
+     "(Tensor grad_z, Tensor input, Tensor? norm_weight, " LINEAR_BACKWARD
+     "bool needs_input=True, bool needs_norm_weight=True, bool needs_weight=True, "
+     "ScalarType? bias_dtype=None, int arithmetic=0) -> (Tensor, Tensor, Tensor, Tensor)",
+     rms_norm_linear_backward},
+    {"convolution", "(Tensor x, Tensor weight, Tensor? bias, " WINDOWS, convolution},
+    {"convolution_input", "(Tensor grad_y, Tensor weight, int[] size, " WINDOWS, convolution_input},
+    {"convolution_weight", "(Tensor grad_y, Tensor x, int[] kernel, " WINDOWS, convolution_weight},
+    {"convolution_bias", "(Tensor grad_y, ScalarType? dtype=None) -> Tensor", convolution_bias},
+    {"attention",
+     "(Tensor q, Tensor k, Tensor v, Tensor? bias=None, Tensor? mask=None, "
+     "Tensor? seed=None, " ATTENDED ") -> (Tensor, Tensor, Tensor, Tensor)",
+     attention},
+    {"attention_backward",
+     "(Tensor grad_y, Tensor? grad_lse, Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, "
+     "Tensor y, Tensor max, Tensor sum, Tensor? seed=None, " ATTENDED
+     ", bool needs_q=True, bool needs_k=True, bool needs_v=True, bool needs_bias=False)"
+     " -> (Tensor, Tensor, Tensor, Tensor)",
+     attention_backward},
     {"transpose", "(Tensor x, int dim0, int dim1, ScalarType? dtype=None) -> Tensor", transpose},
 };
 
 #undef OPTIONS
 #undef ADDED
 #undef ROTATION
+#undef ATTENDED
 #undef SCANNED
+#undef WINDOWS
+#undef MULTIPLIED
+#undef LINEAR
+#undef LINEAR_BACKWARD
 #undef ADDED_BACKWARD
 
 constexpr std::string_view kPrefixes[] = {"", "_"};

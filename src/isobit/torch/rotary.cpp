@@ -27,17 +27,11 @@ struct Rotation {
 
 void rotate(const char* op, const Tensor& q, const Tensor& k, const Rotation& rotation,
             const Tensor& y_q, const Tensor& y_k) {
-  const std::pair<const char*, const Tensor*> all[] = {{"q", &q},
-                                                       {"k", &k},
-                                                       {"cos", &rotation.cos},
-                                                       {"sin", &rotation.sin},
-                                                       {"positions", &rotation.positions}};
-  for (const auto& [name, tensor] : all) {
-    if (!*tensor) continue;
-    require_one_device(op, name, *tensor, "q", q.device());
-    require(tensor->rank() <= ISOBIT_MAX_RANK, op, ": ", name, " has ",
-            std::int64_t{tensor->rank()}, " dimensions");
-  }
+  require_views(op, {{"q", q},
+                     {"k", k},
+                     {"cos", rotation.cos},
+                     {"sin", rotation.sin},
+                     {"positions", rotation.positions}});
   require_dtype(op, "q", q.dtype(), kFloats);
   isobit_tensor views[5]{}, *next = views;
   const auto view = [&](const Tensor& tensor, Access access = Access::read) -> isobit_tensor* {

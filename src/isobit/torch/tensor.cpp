@@ -162,13 +162,16 @@ std::array<std::int64_t, kMaxRank> dense_strides(Shape shape) {
   return strides;
 }
 
-Tensor empty_like(const Tensor& like, Shape shape, std::int32_t dtype) {
+Tensor empty_strided_like(const Tensor& like, Shape shape, Shape strides, std::int32_t dtype) {
   const Device device = like.device();
   AtenTensorHandle handle = nullptr;
   check(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(),
-                                 dense_strides(shape).data(), dtype, device.type, device.index,
-                                 &handle));
+                                 strides.data(), dtype, device.type, device.index, &handle));
   return Tensor(handle);
+}
+
+Tensor empty_like(const Tensor& like, Shape shape, std::int32_t dtype) {
+  return empty_strided_like(like, shape, dense_strides(shape), dtype);
 }
 
 isobit_tensor strided(const Tensor& tensor, Access access) {

@@ -66,6 +66,9 @@ std::array<std::int64_t, kMaxRank> dense_strides(Shape shape);
 // A tensor of adjacent elements from PyTorch's allocator.
 Tensor empty_like(const Tensor& like, Shape shape, std::int32_t dtype);
 
+// The same with other strides, of elements that do not overlap.
+Tensor empty_strided_like(const Tensor& like, Shape shape, Shape strides, std::int32_t dtype);
+
 // The C ABI's number of one of PyTorch's types, 0 where it has none.
 std::int32_t isobit_dtype(std::int32_t dtype);
 // torch.float32
@@ -83,6 +86,18 @@ isobit_tensor strided(const Tensor& tensor, Access access = Access::read);
 // The same with other dimensions and strides over the tensor's memory.
 isobit_tensor strided(const Tensor& tensor, Shape sizes, Shape strides,
                       Access access = Access::read);
+
+// The same of a tensor that may be absent, which gives null.
+class Given {
+ public:
+  explicit Given(const Tensor& tensor, Access access = Access::read)
+      : tensor_(tensor ? strided(tensor, access) : isobit_tensor{}), given_(bool(tensor)) {}
+  const isobit_tensor* get() const { return given_ ? &tensor_ : nullptr; }
+
+ private:
+  isobit_tensor tensor_;
+  bool given_;
+};
 
 // An argument of the C ABI: all dimensions but the last `hidden_dims` as rows, these as columns. A
 // tensor that cannot be walked so is copied first. Absent tensors give null.

@@ -20,14 +20,13 @@ import triton
 
 from isobit.ops.layernorm.triton_backward import (
     KEPT,
-    RUN,
     columns_kernel,
-    fold_kernel,
     one_pass_kernel,
     rows_kernel,
 )
 from isobit.ops.layernorm.triton_forward import forward_kernel
 from isobit.ops.layernorm.triton_rows import BLOCK, LANES, Tile
+from isobit.ops.triton_sums import RUN, folds
 from isobit.ops.triton_variants import Launch, Variant, by_name, parts
 
 # Columns of a tile; with twice as many, ptxas spills registers [sm_90].
@@ -35,7 +34,6 @@ _MOST_HELD = {"row_per_program": 16384, "one_pass": 4096, "two_pass": 8192}
 _STREAMED = 4096
 _MOST_TILES = 1024  # of a row, whose sums a program keeps
 _COLUMNS = 256  # that a program of two_pass's second kernel takes
-_FOLDED, _FOLDED_COLUMNS = 128, 32  # sums that a program folds, and of how many columns
 
 
 def _tile(cols, most):
@@ -116,7 +114,7 @@ class _Backward:
     def folds(self, sums, count):
         for name, total in (("weight_sums", self.grad_weight), ("bias_sums", self.grad_bias)):
             if total is not None:
-                yield from _folds(sums[name], count, total)
+                yield from folds(sums[name], count, total)
 
     def memory(self, *shape):
         return self.x.new_empty(shape, dtype=torch.float32)
@@ -147,20 +145,6 @@ def _two_pass(plan, **arrays):
         arguments |= {"rows": rows, "cols": cols, "RUNS": runs, "COLUMNS": _COLUMNS}
         yield Launch(columns_kernel, (groups, parts(cols, _COLUMNS)), arguments)
         yield from call.folds(sums, groups)
-
-
-def _folds(sums, count, total):
-    """Folds sums of all columns until one is left."""
-    cols = sums.shape[-1]
-    while True:
-        groups = max(1, parts(count, _FOLDED))
-        totals = total if groups == 1 else torch.empty_like(sums[:groups])
-        arguments = {"sums": sums, "totals": totals, "count": count, "cols": cols}
-        arguments |= {"COUNT": _FOLDED, "COLUMNS": _FOLDED_COLUMNS}
-        yield Launch(fold_kernel, (groups, parts(cols, _FOLDED_COLUMNS)), arguments)
-        if groups == 1:
-            return
-        sums, count = totals, groups
 
 
 def _up_to(most, holder):

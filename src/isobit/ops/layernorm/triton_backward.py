@@ -12,13 +12,12 @@ from isobit.ops.layernorm.triton_rows import (
     load,
     minus_product,
     normalised,
-    pairs,
     statistics_of,
     sum_and_dot,
 )
+from isobit.ops.triton_sums import RUN, pairs
 from isobit.ops.triton_variants import store, widened
 
-RUN = tl.constexpr(16)
 KEPT = tl.constexpr(6)  # so many of a row's statistics normalise its elements
 
 
@@ -105,17 +104,6 @@ def columns_kernel(
         store(weight_sums + group * cols, at, pairs(weight_sum), at < cols)
     if bias_sums is not None:
         store(bias_sums + group * cols, at, pairs(bias_sum), at < cols)
-
-
-@triton.jit
-def fold_kernel(sums, totals, count, cols, COUNT: tl.constexpr, COLUMNS: tl.constexpr):
-    """A program folds some columns of COUNT adjacent sums, an aligned subtree of the order."""
-    group = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    i = group * COUNT + tl.arange(0, COUNT)[:, None]
-    inside = (i < count) & (at[None, :] < cols)
-    total = pairs(widened(sums, i * cols + at[None, :], inside)) + 0.0
-    store(totals + group * cols, at, total, at < cols)
 
 
 @triton.jit

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from isobit.ops.triton_sums import pairs
 from isobit.ops.triton_variants import widened
 
 BLOCK = tl.constexpr(512)
@@ -81,18 +82,6 @@ def _halves(x):
         if x.shape[1] > 1:
             x = tl.sum(tl.reshape(x, [x.shape[0], 2, x.shape[1] // 2, x.shape[2]]), 1)
     return x
-
-
-@triton.jit
-def pairs(x):
-    """Folds the first axis of [count, inner] by adjacent pairs.
-
-    Zeros in the place of what a tree lacks change no more than the sign of a zero.
-    """
-    for _ in tl.static_range(20):
-        if x.shape[0] > 1:
-            x = tl.sum(tl.reshape(x, [x.shape[0] // 2, 2, x.shape[1]]), 1)
-    return tl.reshape(x, [x.shape[1]])
 
 
 @triton.jit

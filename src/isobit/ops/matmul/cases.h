@@ -9,8 +9,12 @@
 
 namespace isobit::matmul {
 
-std::vector<CaseGrid> cases(std::string_view grid);
-Cost cost(const Args& args);
-double limit(const Args& args);
+std::vector<CaseGrid> forward_cases(std::string_view grid);
+Cost forward_cost(const ForwardArgs& args);
+double forward_limit(const ForwardArgs& args);
+
+std::vector<CaseGrid> backward_cases(std::string_view grid);
+Cost backward_cost(const BackwardArgs& args);
+double backward_limit(const BackwardArgs& args);
 
 }  // namespace isobit::matmul

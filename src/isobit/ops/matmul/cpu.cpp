@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The packed variant: tiles of both matrices that stay in the caches, as panels that are read in
 // order; and the table of all variants.
-#include <cstring>
-
-#include "isobit/ops/matmul/cpu_regions.h"
+#include "isobit/ops/matmul/cpu_panels.h"
+#include "isobit/ops/matmul/cpu_slopes.h"
 
 namespace isobit::matmul {
 namespace {
-
-constexpr std::int64_t kMostMemory = 16 << 20;  // of all threads, beside the arrays
-
-const PackKernels& pack_kernels_for(const Problem& problem, Isa isa) {
-  ISOBIT_RETURN_FOR_ISA(isa, pack_kernels(problem.dtype()));
-}
 
 constexpr int kRowPanels[] = {1, 2, 4, 8, 16, 32, 64};
 constexpr int kTileCols[] = {64, 128, 256, 512, 1024, 2048};
@@ -20,9 +13,21 @@ constexpr Knob kPackedKnobs[] = {
     {"row_panels", kRowPanels, "panels of rows that are packed at a time"},
     {"cols", kTileCols, "columns that are packed at a time"}};
 
+// What is made is made a panel of rows, or a few panels of columns, at a time: it is packed out of
+// the first or second cache.
+constexpr std::int64_t kMadePanels = 8;
+constexpr std::int64_t kGap = 16;  // elements: lines a power of two apart would push each other out
+
+std::int64_t made_bytes(const Problem& problem, const PackKernels& kernels, std::int64_t k) {
+  const std::int64_t of_a = problem.made_a ? kernels.rows * (k + kGap) : 0;
+  const std::int64_t of_b = problem.made_b ? k * (kMadePanels * kernels.cols + kGap) : 0;
+  return parts_of(std::max(of_a, of_b) * size_of(problem.element), 64) * 64;
+}
+
 // What a thread of the packed variant works in.
 struct PackedMemory {
-  std::int64_t a, b, sums, pitch;  // bytes; pitch: elements
+  std::int64_t a, b, derived, made, sums;  // bytes
+  std::int64_t pitch;                      // elements
   std::int64_t buffers;
 
   PackedMemory(const Problem& problem, const PackKernels& kernels, std::int64_t panels,
@@ -33,18 +38,32 @@ struct PackedMemory {
     panels = parts_of(rows, kernels.rows);
     cols = parts_of(std::min(cols, problem.n), kernels.cols) * kernels.cols;
     a = parts_of(panels * kernels.row_pitch * k, line) * 64;
-    b = parts_of(cols * k, line) * 64;
+    b = parts_of(own_cols(problem, kernels, cols) * k, line) * 64;
     pitch = cols + line;  // rows that lie a power of two apart would push each other out of caches
     sums = parts_of(rows * pitch, line) * 64;
     buffers = Runs::buffers(problem.k);
+    const std::int64_t of_b = std::min(cols, problem.n);
+    derived = problem.derived == Derived::b ? Slopes::room(problem, k, of_b)
+                                            : Slopes::room(problem, rows, k);
+    made = made_bytes(problem, kernels, k);
   }
-  std::int64_t bytes() const { return a + b + buffers * sums; }
+  std::int64_t bytes() const { return a + b + derived + made + buffers * sums; }
+  // Threads that there is memory for.
+  std::int64_t most_tasks() const { return std::max<std::int64_t>(1, kMostMemory / bytes()); }
+
+ private:
+  // Of b, that are packed here: of panels that there are already, those of one that is widened.
+  static std::int64_t own_cols(const Problem& problem, const PackKernels& kernels,
+                               std::int64_t cols) {
+    if (problem.panels == nullptr) return cols;
+    return problem.panels->in_pairs() ? kernels.cols : 0;
+  }
 };
 
 // Both come from the third cache at the speed of the second, where there is enough to do between:
 // the more rows there are, the less often columns are packed.
 Plan choose_packed(const Problem& problem, const Machine& machine) {
-  const PackKernels& kernels = pack_kernels_for(problem, machine.isa);
+  const PackKernels& kernels = pack_kernels_for(problem.dtype(), machine.isa);
   int panels = 64, cols = 1024;
   const std::int64_t most = kMostMemory / std::max(1, machine.threads);
   while (PackedMemory(problem, kernels, panels, cols).bytes() > most && (panels > 1 || cols > 64)) {
@@ -58,56 +77,137 @@ Plan choose_packed(const Problem& problem, const Machine& machine) {
 
 std::size_t packed_workspace(const Problem& problem, const Plan& plan, const Machine& machine) {
   if (problem.empty()) return 0;
-  const PackKernels& kernels = pack_kernels_for(problem, machine.isa);
-  const Grid grid = grid_of(problem, machine, kernels.rows, kernels.cols);
-  return static_cast<std::size_t>(grid.tasks *
-                                  PackedMemory(problem, kernels, plan[0], plan[1]).bytes());
+  const PackKernels& kernels = pack_kernels_for(problem.dtype(), machine.isa);
+  const PackedMemory memory(problem, kernels, plan[0], plan[1]);
+  const Grid grid = grid_of(problem, machine, kernels.rows, kernels.cols, memory.most_tasks());
+  return static_cast<std::size_t>(grid.tasks * memory.bytes());
 }
 
-const PairKernels* pair_kernels_for(const Problem& problem, Isa isa) {
-  ISOBIT_RETURN_FOR_ISA(isa, pair_kernels(problem.dtype()));
+// Rows or columns of an operand: as they lie in memory, or as they are made.
+struct Source {
+  Lanes lanes;
+  const Made& made;
+  std::int64_t first, k;  // the first of them, and the first of their elements
+  std::byte* room;        // for parts that are made
+};
+
+// Packs rows; pack(lanes, to) packs some, whose panels take `bytes` each.
+template <class Pack>
+void pack_rows(const Source& rows, const PackKernels& kernels, std::int64_t k, void* to,
+               std::int64_t bytes, const Pack& pack) {
+  if (!rows.made) return pack(rows.lanes, to);
+  const std::int64_t panels = parts_of(rows.lanes.count, kernels.rows), pitch = k + kGap;
+  for (std::int64_t panel = 0; panel < panels; ++panel) {
+    const std::int64_t begin = rows.lanes.count * panel / panels;
+    const std::int64_t count = rows.lanes.count * (panel + 1) / panels - begin;
+    rows.made.part(rows.made.self, rows.first + begin, rows.k, count, k, rows.room, pitch);
+    pack({rows.room, pitch, 1, count}, static_cast<std::byte*>(to) + panel * bytes);
+  }
+}
+
+// Packs columns; each column of a panel takes `bytes`.
+template <class Pack>
+void pack_cols(const Source& cols, const PackKernels& kernels, std::int64_t k, void* to,
+               std::int64_t bytes, const Pack& pack) {
+  if (!cols.made) return pack(cols.lanes, to);
+  const std::int64_t some = kMadePanels * kernels.cols, pitch = some + kGap;
+  for (std::int64_t begin = 0; begin < cols.lanes.count; begin += some) {
+    const std::int64_t count = std::min(some, cols.lanes.count - begin);
+    cols.made.part(cols.made.self, cols.k, cols.first + begin, k, count, cols.room, pitch);
+    pack({cols.room, 1, pitch, count}, static_cast<std::byte*>(to) + begin * bytes);
+  }
+}
+
+// Packs and multiplies elements.
+void multiply_elements(const PackKernels& kernels, const Source& rows, const Source& cols,
+                       const Block& block, DType real) {
+  const std::int64_t k = block.k, bytes = k * size_of(real);
+  pack_rows(rows, kernels, k, const_cast<void*>(block.a), kernels.row_pitch * bytes,
+            [&](const Lanes& lanes, void* to) { kernels.pack_a(lanes, k, to); });
+  pack_cols(cols, kernels, k, const_cast<void*>(block.b), bytes,
+            [&](const Lanes& lanes, void* to) { kernels.pack_b(lanes, k, to); });
+  kernels.multiply(block);
 }
 
 // Packs and multiplies pairs, if that can be done with the same bits.
-bool multiply_pairs(const PairKernels* pairs, const Lanes& rows, const Lanes& cols,
-                    const Block& block) {
+bool multiply_pairs(const PairKernels* pairs, const PackKernels& kernels, const Source& rows,
+                    const Source& cols, const Block& block) {
   if (pairs == nullptr) return false;
-  const int of_a = pairs->pack_a(rows, block.k, const_cast<void*>(block.a));
+  const std::int64_t k = block.k, bytes = (k + 1) / 2 * 4;
+  int of_a = 255, of_b = 255;
+  pack_rows(
+      rows, kernels, k, const_cast<void*>(block.a), kernels.row_pitch * bytes,
+      [&](const Lanes& lanes, void* to) { of_a = std::min(of_a, pairs->pack_a(lanes, k, to)); });
   if (of_a == 0) return false;
-  const int of_b = pairs->pack_b(cols, block.k, const_cast<void*>(block.b));
+  pack_cols(cols, kernels, k, const_cast<void*>(block.b), bytes, [&](const Lanes& lanes, void* to) {
+    of_b = std::min(of_b, pairs->pack_b(lanes, k, to));
+  });
   if (of_b == 0 || of_a + of_b < PairKernels::kLeastExponents) return false;
   pairs->multiply(block);
   return true;
 }
 
-void run_packed(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
+// Packs rows and multiplies them by panels from (k, col) on. Of pairs that would have other bits, a
+// panel at a time is widened to block.b.
+void multiply_panels(const PackKernels& kernels, const PairKernels* pairs, const Lanes& rows,
+                     const Panels& panels, std::int64_t k, std::int64_t col, Block block) {
+  void *const a = const_cast<void*>(block.a), *const widened = const_cast<void*>(block.b);
+  const void* const b = panels.at(k, col);
+  if (!panels.in_pairs()) {
+    kernels.pack_a(rows, block.k, a);
+    block.b = b;
+    return kernels.multiply(block);
+  }
+  const int of_a = pairs->pack_a(rows, block.k, a), of_b = panels.least_exponent(k, col, block.n);
+  if (of_a != 0 && of_b != 0 && of_a + of_b >= PairKernels::kLeastExponents) {
+    block.b = b;
+    return pairs->multiply(block);
+  }
+  kernels.pack_a(rows, block.k, a);
+  const std::int64_t end = block.n;
+  for (std::int64_t done = 0; done < end; done += block.n) {
+    block.n = std::min(kernels.cols, end - done);
+    pairs->widen_b(panels.at(k, col + done), block.n, block.k, widened);
+    kernels.multiply(block);
+    block.c = static_cast<float*>(block.c) + block.n;
+  }
+}
+
+void run_packed(const ForwardArgs&, const Problem& problem, const Plan& plan,
+                const Execution& execution) {
   if (problem.empty()) return;
   const Isa isa = execution.machine.isa;
-  const PackKernels& kernels = pack_kernels_for(problem, isa);
-  const PairKernels* const pairs = pair_kernels_for(problem, isa);
-  const Grid grid = grid_of(problem, execution.machine, kernels.rows, kernels.cols);
+  const PackKernels& kernels = pack_kernels_for(problem.dtype(), isa);
+  const PairKernels* const pairs = pair_kernels_for(problem.dtype(), isa);
   const PackedMemory memory(problem, kernels, plan[0], plan[1]);
+  const Grid grid =
+      grid_of(problem, execution.machine, kernels.rows, kernels.cols, memory.most_tasks());
   const Finish finish(problem, isa);
   const AddKernel add = add_kernel_for(problem, isa);
+  const Slopes slopes(problem, isa);
   const auto tile = [&](std::byte* room, const Arrays& arrays, std::int64_t row, std::int64_t col,
                         std::int64_t rows, std::int64_t cols) {
-    std::byte *a = room, *b = a + memory.a;
-    Runs runs(b + memory.b, memory.sums, rows * memory.pitch, add);
-    if (problem.k == 0) std::memset(runs.now(), 0, static_cast<std::size_t>(memory.sums));
-    for (std::int64_t k = 0; k < problem.k; k += order::kPanel) {
-      const std::int64_t count = std::min<std::int64_t>(order::kPanel, problem.k - k);
-      const Array from_a = arrays.a.moved(row, k), from_b = arrays.b.moved(k, col);
+    std::byte *a = room, *b = a + memory.a, *derived = b + memory.b;
+    std::byte* const made = derived + memory.derived;
+    Runs runs(made + memory.made, memory.sums, rows * memory.pitch, add);
+    runs.for_each_panel(problem.k, [&](std::int64_t k, std::int64_t count) {
+      Array from_a = arrays.a.moved(row, k), from_b = arrays.b.moved(k, col);
+      if (problem.derived == Derived::a)
+        from_a = slopes.part(from_a, arrays.slope.moved(row, k), rows, count, derived);
+      if (problem.derived == Derived::b)
+        from_b = slopes.part(from_b, arrays.slope.moved(k, col), count, cols, derived);
       const Lanes rows_of_a{from_a.data, from_a.row, from_a.col, rows};
       const Lanes cols_of_b{from_b.data, from_b.col, from_b.row, cols};
       const Block block{a, b, runs.now(), memory.pitch, rows, cols, count, k % kRunK != 0};
-      if (!multiply_pairs(pairs, rows_of_a, cols_of_b, block)) {
-        kernels.pack_a(rows_of_a, count, a);
-        kernels.pack_b(cols_of_b, count, b);
-        kernels.multiply(block);
+      if (problem.panels != nullptr) {
+        multiply_panels(kernels, pairs, rows_of_a, *problem.panels, k, col, block);
+      } else {
+        const Source from_rows{rows_of_a, problem.made_a, row, k, made};
+        const Source from_cols{cols_of_b, problem.made_b, col, k, made};
+        if (!multiply_pairs(pairs, kernels, from_rows, from_cols, block))
+          multiply_elements(kernels, from_rows, from_cols, block, problem.real());
       }
-      if ((k + count) % kRunK == 0 || k + count == problem.k) runs.next();
-    }
-    if (problem.k == 0) runs.next();
+    });
     finish(arrays, row, col, runs.total(), memory.pitch, rows, cols);
   };
   for_each_region(problem, execution, grid, kernels.rows, kernels.cols,
@@ -132,15 +232,18 @@ void run_packed(const Args&, const Problem& problem, const Plan& plan, const Exe
 
 }  // namespace
 
-std::span<const MatmulVariant> cpu_variants() {
-  static const MatmulVariant kVariants[] = {vector_variant(),
-                                            {.name = "packed",
-                                             .knobs = kPackedKnobs,
-                                             .choose = choose_packed,
-                                             .workspace = packed_workspace,
-                                             .run = run_packed},
-                                            blocked_variant(),
-                                            naive_variant()};
+ForwardVariant packed_variant() {
+  return {.name = "packed",
+          .knobs = kPackedKnobs,
+          .each_isa = true,
+          .choose = choose_packed,
+          .workspace = packed_workspace,
+          .run = run_packed};
+}
+
+std::span<const ForwardVariant> cpu_forward_variants() {
+  static const ForwardVariant kVariants[] = {vector_variant(), direct_variant(), packed_variant(),
+                                             blocked_variant(), naive_variant()};
   return kVariants;
 }
 

@@ -197,14 +197,6 @@ void activate(Activation activation, typename S::Real* values, std::int64_t coun
   }
 }
 
-// Calls body(i) or body(i, part) for all vectors of a row.
-template <class S, class Body>
-ISOBIT_INLINE void for_each_vector(std::int64_t count, const Body& body) {
-  std::int64_t i = 0;
-  for (; i + S::kWidth <= count; i += S::kWidth) body(i);
-  if (i < count) body(i, S::first(count - i));
-}
-
 template <class S, class W, class T>
 void finish(const Epilogue& epilogue, const Row& row) {
   using Real = typename S::Real;

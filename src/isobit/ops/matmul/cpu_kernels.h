@@ -47,6 +47,8 @@ struct PairKernels {
   int (*pack_a)(const Lanes& lanes, std::int64_t k, void* to);
   int (*pack_b)(const Lanes& lanes, std::int64_t k, void* to);
   void (*multiply)(const Block& block);
+  // A panel of b with so many columns, as PackKernels pack it.
+  void (*widen_b)(const void* pairs, std::int64_t cols, std::int64_t k, void* to);
 };
 
 // A few rows of a, as sums, times b as it lies in memory: one panel of k.
@@ -61,6 +63,18 @@ struct FewKernels {
   void (*along)(const Few& few);   // columns of b are adjacent
   void (*across)(const Few& few);  // elements of a column of b are adjacent
 };
+
+// Matrices that are multiplied as they lie in memory, to sums or, where they are of one panel of k
+// and nothing else is done to them, results. Rows of b and c have adjacent elements.
+struct Direct {
+  const void *a, *b;
+  void* c;
+  std::int64_t a_row, a_k, b_k, c_row;  // elements from one to the next
+  std::int64_t m, n, k;
+  bool adds;  // to the sums that are there
+  bool are_results;
+};
+using DirectKernel = void (*)(const Direct& direct);
 
 // A row of sums that becomes a row of y. All arrays have adjacent elements; the bias may be one.
 struct Row {
@@ -77,11 +91,19 @@ struct Epilogue {
 using FinishKernel = void (*)(const Epilogue& epilogue, const Row& row);
 // to[i] = from[i] + to[i].
 using AddKernel = void (*)(const void* from, void* to, std::int64_t count);
+// to = grad activation'(pre), rounded to the type of both, as sums are.
+using SlopeKernel = void (*)(const std::byte* grad, const std::byte* pre, void* to,
+                             std::int64_t count);
+// Sums in another type.
+using NarrowKernel = void (*)(const void* from, void* to, std::int64_t count);
 
 ISOBIT_IN_EACH_ISA(const PackKernels& pack_kernels(DType a);
                    const PairKernels* pair_kernels(DType a);  // null where there are none
                    const FewKernels& few_kernels(DType a);
+                   DirectKernel direct_kernel(DType a);  // f32 or f64
                    FinishKernel finish_kernel(DType real, DType bias, DType y);
-                   AddKernel add_kernel(DType real);)
+                   AddKernel add_kernel(DType real);
+                   SlopeKernel slope_kernel(Activation activation, DType grad);
+                   NarrowKernel narrow_kernel(DType to);)
 
 }  // namespace isobit::matmul

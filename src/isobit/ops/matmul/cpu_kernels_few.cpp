@@ -60,8 +60,8 @@ void along_some(const Few& few, std::int64_t row) {
 template <class S, class T, int kRows>
 void across_some(const Few& few, std::int64_t row) {
   using Real = typename S::Real;
-  // Chains of fma's wait for each other: few rows need more of them.
-  constexpr int kGroups = kRows <= 2 ? 2 : 1, kLanes = kGroups * S::kWidth;
+  // Chains of fma's wait for each other: few rows of short vectors need more of them.
+  constexpr int kGroups = kRows <= 2 && S::kWidth < 16 ? 2 : 1, kLanes = kGroups * S::kWidth;
   const auto* a = static_cast<const Real*>(few.a) + row * order::kPanel;
   for (std::int64_t j = 0; j < few.b.count; j += kLanes) {
     typename S::V sums[kRows][kGroups];

@@ -72,15 +72,19 @@ void pack_lanes(const bf16* from, const Lanes& lanes, std::int64_t count, std::i
     const bf16* lines[kWidth];
     for (int lane = 0; lane < kWidth; ++lane)
       lines[lane] = from + std::min<std::int64_t>(lane, count - 1) * lanes.stride;
-    for (; 2 * pair + 8 <= k; pair += 4) {
-      __m512 turned[4];
-      detail::turn<simd::F32>(
-          [&](int lane) ISOBIT_INLINE_LAMBDA {
-            return reinterpret_cast<const float*>(lines[lane] + 2 * pair);
-          },
-          turned);
-      for (int i = 0; i < 4; ++i)
-        put(pair + i, _mm512_rol_epi32(_mm512_castps_si512(turned[i]), 16));
+    while (2 * pair + 2 <= k) {
+      const std::int64_t some = std::min<std::int64_t>(kWidth, k / 2 - pair);
+      const auto part = simd::F32::first(some);
+      __m512 vectors[kWidth];
+      for (int lane = 0; lane < kWidth; ++lane) {
+        const auto* words = reinterpret_cast<const float*>(lines[lane] + 2 * pair);
+        vectors[lane] = some == kWidth ? simd::F32::load(words) : simd::F32::load(words, part);
+      }
+      detail::transpose<simd::F32>(vectors);
+#pragma GCC unroll 16
+      for (int i = 0; i < kWidth; ++i)
+        if (i < some) put(pair + i, _mm512_rol_epi32(_mm512_castps_si512(vectors[i]), 16));
+      pair += some;
     }
   }
   for (; 2 * pair < k; ++pair) {
@@ -126,6 +130,18 @@ int pack_b(const Lanes& lanes, std::int64_t k, void* to) {
                  panels + first * pairs_of(k) + (col - first) + i / 2 * pitch, pitch, smallest);
     }
   return smallest.exponent();
+}
+
+void widen_b(const void* pairs, std::int64_t cols, std::int64_t k, void* to) {
+  const std::int64_t pitch = cols <= kWidth ? kWidth : kCols;
+  const auto* words = static_cast<const std::uint32_t*>(pairs);
+  auto* line = static_cast<std::uint32_t*>(to);
+  for (std::int64_t i = 0; i < k; ++i, line += pitch)
+    for (std::int64_t col = 0; col < pitch; col += kWidth) {
+      const __m512i both = _mm512_loadu_si512(words + i / 2 * pitch + col);
+      _mm512_storeu_si512(line + col, i % 2 == 0 ? _mm512_and_si512(both, _mm512_set1_epi32(-65536))
+                                                 : _mm512_slli_epi32(both, 16));
+    }
 }
 
 template <int kCount, int kPanels>
@@ -223,7 +239,7 @@ bool works() {
   return true;
 }
 
-constexpr PairKernels kPairKernels = {pack_a, pack_b, multiply};
+constexpr PairKernels kPairKernels = {pack_a, pack_b, multiply, widen_b};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "isobit/simd/vec.h"
 
@@ -15,32 +16,68 @@ using VectorsOf = std::conditional_t<std::is_same_v<T, double>, simd::F64, simd:
 
 namespace detail {
 
-inline constexpr int kLaneBytes = 16;
 template <class S>
-inline constexpr int kInLane = kLaneBytes / sizeof(typename S::Real);
+inline constexpr int kInLane = 16 / sizeof(typename S::Real);
 
-// A few k of as many lanes as a vector has, turned: vector i has the i-th k of each. `line(i)` is
-// where lane i has the first.
-template <class S, class Line>
-ISOBIT_INLINE void turn(const Line& line, typename S::V (&to)[kInLane<S>]) {
+// Every other 16 bytes of both, from the first or the second on.
+template <class S, int kFirst, int... kIndex>
+ISOBIT_INLINE typename S::V every_other_lane(typename S::V a, typename S::V b,
+                                             std::integer_sequence<int, kIndex...>) {
+  constexpr int kIn = kInLane<S>;
+  return __builtin_shufflevector(a, b, ((2 * (kIndex / kIn) + kFirst) * kIn + kIndex % kIn)...);
+}
+template <class S, int kFirst>
+ISOBIT_INLINE typename S::V every_other_lane(typename S::V a, typename S::V b) {
+  return every_other_lane<S, kFirst>(a, b, std::make_integer_sequence<int, S::kWidth>());
+}
+
+// As many vectors as one has elements, as a matrix that is transposed.
+template <class S>
+ISOBIT_INLINE void transpose(typename S::V (&v)[S::kWidth]) {
   using Real = typename S::Real;
+  using V = typename S::V;
   using B = simd::Bytes;
-  constexpr int kCount = kInLane<S>;
-  typename B::V v[kCount];
+  constexpr int kWidth = S::kWidth, kIn = kInLane<S>, kRows = kWidth / kIn;
 #pragma GCC unroll 4
-  for (int i = 0; i < kCount; ++i)
-    v[i] = B::load_lanes([&](int lane) ISOBIT_INLINE_LAMBDA { return line(lane * kCount + i); });
-  if constexpr (kCount == 2) {
-    to[0] = __builtin_bit_cast(typename S::V, B::template zip_low<Real>(v[0], v[1]));
-    to[1] = __builtin_bit_cast(typename S::V, B::template zip_high<Real>(v[0], v[1]));
-  } else {
-    const auto a = B::template zip_low<Real>(v[0], v[1]), b = B::template zip_low<Real>(v[2], v[3]);
-    const auto c = B::template zip_high<Real>(v[0], v[1]);
-    const auto d = B::template zip_high<Real>(v[2], v[3]);
-    to[0] = __builtin_bit_cast(typename S::V, B::template zip_low<double>(a, b));
-    to[1] = __builtin_bit_cast(typename S::V, B::template zip_high<double>(a, b));
-    to[2] = __builtin_bit_cast(typename S::V, B::template zip_low<double>(c, d));
-    to[3] = __builtin_bit_cast(typename S::V, B::template zip_high<double>(c, d));
+  for (int i = 0; i < kRows; ++i) {
+    V* const rows = v + i * kIn;
+    const auto at = [&](int row) ISOBIT_INLINE_LAMBDA {
+      return __builtin_bit_cast(typename B::V, rows[row]);
+    };
+    const auto set = [&](int row, typename B::V value)
+                         ISOBIT_INLINE_LAMBDA { rows[row] = __builtin_bit_cast(V, value); };
+    if constexpr (kIn == 2) {
+      const auto a = at(0), b = at(1);
+      set(0, B::template zip_low<double>(a, b));
+      set(1, B::template zip_high<double>(a, b));
+    } else {
+      const auto a = B::template zip_low<Real>(at(0), at(1));
+      const auto b = B::template zip_low<Real>(at(2), at(3));
+      const auto c = B::template zip_high<Real>(at(0), at(1));
+      const auto d = B::template zip_high<Real>(at(2), at(3));
+      set(0, B::template zip_low<double>(a, b));
+      set(1, B::template zip_high<double>(a, b));
+      set(2, B::template zip_low<double>(c, d));
+      set(3, B::template zip_high<double>(c, d));
+    }
+  }
+  // Now v[i * kIn + c] has in its j-th 16 bytes element j * kIn + c of the rows from i * kIn on.
+#pragma GCC unroll 4
+  for (int c = 0; c < kIn; ++c) {
+    if constexpr (kRows == 2) {
+      const V a = v[c], b = v[kIn + c];
+      v[c] = every_other_lane<S, 0>(a, b);
+      v[kIn + c] = every_other_lane<S, 1>(a, b);
+    } else if constexpr (kRows == 4) {
+      const V even_low = every_other_lane<S, 0>(v[c], v[kIn + c]);
+      const V even_high = every_other_lane<S, 0>(v[2 * kIn + c], v[3 * kIn + c]);
+      const V odd_low = every_other_lane<S, 1>(v[c], v[kIn + c]);
+      const V odd_high = every_other_lane<S, 1>(v[2 * kIn + c], v[3 * kIn + c]);
+      v[c] = every_other_lane<S, 0>(even_low, even_high);
+      v[kIn + c] = every_other_lane<S, 0>(odd_low, odd_high);
+      v[2 * kIn + c] = every_other_lane<S, 1>(even_low, even_high);
+      v[3 * kIn + c] = every_other_lane<S, 1>(odd_low, odd_high);
+    }
   }
 }
 
@@ -51,63 +88,46 @@ ISOBIT_INLINE void turn(const Line& line, typename S::V (&to)[kInLane<S>]) {
 template <class S, int kGroups, class T, class Visit>
 ISOBIT_INLINE void across(const T* from, std::int64_t stride, std::int64_t lanes, std::int64_t k,
                           const Visit& visit) {
-  using Real = typename S::Real;
   constexpr int kWidth = S::kWidth, kLanes = kGroups * kWidth;
-  typename S::V vectors[kGroups];
-  if constexpr (kWidth == 1) {
-    for (std::int64_t i = 0; i < k; ++i) {
-      for (int g = 0; g < kGroups; ++g)
-        vectors[g] = S::load(from + std::min<std::int64_t>(g, lanes - 1) * stride + i);
-      visit(i, vectors);
-    }
-  } else {
-    constexpr int kCount = detail::kInLane<S>, kPiece = 64;
-    // `line(i)` is where lane i has its k at `at`.
-    const auto turned = [&](std::int64_t at, int count, const auto& line) ISOBIT_INLINE_LAMBDA {
-      typename S::V groups[kGroups][kCount];
+  // A vector of each lane: the caches need not keep the lines that so many lanes are on, of which
+  // few fit where the stride is a power of two.
+  const auto square = [&](std::int64_t at, int count, const auto& line, auto... part)
+                          ISOBIT_INLINE_LAMBDA {
+                            typename S::V groups[kGroups][kWidth], vectors[kGroups];
 #pragma GCC unroll 2
-      for (int g = 0; g < kGroups; ++g)
-        detail::turn<S>([&](int lane) ISOBIT_INLINE_LAMBDA { return line(g * kWidth + lane); },
-                        groups[g]);
-#pragma GCC unroll 4
-      for (int i = 0; i < kCount; ++i) {
-        if (i >= count) break;
+                            for (int g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 16
+                              for (int i = 0; i < kWidth; ++i)
+                                groups[g][i] = S::load(line(g * kWidth + i) + at, part...);
+                              if constexpr (kWidth > 1) detail::transpose<S>(groups[g]);
+                            }
+#pragma GCC unroll 16
+                            for (int i = 0; i < kWidth; ++i) {
+                              if (i >= count) break;
 #pragma GCC unroll 2
-        for (int g = 0; g < kGroups; ++g) vectors[g] = groups[g][i];
-        visit(at + i, vectors);
-      }
-    };
+                              for (int g = 0; g < kGroups; ++g) vectors[g] = groups[g][i];
+                              visit(at + i, vectors);
+                            }
+                          };
+  const auto all = [&](const auto& line) ISOBIT_INLINE_LAMBDA {
     std::int64_t done = 0;
-    if constexpr (std::is_same_v<T, Real>) {
-      if (lanes >= kLanes) {
-        for (; done + kCount <= k; done += kCount)
-          turned(done, kCount,
-                 [&](int lane) ISOBIT_INLINE_LAMBDA { return from + lane * stride + done; });
-      } else {
-        const Real* lines[kLanes];
-        for (int lane = 0; lane < kLanes; ++lane)
-          lines[lane] = from + std::min<std::int64_t>(lane, lanes - 1) * stride;
-        for (; done + kCount <= k; done += kCount)
-          turned(done, kCount, [&](int lane) ISOBIT_INLINE_LAMBDA { return lines[lane] + done; });
-      }
-    }
-    // Other types are widened first; so is what is less than a piece.
-    constexpr std::int64_t kPitch = kPiece + kCount;
-    alignas(64) Real piece[kLanes * kPitch];
-    for (; done < k; done += kPiece) {
-      const std::int64_t count = std::min<std::int64_t>(kPiece, k - done);
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const T* line = from + std::min<std::int64_t>(lane, lanes - 1) * stride + done;
-        Real* to = piece + lane * kPitch;
-        std::int64_t i = 0;
-        for (; i + kWidth <= count; i += kWidth) S::store(to + i, S::load(line + i));
-        if (i < count) S::store(to + i, S::load(line + i, S::first(count - i)));
-      }
-      for (std::int64_t i = 0; i < count; i += kCount)
-        turned(done + i, static_cast<int>(std::min<std::int64_t>(kCount, count - i)),
-               [&](int lane) ISOBIT_INLINE_LAMBDA { return piece + lane * kPitch + i; });
-    }
-  }
+    for (; done + kWidth <= k; done += kWidth) square(done, kWidth, line);
+    if (done < k) square(done, static_cast<int>(k - done), line, S::first(k - done));
+  };
+  if (lanes >= kLanes)
+    all([&](int lane) ISOBIT_INLINE_LAMBDA { return from + lane * stride; });
+  else
+    all([&](int lane) ISOBIT_INLINE_LAMBDA {
+      return from + std::min<std::int64_t>(lane, lanes - 1) * stride;
+    });
+}
+
+// Calls body(i) or body(i, part) for all vectors of a row.
+template <class S, class Body>
+ISOBIT_INLINE void for_each_vector(std::int64_t count, const Body& body) {
+  std::int64_t i = 0;
+  for (; i + S::kWidth <= count; i += S::kWidth) body(i);
+  if (i < count) body(i, S::first(count - i));
 }
 
 }  // namespace isobit::matmul::ISOBIT_ISA

@@ -2,13 +2,14 @@
 // Element by element: one level of blocks, and the specification.
 #include <cmath>
 
-#include "isobit/ops/matmul/cpu_regions.h"
+#include "isobit/ops/matmul/cpu_slopes.h"
 
 namespace isobit::matmul {
 namespace {
 
 // One level of blocks: sums of a block of y stay in the first cache while panels pass.
-void run_blocked(const Args&, const Problem& problem, const Plan&, const Execution& execution) {
+void run_blocked(const ForwardArgs&, const Problem& problem, const Plan&,
+                 const Execution& execution) {
   if (problem.empty()) return;
   constexpr std::int64_t kSide = 32;
   const Grid grid = grid_of(problem, execution.machine, kSide, kSide);
@@ -49,29 +50,55 @@ void run_blocked(const Args&, const Problem& problem, const Plan&, const Executi
   });
 }
 
+// A derived operand comes as rows.
+Problem with_rows(const Problem& problem) {
+  return problem.derived == Derived::b ? problem.transposed() : problem;
+}
+
+// A row of s for each task.
+std::size_t naive_workspace(const Problem& given, const Plan&, const Machine& machine) {
+  if (given.empty() || given.derived == Derived::none) return 0;
+  const Problem problem = with_rows(given);
+  const Grid grid = grid_of(problem, machine, 1, problem.n);
+  return static_cast<std::size_t>(grid.tasks * problem.k * size_of(problem.real()));
+}
+
 // The specification: one element of y after the other.
-void run_naive(const Args&, const Problem& problem, const Plan&, const Execution& execution) {
-  if (problem.empty()) return;
+void run_naive(const ForwardArgs&, const Problem& given, const Plan&, const Execution& execution) {
+  if (given.empty()) return;
+  const Problem problem = with_rows(given);
   const Grid grid = grid_of(problem, execution.machine, 1, problem.n);
-  for_each_region(problem, execution, grid, 1, problem.n, [&](std::int64_t, const Region& region) {
+  const auto compute = [&]<class T, class Real>(std::byte* room, const Region& region, T, Real) {
     const Arrays arrays = problem.arrays(region.product);
-    with_types(problem.dtype(), [&]<class T, class Real>(T, Real) {
-      const auto at = [](const Array& array, std::int64_t row, std::int64_t col) {
-        return widen<Real>(*reinterpret_cast<const T*>(array.moved(row, col).data));
-      };
-      for (std::int64_t i = region.row; i < region.row + region.rows; ++i)
-        for (std::int64_t j = region.col; j < region.col + region.cols; ++j)
-          finish_element<Real>(problem, arrays, i, j,
-                               order::product<Real>(
-                                   problem.k, [&](std::int64_t k) { return at(arrays.a, i, k); },
-                                   [&](std::int64_t k) { return at(arrays.b, k, j); }));
-    });
-  });
+    const auto at = [](const Array& array, std::int64_t row, std::int64_t col) {
+      return widen<Real>(*reinterpret_cast<const T*>(array.moved(row, col).data));
+    };
+    auto* const s = reinterpret_cast<Real*>(room);
+    for (std::int64_t i = region.row; i < region.row + region.rows; ++i) {
+      const bool derived = problem.derived == Derived::a;
+      for (std::int64_t k = 0; derived && k < problem.k; ++k)
+        s[k] = widen<Real>(narrow<T>(slope_element<Real>(problem, arrays.a, arrays.slope, i, k)));
+      for (std::int64_t j = region.col; j < region.col + region.cols; ++j)
+        finish_element<Real>(
+            problem, arrays, i, j,
+            order::product<Real>(
+                problem.k, [&](std::int64_t k) { return derived ? s[k] : at(arrays.a, i, k); },
+                [&](std::int64_t k) { return at(arrays.b, k, j); }));
+    }
+  };
+  for_each_region(
+      problem, execution, grid, 1, problem.n, [&](std::int64_t task, const Region& region) {
+        std::byte* const room = execution.workspace + task * problem.k * size_of(problem.real());
+        with_types(problem.dtype(),
+                   [&]<class T, class Real>(T, Real) { compute(room, region, T{}, Real{}); });
+      });
 }
 
 }  // namespace
 
-MatmulVariant blocked_variant() { return {.name = "blocked", .run = run_blocked}; }
-MatmulVariant naive_variant() { return {.name = "naive", .run = run_naive}; }
+ForwardVariant blocked_variant() { return {.name = "blocked", .run = run_blocked}; }
+ForwardVariant naive_variant() {
+  return {.name = "naive", .workspace = naive_workspace, .run = run_naive};
+}
 
 }  // namespace isobit::matmul

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "isobit/core/order.h"
@@ -16,10 +18,12 @@
 
 namespace isobit::matmul {
 
-MatmulVariant vector_variant();
-MatmulVariant blocked_variant();
-MatmulVariant naive_variant();
+ForwardVariant vector_variant();
+ForwardVariant direct_variant();
+ForwardVariant blocked_variant();
+ForwardVariant naive_variant();
 
+inline constexpr std::int64_t kMostMemory = 16 << 20;  // of all threads, beside the arrays
 inline constexpr std::int64_t kRunK = std::int64_t{order::kPanel} * order::kRun;
 
 inline std::int64_t parts_of(std::int64_t count, std::int64_t part) {
@@ -86,7 +90,8 @@ struct Grid {
 // So many regions that threads have equally much to do, as square as they can be. Rows and columns
 // are cut at multiples of `rows` and `cols`.
 inline Grid grid_of(const Problem& problem, const Machine& machine, std::int64_t rows,
-                    std::int64_t cols) {
+                    std::int64_t cols,
+                    std::int64_t most_tasks = std::numeric_limits<std::int64_t>::max()) {
   constexpr std::int64_t kFmasAnElement = 8;  // of the elements that it takes to wake a thread
   const std::int64_t most_down = parts_of(problem.m, rows), most_across = parts_of(problem.n, cols);
   const std::int64_t products = problem.products();
@@ -95,7 +100,7 @@ inline Grid grid_of(const Problem& problem, const Machine& machine, std::int64_t
                     static_cast<double>(problem.n) *
                     static_cast<double>(std::max<std::int64_t>(16, problem.k)) / kFmasAnElement;
   const std::int64_t units =
-      std::min<std::int64_t>(machine.threads, products * most_down * most_across);
+      std::min({std::int64_t{machine.threads}, products * most_down * most_across, most_tasks});
   grid.tasks = simd::task_count(machine, static_cast<std::int64_t>(std::min(work, 0x1p60)), units);
   if (grid.tasks == 1) return grid;
   std::int64_t wanted = 1;
@@ -157,6 +162,20 @@ class Runs {
         static_cast<std::uint64_t>(std::max<std::int64_t>(1, parts_of(k, kRunK))));
   }
 
+  // Calls multiply(k, count) for each panel in turn, which puts its sums into now(), or adds them
+  // to what is there if k is not where a run begins.
+  template <class Multiply>
+  void for_each_panel(std::int64_t k, const Multiply& multiply) {
+    if (k == 0) {
+      std::memset(now(), 0, static_cast<std::size_t>(bytes_));
+      next();
+    }
+    for (std::int64_t at = 0; at < k; at += order::kPanel) {
+      const std::int64_t count = std::min<std::int64_t>(order::kPanel, k - at);
+      multiply(at, count);
+      if ((at + count) % kRunK == 0 || at + count == k) next();
+    }
+  }
   std::byte* now() const { return buffers_ + depth_ * bytes_; }
   void next() {
     for (std::int64_t done = done_++; done & 1; done >>= 1) join();

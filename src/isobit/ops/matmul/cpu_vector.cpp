@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A few rows, or columns, times a matrix that is read once.
-#include <cstring>
-
-#include "isobit/ops/matmul/cpu_regions.h"
+#include "isobit/ops/matmul/cpu_slopes.h"
 
 namespace isobit::matmul {
 namespace {
@@ -14,19 +12,24 @@ Problem flat(const Problem& problem) {
   return problem.n < problem.m ? problem.transposed() : problem;
 }
 
-std::string declines_vector(const Problem& problem, const Machine&) {
-  const Problem few = flat(problem);
+// Why it cannot; "" where it can.
+const char* obstacle(const Problem& few) {
   if (few.m > kMostAlong) return "needs at most 8 rows or columns";
+  if (few.derived == Derived::b) return "reads the larger matrix as it lies in memory";
   if (few.first.b.col != 1 && few.first.b.row != 1 && few.n > 1 && few.k > 1)
     return "needs adjacent elements in rows or columns of the larger matrix";
-  return {};
+  return "";
+}
+
+std::string declines_vector(const Problem& problem, const Machine&) {
+  return obstacle(flat(problem));
 }
 
 bool is_along(const Problem& few) { return few.first.b.col == 1 || few.n == 1; }
 
 bool suits_vector(const Problem& problem, const Machine&) {
   const Problem few = flat(problem);
-  return few.m <= (is_along(few) ? kMostAlong : kMostAcross);
+  return few.m <= (is_along(few) ? kMostAlong : kMostAcross) && *obstacle(few) == '\0';
 }
 
 constexpr int kVectorCols[] = {64, 256, 512, 1024, 2048};
@@ -41,16 +44,17 @@ Plan choose_vector(const Problem& problem, const Machine& machine) {
 }
 
 struct VectorMemory {
-  std::int64_t a, sums, pitch, buffers;
+  std::int64_t a, derived, sums, pitch, buffers;
 
   VectorMemory(const Problem& few, std::int64_t cols) {
     const std::int64_t size = size_of(few.real()), line = 64 / size;
     a = few.m * order::kPanel * size;
+    derived = Slopes::room(few, few.m, order::kPanel);
     pitch = cols + line;
     sums = few.m * pitch * size;
     buffers = Runs::buffers(few.k) + 1;  // and one for the panel
   }
-  std::int64_t bytes() const { return parts_of(a + buffers * sums, 64) * 64; }
+  std::int64_t bytes() const { return parts_of(a + derived + buffers * sums, 64) * 64; }
 };
 
 const FewKernels& few_kernels_for(const Problem& problem, Isa isa) {
@@ -66,16 +70,17 @@ std::size_t vector_workspace(const Problem& problem, const Plan& plan, const Mac
 
 // A panel of the rows of a, widened.
 template <class T, class Real>
-void widen_rows(const Array& a, std::int64_t m, std::int64_t first, std::int64_t count, Real* to) {
+void widen_rows(const Array& a, std::int64_t m, std::int64_t count, Real* to) {
   for (std::int64_t i = 0; i < m; ++i) {
-    const Array line = a.moved(i, first);
+    const Array line = a.moved(i, 0);
     const auto* from = reinterpret_cast<const T*>(line.data);
     for (std::int64_t k = 0; k < count; ++k)
       to[i * order::kPanel + k] = widen<Real>(from[k * a.col]);
   }
 }
 
-void run_vector(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
+void run_vector(const ForwardArgs&, const Problem& problem, const Plan& plan,
+                const Execution& execution) {
   if (problem.empty()) return;
   const Problem few = flat(problem);
   const Isa isa = execution.machine.isa;
@@ -85,24 +90,24 @@ void run_vector(const Args&, const Problem& problem, const Plan& plan, const Exe
   const VectorMemory memory(few, plan[0]);
   const Finish finish(few, isa);
   const AddKernel add = add_kernel_for(few, isa);
+  const Slopes slopes(few, isa);
   const auto tile = [&](std::byte* a, const Arrays& arrays, std::int64_t col, std::int64_t cols) {
-    std::byte* panel = a + memory.a;
+    std::byte *derived = a + memory.a, *panel = derived + memory.derived;
     const std::int64_t all = few.m * memory.pitch;
     Runs runs(panel + memory.sums, memory.sums, all, add);
-    if (few.k == 0) std::memset(runs.now(), 0, static_cast<std::size_t>(memory.sums));
-    for (std::int64_t k = 0; k < few.k; k += order::kPanel) {
-      const std::int64_t count = std::min<std::int64_t>(order::kPanel, few.k - k);
+    runs.for_each_panel(few.k, [&](std::int64_t k, std::int64_t count) {
+      Array rows = arrays.a.moved(0, k);
+      if (few.derived == Derived::a)
+        rows = slopes.part(rows, arrays.slope.moved(0, k), few.m, count, derived);
       with_types(few.dtype(), [&]<class T, class Real>(T, Real) {
-        widen_rows<T>(arrays.a, few.m, k, count, reinterpret_cast<Real*>(a));
+        widen_rows<T>(rows, few.m, count, reinterpret_cast<Real*>(a));
       });
       const Array b = arrays.b.moved(k, col);
       const bool adds = k % kRunK != 0;
       kernel(
           {a, few.m, count, {b.data, b.col, b.row, cols}, adds ? panel : runs.now(), memory.pitch});
       if (adds) add(panel, runs.now(), all);
-      if ((k + count) % kRunK == 0 || k + count == few.k) runs.next();
-    }
-    if (few.k == 0) runs.next();
+    });
     finish(arrays, 0, col, runs.total(), memory.pitch, few.m, cols);
   };
   for_each_region(few, execution, grid, few.m, 64, [&](std::int64_t task, const Region& region) {
@@ -115,9 +120,10 @@ void run_vector(const Args&, const Problem& problem, const Plan& plan, const Exe
 
 }  // namespace
 
-MatmulVariant vector_variant() {
+ForwardVariant vector_variant() {
   return {.name = "vector",
           .knobs = kVectorKnobs,
+          .each_isa = true,
           .declines = declines_vector,
           .suits = suits_vector,
           .choose = choose_vector,

@@ -7,7 +7,10 @@
 
 namespace isobit::matmul {
 
-void reference(const Args& exact, const Args& scale, const Rounding&);
-void intermediates(const Args& exact, const Rounding&, const EmitArray& emit);
+void forward_reference(const ForwardArgs& exact, const ForwardArgs& scale, const Rounding&);
+void forward_intermediates(const ForwardArgs& exact, const Rounding&, const EmitArray& emit);
+
+void backward_reference(const BackwardArgs& exact, const BackwardArgs& scale, const Rounding&);
+void backward_intermediates(const BackwardArgs& exact, const Rounding&, const EmitArray& emit);
 
 }  // namespace isobit::matmul

@@ -5,16 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "isobit/core/magnitude.h"
 #include "isobit/core/quad.h"
 #include "isobit/ops/rope_tables/reference.h"
 
 namespace isobit::rope {
 namespace {
-
-template <class Real>
-Real magnitude(Real value) {
-  return value < 0 ? -value : value;
-}
 
 // What an error of this product is measured by: below the normal numbers of the type that is
 // computed in, its rounding is no longer relative.

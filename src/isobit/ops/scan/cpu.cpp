@@ -149,7 +149,8 @@ std::size_t blocks_workspace(const Problem& problem, const Plan& plan, const Mac
 // the last round, whose carry is known by now, and adds up its next.
 void share_row(const Problem& problem, const Place& row, const Plan& plan, std::int64_t tasks,
                const Kernel& kernel, const Execution& execution) {
-  const Segment segment = segment_of(problem, row, 0, problem.along.extent);
+  Segment segment = segment_of(problem, row, 0, problem.along.extent);
+  segment.types = kernel.types;
   const std::int64_t size = std::int64_t{plan[1]} * kBlock;
   const std::int64_t pieces = (segment.length + size - 1) / size;
   int level = 0;
@@ -191,7 +192,9 @@ void run_columns(const Problem& problem, const Plan& plan, const Kernel& kernel,
     for (std::int64_t unit = units * task / tasks; unit < units * (task + 1) / tasks; ++unit) {
       const std::int64_t column = unit % strips * strip;
       const Place place = problem.moved(problem.outer_place(unit / strips), problem.inner, column);
-      kernel.columns({.segment = segment_of(problem, place, 0, length),
+      Segment segment = segment_of(problem, place, 0, length);
+      segment.types = kernel.types;
+      kernel.columns({.segment = segment,
                       .count = std::min(strip, columns - column),
                       .init = problem.inner.init,
                       .index = problem.inner.index},
@@ -210,7 +213,8 @@ void run_blocks(const Args&, const Problem& problem, const Plan& plan, const Exe
       share_row(problem, problem.place(row), plan, tasks, kernel, execution);
     return;
   }
-  for_all_segments(problem, execution, [&](const Segment& segment) {
+  for_all_segments(problem, execution, [&](Segment segment) {
+    segment.types = kernel.types;
     kernel.scan(segment, 0, segment.length, nullptr, plan[0] != 0);
   });
 }
@@ -218,6 +222,7 @@ void run_blocks(const Args&, const Problem& problem, const Plan& plan, const Exe
 constexpr ScanVariant kVariants[] = {
     {.name = "blocks",
      .knobs = kBlocksKnobs,
+     .each_isa = true,
      .choose = choose_blocks,
      .workspace = blocks_workspace,
      .run = run_blocks},

@@ -2,8 +2,12 @@
 // Scans of floats in the order of formula_order.h, in vectors: along rows, and across columns.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <new>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -89,7 +93,50 @@ ISOBIT_INLINE void sklansky_in_lanes(typename M::Value (&values)[kCount]) {
       if (i & half) values[i] = M::combine(L::last(values[i / half * half - 1]), values[i]);
 }
 
-template <class M, class X, class Y>
+template <class S, class T>
+ISOBIT_INLINE typename S::V load_as(const T* from) {
+  using Real = typename S::Real;
+  if constexpr (sizeof(Real) == sizeof(double) && !std::is_same_v<T, double>) {
+    Real wide[S::kWidth];
+    for (int i = 0; i < S::kWidth; ++i) wide[i] = widen<Real>(from[i]);
+    return S::load(wide);
+  } else {
+    return S::load(from);
+  }
+}
+
+template <class S, class T>
+void read_lines(const std::byte* from, std::int64_t from_stride, std::int64_t lines,
+                std::int64_t length, void* to, std::int64_t to_stride) {
+  constexpr int kWidth = S::kWidth;
+  const auto* x = reinterpret_cast<const T*>(from);
+  auto* wide = static_cast<typename S::Real*>(to);
+  for (; lines > 0; --lines, x += from_stride, wide += to_stride) {
+    std::int64_t i = 0;
+    for (; i + kWidth <= length; i += kWidth) S::store(wide + i, load_as<S>(x + i));
+    for (; i < length; ++i) wide[i] = in_real<typename S::Real>(x[i]);
+  }
+}
+template <class S, class T>
+void write_lines(const void* from, std::int64_t from_stride, std::int64_t lines,
+                 std::int64_t length, std::byte* to, std::int64_t to_stride) {
+  constexpr int kWidth = S::kWidth;
+  const auto* wide = static_cast<const typename S::Real*>(from);
+  auto* y = reinterpret_cast<T*>(to);
+  for (; lines > 0; --lines, wide += from_stride, y += to_stride) {
+    std::int64_t i = 0;
+    for (; i + kWidth <= length; i += kWidth) S::store(y + i, S::load(wide + i));
+    for (; i < length; ++i) y[i] = from_real<T>(wide[i]);
+  }
+}
+template <class S, class T>
+constexpr Elements kRead = {sizeof(T), std::is_same_v<T, typename S::Real>, read_lines<S, T>,
+                            nullptr};
+template <class S, class T>
+constexpr Elements kWritten = {sizeof(T), std::is_same_v<T, typename S::Real>, read_lines<S, T>,
+                               write_lines<S, T>};
+
+template <class M>
 struct Floats {
   using S = typename M::S;
   using Real = typename S::Real;
@@ -120,10 +167,11 @@ struct Floats {
                    bool streaming) {
     AnyTree tree;
     if (before != nullptr) tree = *static_cast<const AnyTree*>(before);
-    const bool direct = std::is_same_v<Y, Real> && segment.y == 1 && !segment.exclusive;
-    auto* y = reinterpret_cast<Y*>(segment.at.y);
+    const bool direct = segment.types->y.computed_in && segment.y == 1 && !segment.exclusive;
+    auto* y = reinterpret_cast<Real*>(segment.at.y);  // if it is direct
     streaming = streaming && direct && simd::streamable(y + begin);
-    Shifted shifted(segment, begin, end);
+    const std::optional<Value> init = init_value(segment);
+    Shifted shifted(segment, begin, end, init);
     alignas(64) Real in[kBlock], out[kBlock];
     for (std::int64_t start = begin; start < end; start += kBlock) {
       const std::int64_t count = least(kBlock, end - start);
@@ -131,13 +179,12 @@ struct Floats {
       const Value total = parts.lift(source(segment, start, count, in));
       const Value carry = M::value(tree.carry());
       if (!direct || count < kBlock) {
-        finish<simd::Stores::cached>(parts, carry, segment.at.init, out);
+        finish<simd::Stores::cached>(parts, carry, init, out);
         shifted.write(start, count, out);
-      } else if constexpr (std::is_same_v<Y, Real>) {
-        if (streaming)
-          finish<simd::Stores::streaming>(parts, carry, segment.at.init, y + start);
-        else
-          finish<simd::Stores::cached>(parts, carry, segment.at.init, y + start);
+      } else if (streaming) {
+        finish<simd::Stores::streaming>(parts, carry, init, y + start);
+      } else {
+        finish<simd::Stores::cached>(parts, carry, init, y + start);
       }
       if (start + kBlock < end) tree.push(M::carry(total));
     }
@@ -146,16 +193,18 @@ struct Floats {
   }
 
   static void columns(const Columns& columns, std::byte* state, bool streaming) {
-    State arrays(state, columns.segment.length);
-    if constexpr (kWidth * sizeof(Y) == 64)
-      streaming = streaming && columns.segment.y * std::int64_t{sizeof(Y)} % 64 == 0 &&
-                  simd::streamable(reinterpret_cast<Y*>(columns.segment.at.y));
+    const State arrays(state);
+    const Segment& segment = columns.segment;
+    const bool direct = segment.types->x.computed_in && segment.types->y.computed_in;
+    if constexpr (kWidth * sizeof(Real) == 64)
+      streaming = streaming && direct && segment.y * std::int64_t{sizeof(Real)} % 64 == 0 &&
+                  simd::streamable(reinterpret_cast<Real*>(segment.at.y));
     else
       streaming = false;
     for (std::int64_t j = 0; j < columns.count; j += kWidth) arrays.start(columns, j);
-    for (std::int64_t group = 0; group * kGroup < columns.segment.length; ++group)
+    for (std::int64_t group = 0; group * kGroup < segment.length; ++group)
       for (std::int64_t j = 0; j < columns.count; j += kWidth)
-        if (columns.count - j < kWidth || columns.segment.length - group * kGroup < kGroup)
+        if (!direct || columns.count - j < kWidth || segment.length - group * kGroup < kGroup)
           group_of_columns<false>(columns, arrays, group, j);
         else if (streaming)
           group_of_columns<true, simd::Stores::streaming>(columns, arrays, group, j);
@@ -168,25 +217,6 @@ struct Floats {
   }
 
  private:
-  // `count` elements as vectors, zeros after them; the result of so few as a vector holds.
-  ISOBIT_INLINE static V load(const X* from, std::int64_t count = kWidth) {
-    if constexpr (sizeof(Real) == sizeof(double) && !std::is_same_v<X, double>) {
-      Real wide[kWidth] = {};
-      for (std::int64_t i = 0; i < least(count, kWidth); ++i) wide[i] = widen<Real>(from[i]);
-      return S::load(wide);
-    } else if (count >= kWidth) {
-      return S::load(from);
-    } else {
-      return S::load(from, S::first(count));
-    }
-  }
-  template <simd::Stores kStores = simd::Stores::cached>
-  ISOBIT_INLINE static void store(Y* to, V value, std::int64_t count = kWidth) {
-    if (count >= kWidth)
-      S::template store<kStores>(to, value);
-    else
-      S::store(to, value, S::first(count));
-  }
   template <class P>
   ISOBIT_INLINE static P get(const Real* from, std::int64_t distance) {
     P value;
@@ -206,8 +236,11 @@ struct Floats {
     for (int p = 0; p < M::kParts; ++p) value.part[p] = S::all(from[p * distance]);
     return value;
   }
-  ISOBIT_INLINE static Value init_value(const std::byte* init) {
-    return M::lift(S::all(in_real<Real>(*reinterpret_cast<const Y*>(init))));
+  ISOBIT_INLINE static std::optional<Value> init_value(const Segment& segment) {
+    if (segment.at.init == nullptr) return std::nullopt;
+    Real init;
+    segment.types->y.read(segment.at.init, 1, 1, 1, &init, 1);
+    return M::lift(S::all(init));
   }
 
   // The last of Sklansky's results, in all lanes: what neighbours make, and these, and so on.
@@ -259,8 +292,8 @@ struct Floats {
   };
 
   template <simd::Stores kStores>
-  ISOBIT_INLINE static void finish(Parted& parts, const Value& carry, const std::byte* init,
-                                   Real* out) {
+  ISOBIT_INLINE static void finish(Parted& parts, const Value& carry,
+                                   const std::optional<Value>& init, Real* out) {
     for (int j = 0; j < kGroups; j += kWidth)
       put(parts.before + j, kGroups + 16,
           M::combine(carry, get<Value>(parts.before + j, kGroups + 16)));
@@ -273,25 +306,24 @@ struct Floats {
               out + j, M::number(result(M::combine(base, get<Value>(parts.l + j, kBlock)))));
       }
     };
-    if (init == nullptr) {
+    if (init)
+      write([&](const Value& value) ISOBIT_INLINE_LAMBDA { return M::combine(*init, value); });
+    else
       write([](const Value& value) ISOBIT_INLINE_LAMBDA { return value; });
-    } else {
-      const Value first = init_value(init);
-      write([&](const Value& value) ISOBIT_INLINE_LAMBDA { return M::combine(first, value); });
-    }
   }
 
   // A block's elements, adjacent and wide: where they lie, or in `buffer`.
   ISOBIT_INLINE static const Real* source(const Segment& segment, std::int64_t start,
                                           std::int64_t count, Real* buffer) {
-    const auto* x = reinterpret_cast<const X*>(segment.at.x) + start * segment.x;
-    if constexpr (std::is_same_v<X, Real>)
-      if (segment.x == 1 && count == kBlock) return x;
-    std::int64_t i = 0;
+    const Elements& type = segment.types->x;
+    const std::byte* const x = segment.at.x + start * segment.x * type.bytes;
+    if (type.computed_in && segment.x == 1 && count == kBlock)
+      return reinterpret_cast<const Real*>(x);
     if (segment.x == 1)
-      for (; i + kWidth <= count; i += kWidth) S::store(buffer + i, load(x + i));
-    for (; i < count; ++i) buffer[i] = in_real<Real>(x[i * segment.x]);
-    for (i = count; i < kBlock; ++i) buffer[i] = 0;
+      type.read(x, 0, 1, count, buffer, 0);
+    else
+      type.read(x, segment.x, count, 1, buffer, 1);
+    for (std::int64_t i = count; i < kBlock; ++i) buffer[i] = 0;
     return buffer;
   }
 
@@ -299,13 +331,13 @@ struct Floats {
   // is read next: so the last of a block waits.
   class Shifted {
    public:
-    Shifted(const Segment& segment, std::int64_t begin, std::int64_t end)
-        : segment_(segment), y_(reinterpret_cast<Y*>(segment.at.y)), end_(end) {
+    Shifted(const Segment& segment, std::int64_t begin, std::int64_t end,
+            const std::optional<Value>& init)
+        : segment_(segment), end_(end) {
       if (begin > 0 || !segment.exclusive) return;
       waits_ = true;
       alignas(64) Real first[kWidth];
-      S::store(first,
-               M::number(segment.at.init == nullptr ? M::neutral() : init_value(segment.at.init)));
+      S::store(first, M::number(init ? *init : M::neutral()));
       waiting_ = first[0];
     }
     ISOBIT_INLINE void write(std::int64_t start, std::int64_t count, const Real* results) {
@@ -321,15 +353,15 @@ struct Floats {
 
    private:
     ISOBIT_INLINE void put(std::int64_t at, const Real* from, std::int64_t count) const {
-      Y* y = y_ + at * segment_.y;
-      std::int64_t i = 0;
+      const Elements& type = segment_.types->y;
+      std::byte* const y = segment_.at.y + at * segment_.y * type.bytes;
       if (segment_.y == 1)
-        for (; i + kWidth <= count; i += kWidth) S::store(y + i, S::load(from + i));
-      for (; i < count; ++i) y[i * segment_.y] = from_real<Y>(from[i]);
+        type.write(from, 0, 1, count, y, 0);
+      else
+        type.write(from, 1, count, 1, y, segment_.y);
     }
 
     const Segment& segment_;
-    Y* y_;
     std::int64_t end_;
     bool waits_ = false;
     Real waiting_ = 0;
@@ -346,17 +378,17 @@ struct Floats {
     static std::int64_t arrays(std::int64_t length) {
       return kFixed + M::kCarryParts * levels(length);
     }
-    State(std::byte* memory, std::int64_t) : memory_(reinterpret_cast<Real*>(memory)) {}
+    explicit State(std::byte* memory) : memory_(reinterpret_cast<Real*>(memory)) {}
 
-    ISOBIT_INLINE void start(const Columns& columns, std::int64_t j) {
+    ISOBIT_INLINE void start(const Columns& columns, std::int64_t j) const {
       put(before(j), kStrip, M::neutral());
       put(carry(j), kStrip, M::carry(M::neutral()));
       Value first = M::neutral();
       if (columns.segment.at.init != nullptr) {
         alignas(64) Real values[kWidth] = {};
-        for (std::int64_t i = 0; i < kWidth && j + i < columns.count; ++i)
-          values[i] = in_real<Real>(
-              reinterpret_cast<const Y*>(columns.segment.at.init)[(j + i) * columns.init]);
+        const Elements& type = columns.segment.types->y;
+        type.read(columns.segment.at.init + j * columns.init * type.bytes, columns.init,
+                  least(kWidth, columns.count - j), 1, values, 1);
         first = M::lift(S::load(values));
       }
       put(init(j), kStrip, first);
@@ -380,26 +412,37 @@ struct Floats {
     Real* memory_;
   };
 
-  // 16 rows of a vector of columns.
-  template <bool kWhole, simd::Stores kStores = simd::Stores::cached>
+  // 16 rows of a vector of columns: kDirect of all in the type that is computed in, else of fewer
+  // or of other types.
+  template <bool kDirect, simd::Stores kStores = simd::Stores::cached>
   ISOBIT_INLINE static void group_of_columns(const Columns& columns, const State& state,
                                              std::int64_t group, std::int64_t j) {
     const Segment& segment = columns.segment;
+    const Elements &x_type = segment.types->x, &y_type = segment.types->y;
     const std::int64_t start = group * kGroup;
-    const std::int64_t width = kWhole ? kWidth : least(kWidth, columns.count - j);
-    const std::int64_t rows = kWhole ? kGroup : least(kGroup, segment.length - start);
-    const auto* x = reinterpret_cast<const X*>(segment.at.x) + start * segment.x + j;
-    auto* y = reinterpret_cast<Y*>(segment.at.y) + start * segment.y + j;
+    const std::int64_t width = kDirect ? kWidth : least(kWidth, columns.count - j);
+    const std::int64_t rows = kDirect ? kGroup : least(kGroup, segment.length - start);
+    const std::byte* const x = segment.at.x + (start * segment.x + j) * x_type.bytes;
+    std::byte* const y = segment.at.y + (start * segment.y + j) * y_type.bytes;
+    alignas(64) Real buffer[kDirect ? 1 : kGroup * kWidth];
+    if constexpr (!kDirect) {
+      if (width < kWidth) std::fill(std::begin(buffer), std::end(buffer), Real{0});
+      x_type.read(x, segment.x, rows, width, buffer, kWidth);
+    }
+    const Real* const from = kDirect ? reinterpret_cast<const Real*>(x) : buffer;
+    Real* const to = kDirect ? reinterpret_cast<Real*>(y) : buffer;
+    const std::int64_t from_stride = kDirect ? segment.x : kWidth;
+    const std::int64_t to_stride = kDirect ? segment.y : kWidth;
     Value values[kGroup];
 #pragma GCC unroll 16
     for (int i = 0; i < kGroup; ++i)
-      values[i] = M::lift(i < rows ? load(x + i * segment.x, width) : functions::all<S>(0));
+      values[i] = M::lift(i < rows ? S::load(from + i * from_stride) : functions::all<S>(0));
     sklansky<M>(values);
     const Value base = M::combine(M::value(get<Carry>(state.carry(j), kStrip)),
                                   get<Value>(state.before(j), kStrip));
     const bool has_init = segment.at.init != nullptr;
     const Value init = get<Value>(state.init(j), kStrip);
-    if (segment.exclusive) store<kStores>(y, S::load(state.waiting(j)), width);
+    if (segment.exclusive) S::template store<kStores>(to, S::load(state.waiting(j)));
     V last = functions::all<S>(0);
 #pragma GCC unroll 16
     for (int i = 0; i < kGroup; ++i) {
@@ -408,9 +451,9 @@ struct Floats {
       if (has_init) result = M::combine(init, result);
       last = M::number(result);
       const int at = segment.exclusive ? i + 1 : i;
-      if (at < rows && !(segment.exclusive && i + 1 == kGroup))
-        store<kStores>(y + at * segment.y, last, width);
+      if (at < rows) S::template store<kStores>(to + at * to_stride, last);
     }
+    if constexpr (!kDirect) y_type.write(buffer, kWidth, rows, width, y, segment.y);
     S::store(state.waiting(j), last);
     if (start + kGroup < segment.length) advance(state, group, j, values[kGroup - 1]);
   }

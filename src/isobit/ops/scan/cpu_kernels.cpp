@@ -8,21 +8,25 @@ namespace isobit::scan::ISOBIT_ISA {
 namespace {
 
 template <class Kernels>
-Kernel of() {
-  return {Kernels::start, Kernels::copy,    Kernels::push,       Kernels::total,
-          Kernels::scan,  Kernels::columns, Kernels::state_bytes};
+Kernel of(const Types* types = nullptr) {
+  return {types,          Kernels::start, Kernels::copy,    Kernels::push,
+          Kernels::total, Kernels::scan,  Kernels::columns, Kernels::state_bytes};
 }
+
+template <class S, class X, class Y>
+constexpr Types kTypes = {kRead<S, X>, kWritten<S, Y>};
 
 template <class X, class Y>
 Kernel floats(Kind kind) {
   using S = std::conditional_t<sizeof(Y) == 8, simd::F64, simd::F32>;
   using Real = typename S::Real;
+  const Types* const types = &kTypes<S, X, Y>;
   switch (kind) {
-    case Kind::prod:      return of<Floats<Product<S>, X, Y>>();
+    case Kind::prod:      return of<Floats<Product<S>>>(types);
     case Kind::max:       return of<Exact<Extreme<Real, true>, X, Y>>();
     case Kind::min:       return of<Exact<Extreme<Real, false>, X, Y>>();
-    case Kind::logsumexp: return of<Floats<LogSumExp<S>, X, Y>>();
-    default:              return of<Floats<Sum<S>, X, Y>>();
+    case Kind::logsumexp: return of<Floats<LogSumExp<S>>>(types);
+    default:              return of<Floats<Sum<S>>>(types);
   }
 }
 

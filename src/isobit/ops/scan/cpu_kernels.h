@@ -11,6 +11,21 @@
 
 namespace isobit::scan {
 
+// How kernels that compute in one type read and write elements of another: lines of adjacent
+// elements, so many elements apart.
+struct Elements {
+  std::int64_t bytes;  // of an element
+  bool computed_in;    // nothing has to be converted
+  void (*read)(const std::byte* from, std::int64_t from_stride, std::int64_t lines,
+               std::int64_t length, void* to, std::int64_t to_stride);
+  // Null where they are only read.
+  void (*write)(const void* from, std::int64_t from_stride, std::int64_t lines, std::int64_t length,
+                std::byte* to, std::int64_t to_stride);
+};
+struct Types {
+  Elements x, y;
+};
+
 // Elements that are scanned from the first on; strides are negative in reverse.
 struct Segment {
   Place at;
@@ -18,6 +33,7 @@ struct Segment {
   std::int64_t length;
   std::int64_t first, step;  // what index calls an element
   bool exclusive;
+  const Types* types = nullptr;  // the kernel's
 };
 
 // Segments of one length side by side, whose x and y are adjacent.
@@ -31,6 +47,7 @@ inline constexpr std::int64_t kTreeBytes = 13 << 10;
 inline constexpr std::int64_t kStrip = 512;  // columns at a time
 
 struct Kernel {
+  const Types* types;  // null where a kernel knows the types itself
   void (*start)(void* tree);
   void (*copy)(void* tree, const void* other);
   // After 2^level blocks whose total is `node`, a tree of nothing else.

@@ -8,13 +8,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "isobit/core/magnitude.h"
+
 namespace isobit::scan {
 namespace {
-
-template <class Real>
-Real magnitude(Real value) {
-  return value < 0 ? -value : value;
-}
 
 // The results of one segment, element by element, and the scales of their errors.
 template <class Real>

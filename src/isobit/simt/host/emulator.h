@@ -3,6 +3,7 @@
 // and one processor runs one of them at a time, in an order that a schedule chooses.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,9 @@
 #include <string>
 
 namespace isobit::simt::host {
+
+// The GPU that the emulator passes for: sm_90.
+inline constexpr int kCapability = 90;
 
 // Where a kernel calls. (clang 14 knows no std::source_location.)
 class Site {
@@ -78,6 +82,12 @@ void sync_cluster(Site site);
 void sync_warp(unsigned lanes, Site site);
 std::uint64_t shuffle(unsigned lanes, std::uint64_t value, int from_lane, Site site);
 unsigned ballot(unsigned lanes, bool predicate, Site site);
+
+// The words of all lanes of a whole warp, lane by lane, until this lane next meets others.
+using Words = std::array<std::uint32_t, 6>;
+const Words* gather(const Words& own, Site site);
+// What tensor cores do with words of a (0 to 3) and of b (4 and 5) and a lane's sums.
+void multiply_add(float (&sums)[4], const Words& own, bool of_bf16, Site site);
 
 // Another block's copy of an address in this block's shared memory.
 void* in_cluster(const void* address, int rank, Site site);

@@ -17,8 +17,10 @@ inline constexpr Device kDevice = Device::emu;
 inline constexpr std::int64_t kMostBlocks = 0x7fffffff;  // of a launch
 // What the emulator passes for: a small Hopper, so that persistent kernels go round.
 inline Gpu gpu() {
-  return {
-      .capability = 90, .multiprocessors = 2, .shared_bytes = kMostShared, .l2_bytes = 50 << 20};
+  return {.capability = host::kCapability,
+          .multiprocessors = 2,
+          .shared_bytes = kMostShared,
+          .l2_bytes = 50 << 20};
 }
 
 // Deals out a block's shared memory, in the same order to the host, which counts, and to every

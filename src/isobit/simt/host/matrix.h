@@ -19,9 +19,15 @@ void load_matrices(unsigned (&words)[4], const void* row, Site site = Site::curr
   };
   const auto* own = static_cast<const Row*>(row);
   detail::require_aligned(own, site);
+  const auto address = std::bit_cast<std::uint64_t>(own);
+  const host::Words* const all = host::gather(
+      {static_cast<std::uint32_t>(address), static_cast<std::uint32_t>(address >> 32)}, site);
   const int line = lane() / 4, pair = lane() % 4 * 2;
   for (int m = 0; m < 4; ++m) {
-    const auto row_at = [&](int index) { return shuffle(own, 8 * m + index, kAllLanes, site); };
+    const auto row_at = [&](int index) {
+      const host::Words& words_of = all[8 * m + index];
+      return std::bit_cast<const Row*>(words_of[0] | std::uint64_t{words_of[1]} << 32);
+    };
     std::uint16_t first, second;
     if constexpr (kTransposed) {
       const Row* upper = row_at(pair);
@@ -40,25 +46,11 @@ void load_matrices(unsigned (&words)[4], const void* row, Site site = Site::curr
 // sums += a * b, 16 x 8 += 16 x 16 * 16 x 8, for f16 or bf16. Word i of a: row l/4, or 8 below for
 // odd i; its pair, or 8 to the right from i = 2 on. Word i of b, by columns: column l/4; its pair,
 // or 8 below for i = 1. Sums 0 and 1: row l/4, the pair of columns; 2 and 3: 8 below. From sm_80
-// on. In what order a device adds, and how it rounds, is its own; here it is rounded once.
+// on. In what order a device adds, and how it rounds, is its own; here it is core/tensor_core.h's.
 template <class T>
 void multiply_add(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2],
                   Site site = Site::current()) {
-  const auto element = [](unsigned word, int half) {
-    return double{to_float(T{static_cast<std::uint16_t>(word >> (16 * half))})};
-  };
-  double result[4] = {sums[0], sums[1], sums[2], sums[3]};
-  for (int pair = 0; pair < 4; ++pair)
-    for (int i = 0; i < 4; ++i) {
-      const unsigned left = shuffle(a[i], lane() / 4 * 4 + pair, kAllLanes, site);
-      for (int col = 0; col < 2; ++col) {
-        const unsigned right =
-            shuffle(b[i / 2], (lane() % 4 * 2 + col) * 4 + pair, kAllLanes, site);
-        for (int half = 0; half < 2; ++half)
-          result[i % 2 * 2 + col] += element(left, half) * element(right, half);
-      }
-    }
-  for (int i = 0; i < 4; ++i) sums[i] = static_cast<float>(result[i]);
+  host::multiply_add(sums, {a[0], a[1], a[2], a[3], b[0], b[1]}, std::is_same_v<T, bf16>, site);
 }
 
 }  // namespace isobit::simt

@@ -45,7 +45,7 @@ struct Thread {
   std::deque<std::vector<Copy>> committed;
 };
 
-enum class Meeting { sync, shuffle, ballot };
+enum class Meeting { sync, shuffle, ballot, gather };
 
 // Lanes that wait for each other.
 struct Exchange {
@@ -63,6 +63,7 @@ struct Warp {
   std::vector<Exchange> exchanges;
   std::uint64_t given[kWarpThreads] = {}, taken[kWarpThreads] = {};
   int from[kWarpThreads] = {};
+  Words words[kWarpThreads] = {}, gathered[kWarpThreads] = {};
   char tags[64] = {};  // taken in turn: the next exchange may begin before the last one is left
   int next_tag = 0;
 };

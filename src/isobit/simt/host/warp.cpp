@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lanes of a warp that meet: to exchange values, or to see each other's writes.
+#include <algorithm>
 #include <bit>
 
 #include "isobit/simt/host/state.h"
@@ -15,6 +16,10 @@ std::string hex(unsigned lanes) {
 
 void complete(const Exchange& exchange, Warp& warp) {
   const unsigned lanes = exchange.lanes;
+  if (exchange.meeting == Meeting::gather) {
+    std::ranges::copy(warp.words, warp.gathered);
+    return;
+  }
   unsigned votes = 0;
   for (unsigned left = lanes; left != 0; left &= left - 1) {
     const int lane = std::countr_zero(left);
@@ -81,6 +86,16 @@ std::uint64_t shuffle(unsigned lanes, std::uint64_t value, int from_lane, Site s
 
 unsigned ballot(unsigned lanes, bool predicate, Site site) {
   return static_cast<unsigned>(meet(Meeting::ballot, lanes, predicate, 0, site));
+}
+
+const Words* gather(const Words& own, Site site) {
+  Thread& thread = emulator.current();
+  Warp& warp = *thread.warp;
+  if (warp.count != kWarpThreads)
+    fail(site, text("a warp of ", warp.count, " threads; matrices take a whole one"));
+  warp.words[thread.lane] = own;
+  meet(Meeting::gather, kAllLanes, 0, 0, site);
+  return warp.gathered;
 }
 
 }  // namespace isobit::simt::host

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention of isobit.numpy."""
+
+import numpy as np
+
+from isobit import c_abi
+
+_OP = "scaled_dot_product_attention"
+_FLOATS = ("float32", "float16", "bfloat16", "float64")
+_LEAST = 2.0**-1000  # of a scale: 0 stands for the usual one, and this is 0 in all but name
+CAUSALS = ("no", "top_left", "bottom_right")
+
+
+def scaled_dot_product_attention(
+    query,
+    key,
+    value,
+    attn_mask=None,
+    *,
+    causal="no",
+    scale=None,
+    window=0,
+    softcap=0.0,
+    return_lse=False,
+):
+    """softmax(query key' scale + bias) value, of arrays (batch, heads, sequence, elements) of any
+    strides; heads of query may be a multiple of those of key and value.
+
+    attn_mask: broadcast to (batch, heads, queries, keys), of bool, true where a key is allowed, or
+    of query's dtype, added to scores. causal: "no", "top_left" or "bottom_right", where the last
+    query sees all keys. scale: unless given 1 / sqrt(elements). window: keys less than this far
+    from the query's own position; 0: all. softcap: scores become softcap tanh(score / softcap).
+    return_lse: (y, lse), with the logarithm of the sum of e^score of each query.
+    """
+    from isobit import numpy  # which imports this file
+
+    if causal not in CAUSALS:
+        allowed = ", ".join(map(repr, CAUSALS))
+        raise ValueError(f"{_OP}: causal is {causal!r}; allowed: {allowed}")
+    call = numpy._Call(_OP, "query", query, _FLOATS)
+    q = call.x
+    k, v = (
+        numpy._array(_OP, name, given, (call.dtype,), call.like)
+        for name, given in (("key", key), ("value", value))
+    )
+    for name, array in (("query", q), ("key", k), ("value", v)):
+        if array.ndim != 4:
+            raise ValueError(
+                f"{_OP}: {name} has {array.ndim} dimensions; must have 4: batch, heads, sequence, "
+                "elements"
+            )
+    tensors = {"q": numpy._strided(q), "k": numpy._strided(k), "v": numpy._strided(v)}
+    if attn_mask is not None:
+        mask = numpy._array(_OP, "attn_mask", attn_mask, ("bool", call.dtype), call.like)
+        shape = (*q.shape[:3], k.shape[2])
+        try:
+            mask = np.broadcast_to(mask, shape)
+        except ValueError:
+            raise ValueError(
+                f"{_OP}: attn_mask has shape {mask.shape}, which does not broadcast to {shape}"
+            ) from None
+        tensors["mask" if mask.dtype == bool else "bias"] = numpy._strided(mask)
+    y = call.empty((*q.shape[:3], v.shape[3]), call.dtype)
+    tensors["y"] = numpy._strided(y)
+    lse = None
+    if return_lse:
+        lse = call.empty(q.shape[:3], "float64" if call.dtype == "float64" else "float32")
+        tensors["lse"] = numpy._strided(lse)
+    options = {
+        "causal": causal,
+        "window": window,
+        "scale": 0.0 if scale is None else float(scale) or _LEAST,
+        "softcap": float(softcap),
+    }
+    c_abi.call("attention", "fwd", numpy._context, **tensors, **options)
+    return (call.result(y), call.result(lse)) if return_lse else call.result(y)

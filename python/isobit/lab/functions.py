@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How functions of isobit.numpy and isobit.torch are called for a case of the lab."""
+
+DTYPES = {
+    **{"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"},
+    **{"i32": "int32", "i64": "int64", "bool": "bool", "u8": "uint8"},
+}
+NORMS = {"layernorm": "layer_norm", "rmsnorm": "rms_norm"}
+LINEAR = {f"{op}_linear": f"{name}_linear" for op, name in NORMS.items()}
+
+
+class Unavailable(Exception):
+    """Why a caller cannot compute a case."""
+
+
+def _of_its_name(call, library, _dtype_named):
+    function = getattr(library, call.case.get("kind", call.case["op"]))
+    return lambda **inputs: {"y": function(**inputs)}
+
+
+def _norm(call, library, dtype_named):
+    cols, options = call.case["cols"], call.options | call.cast("out_dtype", dtype_named)
+    if not call.adds:
+        function = getattr(library, call.norm)
+        return lambda x, **weights: {"y": function(x, cols, **weights, **options)}
+    function = getattr(library, f"dropout_add_{call.norm}")
+    options |= {"p": call.dropout, "seed": int(call.case["dropout_seed"])}
+
+    def sum_and_norm(x, residual=None, **weights):
+        y, total = function(x, residual, cols, **weights, **options)
+        return {"y": y, "sum": total}
+
+    return sum_and_norm
+
+
+def _transpose(call, library, dtype_named):
+    options = call.cast("dtype", dtype_named)
+    return lambda x: {"y": library.transpose(x, -2, -1, **options)}
+
+
+def _matmul(call, library, dtype_named):
+    case = call.case
+    for name in ("c", "residual", "pre"):
+        if name in call.inputs or name in call.outputs:
+            raise Unavailable(f"{library.__name__}.matmul has no {name}")
+    if case["alpha"] != 1:
+        raise Unavailable(f"{library.__name__}.matmul has no alpha")
+    activation = None if case["activation"] == "none" else case["activation"]
+    options = {"activation": activation} | call.cast("out_dtype", dtype_named)
+    return lambda a, b, bias=None: {"y": library.matmul(a, b, bias=bias, **options)}
+
+
+def _norm_linear(call, library, _dtype_named):
+    case = call.case
+    missing = {"x_residual", "sum", "y", "pre", "grad_sum", "grad_x_residual", "mean", "rstd"}
+    for name in (*call.inputs, *call.outputs):
+        if name in missing:
+            raise Unavailable(f"{library.__name__}.{LINEAR[case['op']]} has no {name}")
+    if call.dropout > 0:
+        raise Unavailable(f"{library.__name__}.{LINEAR[case['op']]} has no dropout")
+    options = {"eps": case["eps"], "zero_centered": case["zero_centered"] == "yes"}
+    options["activation"] = None if case["activation"] == "none" else case["activation"]
+    function = getattr(library, LINEAR[case["op"]])
+
+    def linear(x, weight, norm_weight=None, norm_bias=None, **more):
+        norm = (norm_weight, norm_bias) if case["op"] == "layernorm_linear" else (norm_weight,)
+        return {"z": function(x, (case["cols"],), *norm, weight, **more, **options)}
+
+    return linear
+
+
+def _convolution(call, library, dtype_named):
+    case, function = call.case, getattr(library, call.case["op"])
+    in_torch = library.__name__.endswith("torch")
+    for name in ("residual", "pre"):
+        if name in call.inputs or name in call.outputs:
+            raise Unavailable(f"{library.__name__}.{case['op']} has no {name}")
+    sides = ("",) if case["op"] == "conv1d" else ("_h", "_w")
+
+    def numbers(name):
+        return tuple(case[name + side] for side in sides)
+
+    if any(numbers("extra_padding")):
+        raise Unavailable(f"{library.__name__}.{case['op']} has no extra padding")
+    options = {name: numbers(name) for name in ("stride", "padding", "dilation")}
+    options["groups"] = case["groups"]
+    activation = None if case.get("activation", "none") == "none" else case["activation"]
+    if not in_torch:
+        options |= {"padding_mode": case["padding_mode"], "activation": activation}
+        options |= call.cast("out_dtype", dtype_named)
+    elif activation or case["padding_mode"] != "zeros" or call.cast("out_dtype", dtype_named):
+        raise Unavailable(f"{library.__name__}.{case['op']} is a convolution and no more")
+    return lambda x, weight, bias=None: {"y": function(x, weight, bias, **options)}
+
+
+def _rope(call, library, _dtype_named):
+    case = call.case
+    style, offset = case["style"], case["offset_positions"]
+
+    def turned(q, k=None, cos=None, sin=None, positions=None):
+        if cos is None and library.__name__.endswith("torch"):  # whose function wants tables
+            length = offset + case["seq"]
+            dtype = DTYPES["f64" if case["dtype"] == "f64" else "f32"]
+            dim = case["rotary_dim"] or case["head_dim"] // 2 * 2
+            cos, sin = library.rotary_tables(
+                length, dim, base=case["base"], dtype=_dtype_named(dtype)
+            )
+        options = {"cos": cos, "sin": sin, "position_ids": positions}
+        options |= {"style": style, "offset": offset}
+        if not library.__name__.endswith("torch"):
+            options |= {"base": case["base"], "rotary_dim": case["rotary_dim"] or None}
+            options["backward"] = case["pass"] == "bwd"
+        found = library.apply_rotary(q, k, **options)
+        return {"y_q": found} if k is None else dict(zip(("y_q", "y_k"), found, strict=True))
+
+    return turned
+
+
+def _rope_tables(call, library, dtype_named):
+    case = call.case
+    options = {"base": case["base"], "offset": case["offset_positions"]}
+    options["dtype"] = dtype_named(DTYPES[case["dtype"]])
+
+    def tables(**given):
+        found = library.rotary_tables(case["length"], 2 * case["pairs"], **given, **options)
+        return dict(zip(("cos", "sin"), found, strict=True))
+
+    return tables
+
+
+def _scan(call, library, dtype_named):
+    kind = call.case["kind"]
+    name = {"sum": "cumsum", "prod": "cumprod", "logsumexp": "logcumsumexp"}.get(kind, f"cum{kind}")
+    if not hasattr(library, name):
+        raise Unavailable(f"{library.__name__} has no scans")
+    if "reset" in call.inputs:
+        raise Unavailable(f"{library.__name__} has no segments")
+    options = {each: call.case[each] == "yes" for each in ("exclusive", "reverse")}
+    if kind in ("sum", "prod"):
+        options["dtype"] = dtype_named(DTYPES[call.case["y_dtype"]])
+
+    def scan(x, **init):
+        found = getattr(library, name)(x, -2, **options, **init)
+        outputs = (
+            dict(zip(("y", "index"), found, strict=True))
+            if kind in ("max", "min")
+            else {"y": found}
+        )
+        return {name: outputs[name] for name in call.outputs}
+
+    return scan
+
+
+def _attention(call, library, _dtype_named):
+    case = call.case
+    in_torch = library.__name__.endswith("torch")
+    if "bias" in call.inputs and "mask" in call.inputs:
+        raise Unavailable("a function takes a bias or a mask")
+    if case["dropout"] > 0 and not in_torch:
+        raise Unavailable("isobit.numpy has no dropout of attention")
+    options = {name: case[name] for name in ("causal", "window", "softcap")}
+    options |= {"scale": case["scale"] or None, "return_lse": True}
+    if in_torch:
+        options |= {"enable_gqa": True, "dropout_p": case["dropout"]}
+        options["seed"] = int(case["dropout_seed"])
+
+    def attend(q, k, v, bias=None, mask=None):
+        attn_mask = mask if bias is None else bias
+        function = library.scaled_dot_product_attention
+        return dict(zip(("y", "lse"), function(q, k, v, attn_mask, **options), strict=True))
+
+    return attend
+
+
+# What Call.forward is of an operator; of all others it is the function of its name.
+FORWARD = {
+    "attention": _attention,
+    "conv1d": _convolution,
+    "conv2d": _convolution,
+    "layernorm": _norm,
+    "layernorm_linear": _norm_linear,
+    "matmul": _matmul,
+    "rmsnorm": _norm,
+    "rmsnorm_linear": _norm_linear,
+    "rope": _rope,
+    "rope_tables": _rope_tables,
+    "scan": _scan,
+    "transpose": _transpose,
+}
+
+
+def forward(call, library, dtype_named):
+    """A function of the library from inputs to outputs, both by name."""
+    return FORWARD.get(call.case["op"], _of_its_name)(call, library, dtype_named)

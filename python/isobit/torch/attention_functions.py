@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention: torch.nn.functional.scaled_dot_product_attention, with the same bits for a query
+whatever stands beside it."""
+
+import torch
+
+from isobit._attention import _LEAST
+from isobit.torch.attending import ATTENTION, CAUSALS
+from isobit.torch.functional import _seed, overridable, run
+from isobit.torch.records import NARROW
+
+_OP = "scaled_dot_product_attention"
+
+
+def _causal(is_causal, causal, attn_mask):
+    """The number of what the arguments say."""
+    if causal is None:
+        causal = "top_left" if is_causal else "no"
+    elif is_causal and causal != "top_left":
+        raise ValueError(f"{_OP}: is_causal means causal='top_left'; causal is {causal!r}")
+    if causal not in CAUSALS:
+        allowed = ", ".join(map(repr, CAUSALS))
+        raise ValueError(f"{_OP}: causal is {causal!r}; allowed: None, {allowed}")
+    if attn_mask is not None and is_causal:
+        raise RuntimeError(f"{_OP}: attn_mask and is_causal are given; one of them may be")
+    return CAUSALS.index(causal)
+
+
+def _check(query, key, value, attn_mask):
+    for name, each in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(each, torch.Tensor):
+            raise TypeError(f"{_OP}: {name} must be a Tensor; it is {type(each).__name__}")
+        if each.is_nested:
+            raise NotImplementedError(f"{_OP}: {name} is nested; pad it, or call for each sequence")
+        if each.dim() < 2:
+            raise ValueError(f"{_OP}: {name} has {each.dim()} dimensions; must have 2 or more")
+        if each.dtype != query.dtype and not _autocast(query):
+            raise ValueError(f"{_OP}: {name} has dtype {each.dtype}; query has {query.dtype}")
+    if attn_mask is None:
+        return
+    if not isinstance(attn_mask, torch.Tensor):
+        raise TypeError(f"{_OP}: attn_mask must be a Tensor; it is {type(attn_mask).__name__}")
+    if attn_mask.dtype not in (torch.bool, torch.float32, query.dtype) and not _autocast(query):
+        raise ValueError(
+            f"{_OP}: attn_mask has dtype {attn_mask.dtype}; must be bool, float32 or query's, "
+            f"{query.dtype}"
+        )
+
+
+def _autocast(query):
+    return torch.is_autocast_enabled(query.device.type)
+
+
+def _narrowed(bias, dtype):
+    """A float32 mask beside 16 bits: what is finite stays so, and does not come to mean that a key
+    is not there."""
+    if bias.dtype != torch.float32 or dtype not in NARROW:
+        return bias.to(dtype)
+    most = torch.finfo(dtype).max
+    return torch.where(bias.isinf(), bias, bias.clamp(-most, most)).to(dtype)
+
+
+def _expanded(name, each, shape):
+    try:
+        return each.expand(shape)
+    except RuntimeError:
+        raise ValueError(
+            f"{_OP}: {name} has shape {tuple(each.shape)}, which does not broadcast to {shape}"
+        ) from None
+
+
+def _heads(each, heads, batch):
+    """(batch, heads, sequence, elements), without a copy where strides allow it."""
+    return each.expand(*batch, heads, *each.shape[-2:]).flatten(0, -4)
+
+
+@overridable
+def scaled_dot_product_attention(
+    query,
+    key,
+    value,
+    attn_mask=None,
+    dropout_p=0.0,
+    is_causal=False,
+    scale=None,
+    enable_gqa=False,
+    *,
+    causal=None,
+    window=0,
+    softcap=0.0,
+    return_lse=False,
+    seed=None,
+):
+    """torch.nn.functional.scaled_dot_product_attention, and more.
+
+    causal: "top_left", as is_causal, or "bottom_right", where the last query sees all keys.
+    window: keys less than this far from the query's own position; 0: all. softcap: scores become
+    softcap tanh(score / softcap). return_lse: (y, lse), lse the logarithm of the sum of e^score of
+    each query, with a gradient of its own. seed: what is dropped depends on it and on the place of
+    a weight alone; where it is None, PyTorch's generator for the CPU draws one.
+
+    A key that is not allowed is not there, whatever stands in it; a query without keys gives 0. A
+    query alone has the bits that it has among others, and beside other sequences, paddings and
+    lengths. A float32 attn_mask beside 16 bits is rounded to these.
+    """
+    _check(query, key, value, attn_mask)
+    code = _causal(is_causal, causal, attn_mask)
+    rank = max(query.dim(), key.dim(), value.dim())
+    tensors = [each[(None,) * max(0, 3 - each.dim())] for each in (query, key, value)]
+    tensors = [each[(None,) * (max(rank, 4) - each.dim())] for each in tensors]
+    q, k, v = tensors
+    heads, kv_heads, of_v = (each.shape[-3] for each in tensors)
+    if enable_gqa and any(each == 0 or heads % each != 0 for each in (kv_heads, of_v)):
+        raise ValueError(
+            f"{_OP}: query has {heads} heads; with enable_gqa=True they must be a multiple of "
+            f"key's {kv_heads} and of value's {of_v}"
+        )
+    if enable_gqa and kv_heads != of_v:
+        k, v = (each.repeat_interleave(heads // each.shape[-3], -3) for each in (k, v))
+        kv_heads = of_v = heads
+    if not enable_gqa:
+        try:
+            (heads,) = torch.broadcast_shapes((heads,), (kv_heads,), (of_v,))
+        except RuntimeError:
+            raise ValueError(
+                f"{_OP}: query, key and value have {heads}, {kv_heads} and {of_v} heads; must have "
+                "equally many, or enable_gqa=True"
+            ) from None
+        kv_heads = heads
+    try:
+        batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(each.shape)) for each in (query, key, value))
+        raise ValueError(
+            f"{_OP}: query, key and value have shapes {shapes}, whose batches do not broadcast"
+        ) from None
+    q, k, v = _heads(q, heads, batch), _heads(k, kv_heads, batch), _heads(v, kv_heads, batch)
+    bias = mask = None
+    if attn_mask is not None:
+        shape = (*batch, heads, q.shape[-2], k.shape[-2])
+        whole = _expanded("attn_mask", attn_mask, shape).flatten(0, -4)
+        is_bool = attn_mask.dtype == torch.bool
+        bias, mask = (None, whole) if is_bool else (_narrowed(whole, q.dtype), None)
+    given = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask}
+    given["seed"] = _seed(_OP, dropout_p, seed)
+    y, lse, _max, _sum = run(
+        ATTENTION,
+        given,
+        causal=code,
+        window=window,
+        scale=0.0 if scale is None else float(scale) or _LEAST,
+        softcap=float(softcap),
+        dropout=float(dropout_p),
+    )
+    front = (*batch, heads)
+    extra = len(front) + 2 - max(rank, 2)  # dimensions that stood in front of none
+    shape = (*front[extra:], *y.shape[-2:])
+    y = y.reshape(shape)
+    return (y, lse.reshape(shape[:-1])) if return_lse else y

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records of the convolutions. A convolution is linear in its input and in its weight, so its
+derivatives of every order are three operators: itself, and its gradients of either."""
+
+from isobit.torch.records import SUM, Axis, Operator, narrow_inputs
+
+
+def _windows(call):
+    """What follows the tensors and sizes of every call."""
+    return call.stride, call.padding, call.extra_padding, call.dilation, call.groups
+
+
+def _forward(call, x, weight, bias=None):
+    return CONVOLUTION.operator(x, weight, bias, *_windows(call))
+
+
+def _to_input(call, grad, weight, size):
+    return CONVOLUTION_INPUT.operator(grad, weight, size, *_windows(call))
+
+
+def _to_weight(call, grad, x, kernel):
+    return CONVOLUTION_WEIGHT.operator(grad, x, kernel, *_windows(call))
+
+
+def _has_channels_last(tensor):
+    if tensor.ndim != 4 or 0 in tensor.shape:
+        return False
+    last = _last_strides(tensor.shape)
+    dense = _dense_strides(tensor.shape)
+    return _lies_as(tensor, last) and not _lies_as(tensor, dense)
+
+
+def _last_strides(shape):
+    _, channels, height, width = shape
+    return (height * width * channels, 1, width * channels, channels)
+
+
+def _dense_strides(shape):
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, strides[0] * extent)
+    return tuple(strides)
+
+
+def _lies_as(tensor, strides):
+    each = zip(tensor.shape, tensor.stride(), strides, strict=True)
+    return all(extent == 1 or own == expected for extent, own, expected in each)
+
+
+def _result(a, b, shape):
+    """As the adapter makes it: with the channels last where one of both has them so."""
+    if len(shape) == 4 and (_has_channels_last(a) or _has_channels_last(b)):
+        return a.new_empty_strided(shape, _last_strides(shape))
+    return a.new_empty(shape)
+
+
+def _extents(call):
+    """Those of the results."""
+    sides = zip(
+        call.x.shape[2:],
+        call.weight.shape[2:],
+        *(call.stride, call.padding, call.extra_padding, call.dilation),
+        strict=True,
+    )
+    return [
+        (extent + 2 * padding + extra - dilation * (taps - 1) - 1) // stride + 1
+        for extent, taps, stride, padding, extra, dilation in sides
+    ]
+
+
+def _convolution_result(call):
+    channels, of_weight = call.x.shape[1], call.weight.shape[1] * call.groups
+    if channels != of_weight:
+        raise ValueError(
+            f"convolution: x has {channels} channels; weight has {call.weight.shape[1]} for each "
+            f"of {call.groups} groups"
+        )
+    if any(extent < 1 for extent in _extents(call)):
+        raise ValueError(f"convolution: the result would have the extents {_extents(call)}")
+    shape = (call.x.shape[0], call.weight.shape[0], *_extents(call))
+    return _result(call.x, call.weight, shape)
+
+
+def _convolution_axes(call):
+    yield Axis({"x": 0}, (0,))
+    if call.groups != 1:  # whose parts would be other groups
+        return
+    filters, channels = {"weight": 0}, {"x": 1, "weight": 1}
+    if call.bias is not None:
+        filters["bias"], channels["bias"] = 0, SUM
+    yield Axis(filters, (1,))
+    yield Axis(channels, (SUM,))
+
+
+def _convolution_gradients(call, wanted, grad):
+    found = {}
+    grad = grad.to(call.x.dtype)
+    if wanted.x:
+        found["x"] = _to_input(call, grad, call.weight, call.x.shape[2:])
+    if wanted.weight:
+        found["weight"] = _to_weight(call, grad, call.x, call.weight.shape[2:])
+    if wanted.bias:
+        found["bias"] = CONVOLUTION_BIAS.operator(grad, call.bias.dtype)
+    return found
+
+
+def _total(*terms):
+    given = [term for term in terms if term is not None]
+    return sum(given[1:], given[0]) if given else None
+
+
+def _along_filters(vector, like):
+    """A vector over filters as a tensor of results."""
+    return vector.to(like.dtype).view(1, -1, *(1,) * (like.ndim - 2))
+
+
+def _convolution_tangents(call, along):
+    total = _total(
+        None if along.x is None else _forward(call, along.x, call.weight),
+        None if along.weight is None else _forward(call, call.x, along.weight),
+    )
+    if along.bias is None:
+        return total
+    like = _convolution_result(call)
+    of_bias = _along_filters(along.bias, like).expand(like.shape)
+    return of_bias.clone() if total is None else total + of_bias
+
+
+CONVOLUTION = Operator(
+    "convolution",
+    _convolution_result,
+    axes=_convolution_axes,
+    keeps=("x", "weight"),
+    knows=("bias",),
+    gradients=_convolution_gradients,
+    tangents=_convolution_tangents,
+    autocast=narrow_inputs("x", "weight", "bias"),
+)
+
+
+def _input_result(call):
+    shape = (call.grad_y.shape[0], call.weight.shape[1] * call.groups, *call.size)
+    return _result(call.grad_y, call.weight, shape)
+
+
+def _input_axes(call):
+    yield Axis({"grad_y": 0}, (0,))
+    if call.groups == 1:
+        yield Axis({"grad_y": 1, "weight": 0}, (SUM,))
+        yield Axis({"weight": 1}, (1,))
+
+
+def _input_gradients(call, wanted, into_x):
+    found = {}
+    if wanted.grad_y:
+        found["grad_y"] = _forward(call, into_x, call.weight)
+    if wanted.weight:
+        found["weight"] = _to_weight(call, call.grad_y, into_x, call.weight.shape[2:])
+    return found
+
+
+def _input_tangents(call, along):
+    return _total(
+        None if along.grad_y is None else _to_input(call, along.grad_y, call.weight, call.size),
+        None if along.weight is None else _to_input(call, call.grad_y, along.weight, call.size),
+    )
+
+
+# Also what a transposed convolution is.
+CONVOLUTION_INPUT = Operator(
+    "convolution_input",
+    _input_result,
+    outputs=("grad_x",),
+    axes=_input_axes,
+    keeps=("grad_y", "weight"),
+    gradients=_input_gradients,
+    tangents=_input_tangents,
+    autocast=narrow_inputs("grad_y", "weight"),
+)
+
+
+def _weight_result(call):
+    shape = (call.grad_y.shape[1], call.x.shape[1] // call.groups, *call.kernel)
+    return _result(call.x, call.grad_y, shape)
+
+
+def _weight_axes(call):
+    yield Axis({"grad_y": 0, "x": 0}, (SUM,))
+    if call.groups == 1:
+        yield Axis({"grad_y": 1}, (0,))
+        yield Axis({"x": 1}, (1,))
+
+
+def _weight_gradients(call, wanted, into_weight):
+    found = {}
+    if wanted.grad_y:
+        found["grad_y"] = _forward(call, call.x, into_weight)
+    if wanted.x:
+        found["x"] = _to_input(call, call.grad_y, into_weight, call.x.shape[2:])
+    return found
+
+
+def _weight_tangents(call, along):
+    return _total(
+        None if along.grad_y is None else _to_weight(call, along.grad_y, call.x, call.kernel),
+        None if along.x is None else _to_weight(call, call.grad_y, along.x, call.kernel),
+    )
+
+
+CONVOLUTION_WEIGHT = Operator(
+    "convolution_weight",
+    _weight_result,
+    outputs=("grad_weight",),
+    axes=_weight_axes,
+    keeps=("grad_y", "x"),
+    gradients=_weight_gradients,
+    tangents=_weight_tangents,
+)
+
+CONVOLUTION_BIAS = Operator(
+    "convolution_bias",
+    lambda call: call.grad_y.new_empty(call.grad_y.shape[1:2], dtype=call.dtype),
+    outputs=("grad_bias",),
+    axes=lambda call: (Axis({"grad_y": 0}, (SUM,)), Axis({"grad_y": 1}, (0,))),
+    knows=("grad_y",),
+    gradients=lambda call, wanted, into_bias: {
+        "grad_y": into_bias.to(call.grad_y.dtype)
+        .view(1, -1, *(1,) * (len(call.grad_y.shape) - 2))
+        .expand(call.grad_y.shape)
+    },
+    tangents=lambda call, along: CONVOLUTION_BIAS.operator(along.grad_y, call.dtype),
+)
+RECORDS = (CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, CONVOLUTION_BIAS)

@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the structs of isobit/operators.h say, as the operators' own arguments.
+// Made by tools/faces.py from the operators' descriptions; changes belong there.
+#pragma once
+
+#include "isobit/capi/call.h"
+#include "isobit/ops/activation/activation.h"
+#include "isobit/ops/attention/attention.h"
+#include "isobit/ops/conv1d/conv1d.h"
+#include "isobit/ops/conv2d/conv2d.h"
+#include "isobit/ops/elementwise/elementwise.h"
+#include "isobit/ops/layernorm/layernorm.h"
+#include "isobit/ops/layernorm_linear/layernorm_linear.h"
+#include "isobit/ops/matmul/matmul.h"
+#include "isobit/ops/rmsnorm/rmsnorm.h"
+#include "isobit/ops/rmsnorm_linear/rmsnorm_linear.h"
+#include "isobit/ops/rope/rope.h"
+#include "isobit/ops/rope_tables/rope_tables.h"
+#include "isobit/ops/scan/scan.h"
+#include "isobit/ops/transpose/transpose.h"
+
+namespace isobit::capi {
+
+inline elementwise::Args arguments(const isobit_elementwise_add_args& given, const Reader& read) {
+  elementwise::Args args;
+  args.x = read("x", given.x);
+  args.residual = read("residual", given.residual);
+  args.y = read("y", given.y);
+  args.kind = elementwise::Kind::add;
+  return args;
+}
+
+inline elementwise::Args arguments(const isobit_elementwise_increment_args& given,
+                                   const Reader& read) {
+  elementwise::Args args;
+  args.x = read("x", given.x);
+  args.y = read("y", given.y);
+  args.kind = elementwise::Kind::increment;
+  return args;
+}
+
+inline layernorm::ForwardArgs arguments(const isobit_layernorm_forward_args& given,
+                                        const Reader& read) {
+  layernorm::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.weight = read("weight", given.weight);
+  args.bias = read("bias", given.bias);
+  args.residual = read("residual", given.residual);
+  args.y = read("y", given.y);
+  args.sum = read("sum", given.sum);
+  args.mean = read("mean", given.mean);
+  args.rstd = read("rstd", given.rstd);
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.hidden_dims = given.hidden_dims == 0 ? 1 : given.hidden_dims;
+  args.zero_centered = given.zero_centered != 0;
+  return args;
+}
+
+inline layernorm::BackwardArgs arguments(const isobit_layernorm_backward_args& given,
+                                         const Reader& read) {
+  layernorm::BackwardArgs args;
+  args.x = read("x", given.x);
+  args.grad_y = read("grad_y", given.grad_y);
+  args.weight = read("weight", given.weight);
+  args.mean = read("mean", given.mean);
+  args.rstd = read("rstd", given.rstd);
+  args.grad_sum = read("grad_sum", given.grad_sum);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.grad_residual = read("grad_residual", given.grad_residual);
+  args.grad_weight = read("grad_weight", given.grad_weight);
+  args.grad_bias = read("grad_bias", given.grad_bias);
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.hidden_dims = given.hidden_dims == 0 ? 1 : given.hidden_dims;
+  args.zero_centered = given.zero_centered != 0;
+  return args;
+}
+
+inline rmsnorm::ForwardArgs arguments(const isobit_rmsnorm_forward_args& given,
+                                      const Reader& read) {
+  rmsnorm::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.weight = read("weight", given.weight);
+  args.residual = read("residual", given.residual);
+  args.y = read("y", given.y);
+  args.sum = read("sum", given.sum);
+  args.rstd = read("rstd", given.rstd);
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.hidden_dims = given.hidden_dims == 0 ? 1 : given.hidden_dims;
+  args.zero_centered = given.zero_centered != 0;
+  return args;
+}
+
+inline rmsnorm::BackwardArgs arguments(const isobit_rmsnorm_backward_args& given,
+                                       const Reader& read) {
+  rmsnorm::BackwardArgs args;
+  args.x = read("x", given.x);
+  args.grad_y = read("grad_y", given.grad_y);
+  args.weight = read("weight", given.weight);
+  args.rstd = read("rstd", given.rstd);
+  args.grad_sum = read("grad_sum", given.grad_sum);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.grad_residual = read("grad_residual", given.grad_residual);
+  args.grad_weight = read("grad_weight", given.grad_weight);
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.hidden_dims = given.hidden_dims == 0 ? 1 : given.hidden_dims;
+  args.zero_centered = given.zero_centered != 0;
+  return args;
+}
+
+inline transpose::Args arguments(const isobit_transpose_args& given, const Reader& read) {
+  transpose::Args args;
+  args.x = read("x", given.x);
+  args.y = read("y", given.y);
+  return args;
+}
+
+inline activation::ForwardArgs arguments(const isobit_activation_forward_args& given,
+                                         const Reader& read) {
+  activation::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.gate = read("gate", given.gate);
+  args.y = read("y", given.y);
+  args.function = decltype(args.function){given.function};
+  return args;
+}
+
+inline activation::BackwardArgs arguments(const isobit_activation_backward_args& given,
+                                          const Reader& read) {
+  activation::BackwardArgs args;
+  args.x = read("x", given.x);
+  args.grad_y = read("grad_y", given.grad_y);
+  args.gate = read("gate", given.gate);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.grad_gate = read("grad_gate", given.grad_gate);
+  args.function = decltype(args.function){given.function};
+  return args;
+}
+
+inline rope::ForwardArgs arguments(const isobit_rope_forward_args& given, const Reader& read) {
+  rope::ForwardArgs args;
+  args.q = read("q", given.q);
+  args.k = read("k", given.k);
+  args.cos = read("cos", given.cos);
+  args.sin = read("sin", given.sin);
+  args.positions = read("positions", given.positions);
+  args.y_q = read("y_q", given.y_q);
+  args.y_k = read("y_k", given.y_k);
+  args.base = given.base == 0 ? 10000 : given.base;
+  args.offset_positions = given.offset_positions;
+  args.rotary_dim = given.rotary_dim;
+  args.style = decltype(args.style){given.style};
+  return args;
+}
+
+inline rope::BackwardArgs arguments(const isobit_rope_backward_args& given, const Reader& read) {
+  rope::BackwardArgs args;
+  args.grad_y_q = read("grad_y_q", given.grad_y_q);
+  args.grad_y_k = read("grad_y_k", given.grad_y_k);
+  args.cos = read("cos", given.cos);
+  args.sin = read("sin", given.sin);
+  args.positions = read("positions", given.positions);
+  args.grad_q = read("grad_q", given.grad_q);
+  args.grad_k = read("grad_k", given.grad_k);
+  args.base = given.base == 0 ? 10000 : given.base;
+  args.offset_positions = given.offset_positions;
+  args.rotary_dim = given.rotary_dim;
+  args.style = decltype(args.style){given.style};
+  return args;
+}
+
+inline rope_tables::Args arguments(const isobit_rope_tables_args& given, const Reader& read) {
+  rope_tables::Args args;
+  args.inv_freq = read("inv_freq", given.inv_freq);
+  args.positions = read("positions", given.positions);
+  args.cos = read("cos", given.cos);
+  args.sin = read("sin", given.sin);
+  args.base = given.base == 0 ? 10000 : given.base;
+  args.offset_positions = given.offset_positions;
+  return args;
+}
+
+inline scan::Args arguments(const isobit_scan_sum_args& given, const Reader& read) {
+  scan::Args args;
+  args.x = read("x", given.x);
+  args.init = read("init", given.init);
+  args.reset = read("reset", given.reset);
+  args.y = read("y", given.y);
+  args.kind = scan::Kind::sum;
+  args.exclusive = given.exclusive != 0;
+  args.reverse = given.reverse != 0;
+  return args;
+}
+
+inline scan::Args arguments(const isobit_scan_prod_args& given, const Reader& read) {
+  scan::Args args;
+  args.x = read("x", given.x);
+  args.init = read("init", given.init);
+  args.reset = read("reset", given.reset);
+  args.y = read("y", given.y);
+  args.kind = scan::Kind::prod;
+  args.exclusive = given.exclusive != 0;
+  args.reverse = given.reverse != 0;
+  return args;
+}
+
+inline scan::Args arguments(const isobit_scan_max_args& given, const Reader& read) {
+  scan::Args args;
+  args.x = read("x", given.x);
+  args.init = read("init", given.init);
+  args.reset = read("reset", given.reset);
+  args.y = read("y", given.y);
+  args.index = read("index", given.index);
+  args.kind = scan::Kind::max;
+  args.exclusive = given.exclusive != 0;
+  args.reverse = given.reverse != 0;
+  return args;
+}
+
+inline scan::Args arguments(const isobit_scan_min_args& given, const Reader& read) {
+  scan::Args args;
+  args.x = read("x", given.x);
+  args.init = read("init", given.init);
+  args.reset = read("reset", given.reset);
+  args.y = read("y", given.y);
+  args.index = read("index", given.index);
+  args.kind = scan::Kind::min;
+  args.exclusive = given.exclusive != 0;
+  args.reverse = given.reverse != 0;
+  return args;
+}
+
+inline scan::Args arguments(const isobit_scan_logsumexp_args& given, const Reader& read) {
+  scan::Args args;
+  args.x = read("x", given.x);
+  args.init = read("init", given.init);
+  args.reset = read("reset", given.reset);
+  args.y = read("y", given.y);
+  args.kind = scan::Kind::logsumexp;
+  args.exclusive = given.exclusive != 0;
+  args.reverse = given.reverse != 0;
+  return args;
+}
+
+inline matmul::ForwardArgs arguments(const isobit_matmul_args& given, const Reader& read) {
+  matmul::ForwardArgs args;
+  args.a = read("a", given.a);
+  args.b = read("b", given.b);
+  args.bias = read("bias", given.bias);
+  args.c = read("c", given.c);
+  args.residual = read("residual", given.residual);
+  args.y = read("y", given.y);
+  args.pre = read("pre", given.pre);
+  args.alpha = given.alpha;
+  args.beta = given.beta;
+  args.activation = decltype(args.activation){given.activation};
+  args.arithmetic = decltype(args.arithmetic){given.arithmetic};
+  return args;
+}
+
+inline matmul::BackwardArgs arguments(const isobit_matmul_backward_args& given,
+                                      const Reader& read) {
+  matmul::BackwardArgs args;
+  args.grad_y = read("grad_y", given.grad_y);
+  args.a = read("a", given.a);
+  args.b = read("b", given.b);
+  args.pre = read("pre", given.pre);
+  args.grad_a = read("grad_a", given.grad_a);
+  args.grad_b = read("grad_b", given.grad_b);
+  args.grad_bias = read("grad_bias", given.grad_bias);
+  args.grad_c = read("grad_c", given.grad_c);
+  args.alpha = given.alpha;
+  args.beta = given.beta;
+  args.activation = decltype(args.activation){given.activation};
+  args.arithmetic = decltype(args.arithmetic){given.arithmetic};
+  return args;
+}
+
+inline layernorm_linear::ForwardArgs arguments(const isobit_layernorm_linear_forward_args& given,
+                                               const Reader& read) {
+  layernorm_linear::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.norm_weight = read("norm_weight", given.norm_weight);
+  args.norm_bias = read("norm_bias", given.norm_bias);
+  args.weight = read("weight", given.weight);
+  args.bias = read("bias", given.bias);
+  args.x_residual = read("x_residual", given.x_residual);
+  args.residual = read("residual", given.residual);
+  args.z = read("z", given.z);
+  args.pre = read("pre", given.pre);
+  args.sum = read("sum", given.sum);
+  args.y = read("y", given.y);
+  args.mean = read("mean", given.mean);
+  args.rstd = read("rstd", given.rstd);
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.zero_centered = given.zero_centered != 0;
+  args.activation = decltype(args.activation){given.activation};
+  args.arithmetic = decltype(args.arithmetic){given.arithmetic};
+  return args;
+}
+
+inline layernorm_linear::BackwardArgs arguments(const isobit_layernorm_linear_backward_args& given,
+                                                const Reader& read) {
+  layernorm_linear::BackwardArgs args;
+  args.grad_z = read("grad_z", given.grad_z);
+  args.x = read("x", given.x);
+  args.norm_weight = read("norm_weight", given.norm_weight);
+  args.norm_bias = read("norm_bias", given.norm_bias);
+  args.weight = read("weight", given.weight);
+  args.pre = read("pre", given.pre);
+  args.grad_sum = read("grad_sum", given.grad_sum);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.grad_x_residual = read("grad_x_residual", given.grad_x_residual);
+  args.grad_norm_weight = read("grad_norm_weight", given.grad_norm_weight);
+  args.grad_norm_bias = read("grad_norm_bias", given.grad_norm_bias);
+  args.grad_weight = read("grad_weight", given.grad_weight);
+  args.grad_bias = read("grad_bias", given.grad_bias);
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.zero_centered = given.zero_centered != 0;
+  args.activation = decltype(args.activation){given.activation};
+  args.arithmetic = decltype(args.arithmetic){given.arithmetic};
+  return args;
+}
+
+inline rmsnorm_linear::ForwardArgs arguments(const isobit_rmsnorm_linear_forward_args& given,
+                                             const Reader& read) {
+  rmsnorm_linear::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.norm_weight = read("norm_weight", given.norm_weight);
+  args.weight = read("weight", given.weight);
+  args.bias = read("bias", given.bias);
+  args.x_residual = read("x_residual", given.x_residual);
+  args.residual = read("residual", given.residual);
+  args.z = read("z", given.z);
+  args.pre = read("pre", given.pre);
+  args.sum = read("sum", given.sum);
+  args.y = read("y", given.y);
+  args.rstd = read("rstd", given.rstd);
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.zero_centered = given.zero_centered != 0;
+  args.activation = decltype(args.activation){given.activation};
+  args.arithmetic = decltype(args.arithmetic){given.arithmetic};
+  return args;
+}
+
+inline rmsnorm_linear::BackwardArgs arguments(const isobit_rmsnorm_linear_backward_args& given,
+                                              const Reader& read) {
+  rmsnorm_linear::BackwardArgs args;
+  args.grad_z = read("grad_z", given.grad_z);
+  args.x = read("x", given.x);
+  args.norm_weight = read("norm_weight", given.norm_weight);
+  args.weight = read("weight", given.weight);
+  args.pre = read("pre", given.pre);
+  args.grad_sum = read("grad_sum", given.grad_sum);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.grad_x_residual = read("grad_x_residual", given.grad_x_residual);
+  args.grad_norm_weight = read("grad_norm_weight", given.grad_norm_weight);
+  args.grad_weight = read("grad_weight", given.grad_weight);
+  args.grad_bias = read("grad_bias", given.grad_bias);
+  args.eps = given.eps;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.zero_centered = given.zero_centered != 0;
+  args.activation = decltype(args.activation){given.activation};
+  args.arithmetic = decltype(args.arithmetic){given.arithmetic};
+  return args;
+}
+
+inline conv1d::ForwardArgs arguments(const isobit_conv1d_args& given, const Reader& read) {
+  conv1d::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.weight = read("weight", given.weight);
+  args.bias = read("bias", given.bias);
+  args.residual = read("residual", given.residual);
+  args.y = read("y", given.y);
+  args.pre = read("pre", given.pre);
+  args.stride = given.stride == 0 ? 1 : given.stride;
+  args.dilation = given.dilation == 0 ? 1 : given.dilation;
+  args.padding = given.padding;
+  args.extra_padding = given.extra_padding;
+  args.groups = given.groups == 0 ? 1 : given.groups;
+  args.padding_mode = decltype(args.padding_mode){given.padding_mode};
+  args.activation = decltype(args.activation){given.activation};
+  return args;
+}
+
+inline conv1d::BackwardArgs arguments(const isobit_conv1d_backward_args& given,
+                                      const Reader& read) {
+  conv1d::BackwardArgs args;
+  args.grad_y = read("grad_y", given.grad_y);
+  args.x = read("x", given.x);
+  args.weight = read("weight", given.weight);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.grad_weight = read("grad_weight", given.grad_weight);
+  args.grad_bias = read("grad_bias", given.grad_bias);
+  args.stride = given.stride == 0 ? 1 : given.stride;
+  args.dilation = given.dilation == 0 ? 1 : given.dilation;
+  args.padding = given.padding;
+  args.extra_padding = given.extra_padding;
+  args.groups = given.groups == 0 ? 1 : given.groups;
+  args.padding_mode = decltype(args.padding_mode){given.padding_mode};
+  return args;
+}
+
+inline conv2d::ForwardArgs arguments(const isobit_conv2d_args& given, const Reader& read) {
+  conv2d::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.weight = read("weight", given.weight);
+  args.bias = read("bias", given.bias);
+  args.residual = read("residual", given.residual);
+  args.y = read("y", given.y);
+  args.pre = read("pre", given.pre);
+  args.stride_h = given.stride_h == 0 ? 1 : given.stride_h;
+  args.stride_w = given.stride_w == 0 ? 1 : given.stride_w;
+  args.dilation_h = given.dilation_h == 0 ? 1 : given.dilation_h;
+  args.dilation_w = given.dilation_w == 0 ? 1 : given.dilation_w;
+  args.padding_h = given.padding_h;
+  args.padding_w = given.padding_w;
+  args.extra_padding_h = given.extra_padding_h;
+  args.extra_padding_w = given.extra_padding_w;
+  args.groups = given.groups == 0 ? 1 : given.groups;
+  args.padding_mode = decltype(args.padding_mode){given.padding_mode};
+  args.activation = decltype(args.activation){given.activation};
+  return args;
+}
+
+inline conv2d::BackwardArgs arguments(const isobit_conv2d_backward_args& given,
+                                      const Reader& read) {
+  conv2d::BackwardArgs args;
+  args.grad_y = read("grad_y", given.grad_y);
+  args.x = read("x", given.x);
+  args.weight = read("weight", given.weight);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.grad_weight = read("grad_weight", given.grad_weight);
+  args.grad_bias = read("grad_bias", given.grad_bias);
+  args.stride_h = given.stride_h == 0 ? 1 : given.stride_h;
+  args.stride_w = given.stride_w == 0 ? 1 : given.stride_w;
+  args.dilation_h = given.dilation_h == 0 ? 1 : given.dilation_h;
+  args.dilation_w = given.dilation_w == 0 ? 1 : given.dilation_w;
+  args.padding_h = given.padding_h;
+  args.padding_w = given.padding_w;
+  args.extra_padding_h = given.extra_padding_h;
+  args.extra_padding_w = given.extra_padding_w;
+  args.groups = given.groups == 0 ? 1 : given.groups;
+  args.padding_mode = decltype(args.padding_mode){given.padding_mode};
+  return args;
+}
+
+inline attention::ForwardArgs arguments(const isobit_attention_forward_args& given,
+                                        const Reader& read) {
+  attention::ForwardArgs args;
+  args.q = read("q", given.q);
+  args.k = read("k", given.k);
+  args.v = read("v", given.v);
+  args.bias = read("bias", given.bias);
+  args.mask = read("mask", given.mask);
+  args.y = read("y", given.y);
+  args.lse = read("lse", given.lse);
+  args.max = read("max", given.max);
+  args.sum = read("sum", given.sum);
+  args.window = given.window;
+  args.scale = given.scale;
+  args.softcap = given.softcap;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.causal = decltype(args.causal){given.causal};
+  return args;
+}
+
+inline attention::BackwardArgs arguments(const isobit_attention_backward_args& given,
+                                         const Reader& read) {
+  attention::BackwardArgs args;
+  args.grad_y = read("grad_y", given.grad_y);
+  args.grad_lse = read("grad_lse", given.grad_lse);
+  args.q = read("q", given.q);
+  args.k = read("k", given.k);
+  args.v = read("v", given.v);
+  args.bias = read("bias", given.bias);
+  args.mask = read("mask", given.mask);
+  args.y = read("y", given.y);
+  args.max = read("max", given.max);
+  args.sum = read("sum", given.sum);
+  args.grad_q = read("grad_q", given.grad_q);
+  args.grad_k = read("grad_k", given.grad_k);
+  args.grad_v = read("grad_v", given.grad_v);
+  args.grad_bias = read("grad_bias", given.grad_bias);
+  args.window = given.window;
+  args.scale = given.scale;
+  args.softcap = given.softcap;
+  args.dropout = given.dropout;
+  args.dropout_seed = given.dropout_seed;
+  args.causal = decltype(args.causal){given.causal};
+  return args;
+}
+
+}  // namespace isobit::capi

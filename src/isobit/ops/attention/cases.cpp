@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The grids and floors of attention.
+#include "isobit/ops/attention/cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
+namespace isobit::attention {
+namespace {
+
+const std::vector<Types> kTypes = {{DType::f32, DType::f32},
+                                   {DType::f16, DType::f16},
+                                   {DType::bf16, DType::bf16},
+                                   {DType::f64, DType::f64}};
+
+using Shapes = std::vector<std::vector<std::int64_t>>;
+
+struct Choice {
+  double causal = 0, window = 0, softcap = 0, dropout = 0, scale = 0;
+};
+
+// Shapes are batch, heads, kv_heads, seq_q, seq_k, head_dim, value_dim.
+CaseGrid grid_of(const std::vector<Types>& types, Shapes shapes, Choice choice = {},
+                 std::vector<std::string_view> with = {""},
+                 std::vector<std::string_view> inputs = {"randn"}) {
+  return {.types = types,
+          .inputs = std::move(inputs),
+          .shapes = std::move(shapes),
+          .options = {{"causal", {choice.causal}},
+                      {"window", {choice.window}},
+                      {"softcap", {choice.softcap}},
+                      {"dropout", {choice.dropout}},
+                      {"scale", {choice.scale}}},
+          .with = std::move(with)};
+}
+
+std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
+  constexpr double kTopLeft = 1, kBottomRight = 2;
+  const std::string_view all = backward ? "bias+mask+grad_lse+grad_bias" : "bias+mask";
+  const std::vector<Types> f32 = {kTypes[0]}, wide_and_narrow = {kTypes[0], kTypes[2]};
+  // Backward takes max as f32 has it: beyond 2^24 another than the reference's.
+  std::vector<std::string_view> families = {"uniform",   "integers", "lognormal",
+                                            "tiny1e-20", "denormal", "mean1e4"};
+  if (!backward) families.insert(families.end(), {"alternating", "outlier", "huge1e18", "fltmax"});
+  if (grid == "bench") {
+    const Shapes shapes = {{1, 8, 8, 128, 128, 64, 64},   {1, 8, 8, 512, 512, 64, 64},
+                           {1, 8, 8, 2048, 2048, 64, 64}, {1, 1, 1, 2048, 2048, 64, 64},
+                           {1, 12, 12, 512, 512, 64, 64}, {1, 32, 8, 512, 512, 128, 128}};
+    std::vector<CaseGrid> grids = {grid_of(f32, shapes), grid_of(f32, shapes, {.causal = kTopLeft}),
+                                   grid_of({kTypes[2]}, {{1, 8, 8, 512, 512, 64, 64}})};
+    if (!backward)
+      grids.push_back(
+          grid_of(wide_and_narrow, {{1, 8, 8, 1, 32768, 64, 64}, {1, 32, 8, 1, 4096, 128, 128}}));
+    return grids;
+  }
+  if (grid == "bench-quick")
+    return {grid_of(f32, {{1, 4, 4, 256, 256, 64, 64}}),
+            grid_of(f32, {{1, 4, 4, 256, 256, 64, 64}}, {.causal = kTopLeft})};
+  if (grid == "quick")
+    return {grid_of(kTypes, {{2, 2, 1, 5, 7, 8, 6}}, {}, {""}),
+            grid_of(wide_and_narrow, {{1, 2, 2, 35, 140, 20, 9}}, {.causal = kBottomRight}, {all}),
+            grid_of(f32, {{1, 2, 1, 9, 10, 8, 8}},
+                    {.causal = kTopLeft, .window = 4, .softcap = 5, .dropout = 0.3})};
+  if (grid == "test")
+    return {
+        grid_of(kTypes,
+                {{1, 1, 1, 1, 1, 1, 1},
+                 {2, 4, 2, 3, 5, 16, 8},
+                 {1, 2, 1, 1, 150, 33, 34},
+                 {1, 1, 1, 70, 300, 8, 12}},
+                {}, {"", all}),
+        grid_of(kTypes, {{1, 2, 2, 20, 33, 64, 17}, {1, 1, 1, 33, 20, 7, 5}}, {.causal = kTopLeft}),
+        grid_of(kTypes, {{1, 2, 1, 20, 33, 64, 17}, {1, 1, 1, 33, 20, 7, 5}},
+                {.causal = kBottomRight, .window = 9}),
+        grid_of(wide_and_narrow, {{2, 2, 1, 9, 140, 20, 9}},
+                {.window = 30, .softcap = 2, .scale = -0.7}, {"", all}),
+        grid_of(kTypes, {{2, 2, 1, 9, 140, 20, 9}}, {.dropout = 0.4}, {"", all}),
+        grid_of(kTypes, {{1, 2, 1, 6, 40, 16, 12}}, {}, {"", all},
+                {"uniform", "integers", "lognormal", "denormal"})};
+  return {
+      grid_of(kTypes, {{1, 4, 2, 100, 300, 64, 64}, {2, 2, 1, 64, 2200, 32, 40}}, {}, {"", all}),
+      grid_of(kTypes, {{1, 2, 1, 300, 300, 64, 64}}, {.causal = kTopLeft}),
+      grid_of(wide_and_narrow, {{1, 2, 1, 200, 300, 64, 64}},
+              {.causal = kBottomRight, .window = 100, .softcap = 20, .dropout = 0.1}, {"", all}),
+      grid_of(kTypes, {{1, 2, 1, 40, 200, 64, 33}}, {}, {""}, families)};
+}
+
+double bytes(std::initializer_list<const TensorView*> views) {
+  double sum = 0;
+  for (const TensorView* view : views) {
+    if (!view->given()) continue;
+    auto count = static_cast<double>(size_of(view->dtype));
+    for (int i = 0; i < view->rank; ++i)  // what is repeated is read once
+      if (view->strides[i] != 0) count *= static_cast<double>(view->shape[i]);
+    sum += count;
+  }
+  return sum;
+}
+
+// Pairs of a query and a key that it may see.
+double pairs(const Options& options, const TensorView& q, const TensorView& k) {
+  const std::int64_t queries = q.shape[2], keys = k.shape[2];
+  const std::int64_t offset = options.causal == Causal::bottom_right ? keys - queries : 0;
+  double sum = 0;
+  for (std::int64_t i = 0; i < queries; ++i) {
+    std::int64_t begin = 0, end = keys;
+    if (options.window > 0 && options.window < keys + queries) {
+      begin = std::clamp<std::int64_t>(i + offset - options.window + 1, 0, keys);
+      end = std::clamp<std::int64_t>(i + offset + options.window, 0, keys);
+    }
+    if (options.causal != Causal::no) end = std::clamp<std::int64_t>(i + offset + 1, 0, keys);
+    sum += static_cast<double>(std::max<std::int64_t>(0, end - begin));
+  }
+  return sum * static_cast<double>(q.shape[0]) * static_cast<double>(q.shape[1]);
+}
+
+// Equal terms round alike (docs/numerics.md): chains are as long as a head, or a panel.
+double limit_of(std::int64_t head_dim, std::int64_t terms) {
+  return 8 * std::sqrt(static_cast<double>(
+                 std::max<std::int64_t>({1, head_dim, std::min<std::int64_t>(terms, 128)})));
+}
+
+}  // namespace
+
+std::vector<CaseGrid> forward_cases(std::string_view grid) { return cases(grid, false); }
+std::vector<CaseGrid> backward_cases(std::string_view grid) { return cases(grid, true); }
+
+Cost forward_cost(const ForwardArgs& args) {
+  const auto dims = static_cast<double>(args.q.shape[3] + args.v.shape[3]);
+  return {.bytes = bytes({&args.q, &args.k, &args.v, &args.bias, &args.mask, &args.y, &args.lse,
+                          &args.max, &args.sum}),
+          .flops = 2 * dims * pairs(args, args.q, args.k)};
+}
+
+Cost backward_cost(const BackwardArgs& args) {
+  const auto dims = static_cast<double>(3 * args.q.shape[3] + 2 * args.v.shape[3]);
+  return {.bytes = bytes({&args.grad_y, &args.grad_lse, &args.q, &args.k, &args.v, &args.bias,
+                          &args.mask, &args.y, &args.max, &args.sum, &args.grad_q, &args.grad_k,
+                          &args.grad_v, &args.grad_bias}),
+          .flops = 2 * dims * pairs(args, args.q, args.k)};
+}
+
+double forward_limit(const ForwardArgs& args) { return limit_of(args.q.shape[3], args.k.shape[2]); }
+double backward_limit(const BackwardArgs& args) {
+  return limit_of(std::max(args.q.shape[3], args.v.shape[3]),
+                  std::max(args.k.shape[2], args.q.shape[2]));
+}
+
+}  // namespace isobit::attention

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// decode: a few queries and many keys. k and v are read once, as they lie in memory, by all queries
+// of the heads that share them; threads share runs of keys. And the tables of variants.
+#include "isobit/ops/attention/cpu_parts.h"
+
+namespace isobit::attention {
+namespace {
+
+constexpr std::int64_t kMostQueries = 8, kPitch = 512;  // as matmul's kernels of few rows have it
+
+std::int64_t queries_of(const Problem& problem) { return problem.group() * problem.seq_q; }
+std::int64_t runs_of(const Problem& problem) {
+  return std::max<std::int64_t>(1, parts_of(problem.seq_k, kRunKeys));
+}
+std::int64_t units_of(const Problem& problem) {
+  return problem.batch * problem.kv_heads * runs_of(problem);
+}
+std::int64_t state_size(const Problem& problem) { return lines_of(problem.value_dim + 2); }
+// Of one task: queries, weights, and a panel's part.
+std::int64_t room_of(const Problem& problem) {
+  return kMostQueries * (2 * kPitch + state_size(problem)) +
+         kMostQueries * lines_of(problem.value_dim);
+}
+
+std::string declines(const Problem& problem, const Machine&) {
+  if (queries_of(problem) > kMostQueries) return "needs at most 8 queries for each head of k";
+  if (problem.head_dim > 1 && problem.k.col != 1) return "needs adjacent elements in rows of k";
+  if (problem.value_dim > 1 && problem.v.col != 1) return "needs adjacent elements in rows of v";
+  if (problem.head_dim > kPitch) return "needs heads of at most 512 elements";
+  return "";
+}
+bool suits(const Problem& problem, const Machine&) { return queries_of(problem) <= 4; }
+
+std::size_t workspace(const Problem& problem, const Plan&, const Machine& machine) {
+  if (problem.empty()) return 0;
+  return static_cast<std::size_t>((units_of(problem) * queries_of(problem) * state_size(problem) +
+                                   machine.threads * room_of(problem)) *
+                                  size_of(problem.real()));
+}
+
+template <class T, class Real>
+class Decode {
+ public:
+  Decode(const Problem& problem, Isa isa, Real* states)
+      : p(problem),
+        few(matmul::few_kernels_for(problem.dtype, isa)),
+        kernels(kernels_for(problem.dtype, isa)),
+        states(states),
+        scaling(Scaling<Real>::of(problem.scale, problem.softcap, problem.head_dim)),
+        dropout(Dropout<Real>::of(problem.dropout, problem.dropout_seed)) {}
+
+  // The keys of one run.
+  void run_unit(Real* room, std::int64_t unit) const {
+    const std::int64_t job = unit / runs_of(p), batch = job / p.kv_heads;
+    const std::int64_t kv_head = job % p.kv_heads, first = unit % runs_of(p) * kRunKeys;
+    const std::int64_t rows = queries_of(p);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const State state = state_of(unit, i);
+      *static_cast<Real*>(state.max) = -kInfinity<Real>;
+      std::fill_n(static_cast<Real*>(state.sum), p.value_dim + 1, Real(0));
+      const std::byte* q = p.q.at(batch, head_of(kv_head, i), query_of(i));
+      for (std::int64_t d = 0; d < p.head_dim; ++d)
+        room[i * kPitch + d] = element<Real, T>(q + d * p.q.col * p.q.size);
+    }
+    for (std::int64_t key = first; key < std::min(p.seq_k, first + kRunKeys); key += kPanel)
+      take(room, unit, batch, kv_head, key);
+  }
+
+  void finish(std::int64_t row) const {
+    const std::int64_t rows = queries_of(p), job = row / rows, i = row % rows;
+    const std::int64_t batch = job / p.kv_heads, head = head_of(job % p.kv_heads, i);
+    const std::int64_t first = job * runs_of(p), runs = runs_of(p);
+    // By pairs: an odd one is carried up.
+    for (std::int64_t step = 1; step < runs; step *= 2)
+      for (std::int64_t run = 0; run + step < runs; run += 2 * step)
+        kernels.fold(state_of(first + run + step, i), state_of(first + run, i), p.value_dim, 1);
+    const auto to = [&](const Array& array) {
+      return array ? array.at(batch, head, query_of(i)) : nullptr;
+    };
+    kernels.finish(state_of(first, i), p.value_dim, 1, 1,
+                   {to(p.y), to(p.lse), to(p.max), to(p.sum), p.y.row, p.y.col, 0, 0, 0});
+  }
+
+ private:
+  std::int64_t head_of(std::int64_t kv_head, std::int64_t row) const {
+    return kv_head * p.group() + row / p.seq_q;
+  }
+  std::int64_t query_of(std::int64_t row) const { return row % p.seq_q; }
+  State state_at(Real* at) const { return {at, at + 1, at + 2}; }
+  State state_of(std::int64_t unit, std::int64_t row) const {
+    return state_at(states + (unit * queries_of(p) + row) * state_size(p));
+  }
+
+  void take(Real* room, std::int64_t unit, std::int64_t batch, std::int64_t kv_head,
+            std::int64_t key) const {
+    const std::int64_t rows = queries_of(p), keys = std::min<std::int64_t>(kPanel, p.seq_k - key);
+    bool any = false;
+    for (std::int64_t i = 0; i < p.seq_q; ++i) {
+      const Range range = p.keys_of(i);
+      any = any || (range.begin < key + keys && range.end > key);
+    }
+    if (!any) return;
+    Real* const weights = room + kMostQueries * kPitch;
+    Real* const part = weights + kMostQueries * kPitch;
+    Real* const sums = part + kMostQueries * state_size(p);
+    few.across(
+        {room, rows, p.head_dim, {p.k.at(batch, kv_head, key), p.k.row, 1, keys}, weights, kPitch});
+    bool finite = true;
+    for (std::int64_t i = 0; finite && i < keys; ++i)
+      finite = kernels.finite(p.v.at(batch, kv_head, key + i), 1, p.value_dim);
+    bool there[kMostQueries][kPanel];
+    for (std::int64_t i = 0; i < rows; ++i) {
+      Real* const line = weights + i * kPitch;
+      const std::int64_t head = head_of(kv_head, i), query = query_of(i);
+      const Range range = p.keys_of(query);
+      const auto from = [&](const Array& array) {
+        return array ? array.at(batch, head, query, key) : nullptr;
+      };
+      const bool plain = p.plain() && range.begin <= key && range.end >= key + keys;
+      if (!plain)
+        kernels.line(&scaling,
+                     {line, line, keys, std::clamp<std::int64_t>(range.begin - key, 0, keys),
+                      std::clamp<std::int64_t>(range.end - key, 0, keys), from(p.bias),
+                      from(p.mask), p.bias.col, p.mask.col});
+      for (std::int64_t j = 0; !finite && j < keys; ++j)
+        there[i][j] = Row<T, Real>::is_there(line[j]);
+      const State state = state_at(part + i * state_size(p));
+      kernels.weigh_keys(&scaling, {line, keys, plain, state.max, state.sum});
+      for (std::int64_t j = 0; dropout && j < keys; ++j) {
+        const bool keeps = dropout.keeps(batch, head, query, key + j);
+        line[j] = keeps ? line[j] * dropout.scale : Real(0);
+        if (!finite) there[i][j] = there[i][j] && keeps;
+      }
+    }
+    const std::int64_t pitch = lines_of(p.value_dim);
+    if (finite) {
+      few.along({weights,
+                 rows,
+                 keys,
+                 {p.v.at(batch, kv_head, key), 1, p.v.row, p.value_dim},
+                 sums,
+                 pitch});
+    } else {
+      std::fill_n(sums, rows * pitch, Real(0));
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < keys; ++j)
+          for (std::int64_t d = 0; there[i][j] && d < p.value_dim; ++d)
+            sums[i * pitch + d] =
+                std::fma(weights[i * kPitch + j],
+                         element<Real, T>(p.v.at(batch, kv_head, key + j, d)), sums[i * pitch + d]);
+    }
+    for (std::int64_t i = 0; i < rows; ++i) {
+      State state = state_at(part + i * state_size(p));
+      state.rows = sums + i * pitch;
+      kernels.fold(state, state_of(unit, i), p.value_dim, 1);
+    }
+  }
+
+  const Problem& p;
+  const matmul::FewKernels& few;
+  const Kernels& kernels;
+  Real* states;
+  Scaling<Real> scaling;
+  Dropout<Real> dropout;
+};
+
+void run(const ForwardArgs&, const Problem& problem, const Plan&, const Execution& execution) {
+  if (problem.empty()) return;
+  const simd::FloatMode mode;  // of the numbers that all tasks share
+  with_types(problem.dtype, [&]<class T, class Real>(T, Real) {
+    auto* const states = reinterpret_cast<Real*>(execution.workspace);
+    const std::int64_t units = units_of(problem), queries = queries_of(problem);
+    Real* const rooms = states + units * queries * state_size(problem);
+    const Decode<T, Real> decode(problem, execution.machine.isa, states);
+    const std::int64_t tasks = simd::task_count(execution.machine, worth_of(problem), units);
+    deal(execution, tasks, units, [&](std::int64_t task, std::int64_t unit) {
+      decode.run_unit(rooms + task * room_of(problem), unit);
+    });
+    const std::int64_t rows = problem.batch * problem.kv_heads * queries;
+    deal(execution, std::min(tasks, rows), rows,
+         [&](std::int64_t, std::int64_t row) { decode.finish(row); });
+  });
+}
+
+}  // namespace
+
+ForwardVariant decode_variant() {
+  return {.name = "decode",
+          .each_isa = true,
+          .declines = declines,
+          .suits = suits,
+          .workspace = workspace,
+          .run = run};
+}
+
+std::span<const ForwardVariant> cpu_forward_variants() {
+  static const ForwardVariant kVariants[] = {decode_variant(), flash_forward_variant(),
+                                             naive_forward_variant()};
+  return kVariants;
+}
+std::span<const BackwardVariant> cpu_backward_variants() {
+  static const BackwardVariant kVariants[] = {flash_backward_variant(), naive_backward_variant()};
+  return kVariants;
+}
+
+}  // namespace isobit::attention

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+// flash: keys as rows of matmul's packed panels, queries as their columns, so that scores lie as
+// the second product reads its weights. Nothing as large as all scores is stored.
+#include "isobit/ops/attention/cpu_parts.h"
+
+namespace isobit::attention {
+
+const Kernels& kernels_for(DType x, Isa isa) { ISOBIT_RETURN_FOR_ISA(isa, kernels(x)); }
+
+namespace {
+
+constexpr std::int64_t kPart = 32;  // keys that are packed, and may be left out, together
+constexpr int kColumns[] = {1, 2, 4, 8, 16};
+constexpr Knob kKnobs[] = {
+    {"columns", kColumns, "vectors' blocks of queries that pass the keys together"}};
+
+// How much memory the parts of a task take, in elements.
+struct Sizes {
+  std::int64_t part, k, v, panels;           // a part of a panel of k, a panel of k and of v
+  std::int64_t lanes, queries, tile, state;  // of one block of columns
+  std::int64_t levels, job, unit;
+
+  Sizes(const Problem& p, const matmul::PackKernels& pack, std::int64_t columns) {
+    part = lines_of(parts_of(kPart, pack.rows) * pack.row_pitch * p.head_dim);
+    k = kPanel / kPart * part;
+    v = lines_of(parts_of(p.value_dim, pack.rows) * pack.row_pitch * kPanel);
+    panels = parts_of(p.seq_k, kPanel);
+    lanes = pack.cols;
+    queries = lines_of(lanes * p.head_dim);
+    tile = lines_of(kPanel * lanes);
+    state = lines_of((p.value_dim + 2) * lanes);
+    levels = levels_of(parts_of(p.seq_k, kRunKeys));
+    job = panels * (k + v) + lines_of(panels);  // a flag a panel
+    unit = columns * (queries + levels * state) + 2 * tile + state;
+  }
+};
+
+// Whether heads of k are shared out among threads, or the queries of one after the other.
+struct Shares {
+  std::int64_t jobs, tasks, inner = 1, columns;
+
+  Shares(const Problem& p, const Plan& plan, const matmul::PackKernels& pack,
+         const Machine& machine) {
+    jobs = p.batch * p.kv_heads;
+    tasks = simd::task_count(machine, worth_of(p), std::max<std::int64_t>(1, jobs * p.seq_q));
+    columns = std::min<std::int64_t>(plan[0], parts_of(p.seq_q, pack.cols));
+    if (jobs % tasks == 0 || jobs >= 8 * tasks) return;
+    inner = tasks;
+    tasks = 1;
+    while (columns > 1 && p.group() * parts_of(p.seq_q, columns * pack.cols) < 2 * inner)
+      columns = (columns + 1) / 2;
+  }
+};
+
+std::size_t flash_workspace(const Problem& problem, const Plan& plan, const Machine& machine) {
+  if (problem.empty()) return 0;
+  const matmul::PackKernels& pack = matmul::pack_kernels_for(problem.dtype, machine.isa);
+  const Shares shares(problem, plan, pack, machine);
+  const Sizes sizes(problem, pack, shares.columns);
+  return static_cast<std::size_t>(
+      (shares.tasks * sizes.job + shares.tasks * shares.inner * sizes.unit) *
+      size_of(problem.real()));
+}
+
+template <class T, class Real>
+class Flash {
+ public:
+  Flash(const Problem& problem, Isa isa, std::int64_t columns)
+      : p(problem),
+        pack(matmul::pack_kernels_for(problem.dtype, isa)),
+        kernels(kernels_for(problem.dtype, isa)),
+        sizes(problem, pack, columns),
+        columns(columns),
+        scaling(Scaling<Real>::of(problem.scale, problem.softcap, problem.head_dim)),
+        dropout(Dropout<Real>::of(problem.dropout, problem.dropout_seed)) {}
+
+  std::int64_t units() const { return p.group() * parts_of(p.seq_q, columns * pack.cols); }
+
+  // A panel of the keys and values of a job.
+  void pack_panel(Real* job, std::int64_t batch, std::int64_t kv_head, std::int64_t panel) const {
+    const std::int64_t first = panel * kPanel, keys = keys_in(panel);
+    for (std::int64_t at = 0; at < keys; at += kPart)
+      pack.pack_a(
+          {p.k.at(batch, kv_head, first + at), p.k.row, p.k.col, std::min(kPart, keys - at)},
+          p.head_dim, k_of(job, panel) + at / kPart * sizes.part);
+    pack.pack_a({p.v.at(batch, kv_head, first), p.v.col, p.v.row, p.value_dim}, keys,
+                v_of(job, panel));
+    bool finite = true;
+    for (std::int64_t key = first; finite && key < first + keys; ++key)
+      finite = kernels.finite(p.v.at(batch, kv_head, key), p.v.col, p.value_dim);
+    flags_of(job)[panel] = finite ? 1 : 0;
+  }
+
+  // Some queries of one head.
+  void run_unit(const Real* job, Real* room, std::int64_t batch, std::int64_t kv_head,
+                std::int64_t unit) const {
+    const std::int64_t blocks = parts_of(p.seq_q, columns * pack.cols);
+    Unit u{job, room, batch, kv_head * p.group() + unit / blocks,
+           unit % blocks * columns * pack.cols};
+    u.queries = std::min(p.seq_q - u.first, columns * pack.cols);
+    u.columns = parts_of(u.queries, pack.cols);
+    for (std::int64_t c = 0; c < u.columns; ++c)
+      pack.pack_b(
+          {p.q.at(u.batch, u.head, u.first + c * pack.cols), p.q.row, p.q.col, count_of(u, c)},
+          p.head_dim, queries_of(u, c));
+    const std::int64_t end = p.keys_of(u.first + u.queries - 1).end;
+    const std::int64_t runs = std::max<std::int64_t>(1, parts_of(end, kRunKeys));
+    std::int64_t depth = 0;
+    for (std::int64_t run = 0; run < runs; ++run) {
+      bool fresh[16];
+      std::fill_n(fresh, u.columns, true);
+      for (std::int64_t panel = run * kRun;
+           panel < std::min((run + 1) * kRun, parts_of(end, kPanel)); ++panel)
+        for (std::int64_t c = 0; c < u.columns; ++c) take(u, c, panel, depth, fresh[c]);
+      for (std::int64_t c = 0; c < u.columns; ++c)
+        if (fresh[c]) clear(state_of(u, c, depth), cols_of(u, c));
+      for (std::int64_t count = run; count & 1; count >>= 1) join(u, depth--);
+      ++depth;
+    }
+    for (--depth; depth > 0;) join(u, depth--);
+    for (std::int64_t c = 0; c < u.columns; ++c) finish(u, c);
+  }
+
+ private:
+  struct Unit {
+    const Real* job;
+    Real* room;
+    std::int64_t batch, head, first;  // query
+    std::int64_t queries = 0, columns = 0;
+  };
+
+  std::int64_t keys_in(std::int64_t panel) const {
+    return std::min<std::int64_t>(kPanel, p.seq_k - panel * kPanel);
+  }
+  template <class Job>
+  Job* k_of(Job* job, std::int64_t panel) const {
+    return job + panel * (sizes.k + sizes.v);
+  }
+  template <class Job>
+  Job* v_of(Job* job, std::int64_t panel) const {
+    return k_of(job, panel) + sizes.k;
+  }
+  template <class Job>
+  Job* flags_of(Job* job) const {
+    return job + sizes.panels * (sizes.k + sizes.v);
+  }
+  Real* queries_of(const Unit& u, std::int64_t column) const {
+    return u.room + column * sizes.queries;
+  }
+  Real* states_of(const Unit& u) const { return u.room + columns * sizes.queries; }
+  State state_at(Real* at, std::int64_t cols) const { return {at, at + cols, at + 2 * cols}; }
+  State state_of(const Unit& u, std::int64_t column, std::int64_t depth) const {
+    return state_at(states_of(u) + (depth * columns + column) * sizes.state, cols_of(u, column));
+  }
+  Real* tile_of(const Unit& u) const { return states_of(u) + sizes.levels * columns * sizes.state; }
+  State scratch_of(const Unit& u, std::int64_t cols) const {
+    return state_at(tile_of(u) + 2 * sizes.tile, cols);
+  }
+  std::int64_t count_of(const Unit& u, std::int64_t column) const {
+    return std::min(pack.cols, u.queries - column * pack.cols);
+  }
+  // Lanes of a block of columns: the last has fewer where those are enough.
+  std::int64_t cols_of(const Unit& u, std::int64_t column) const {
+    return count_of(u, column) <= pack.width ? pack.width : pack.cols;
+  }
+
+  void clear(const State& state, std::int64_t cols) const {
+    std::fill_n(static_cast<Real*>(state.max), cols, -kInfinity<Real>);
+    std::fill_n(static_cast<Real*>(state.sum), cols * (1 + p.value_dim), Real(0));
+  }
+  void join(const Unit& u, std::int64_t depth) const {
+    for (std::int64_t c = 0; c < u.columns; ++c)
+      kernels.fold(state_of(u, c, depth), state_of(u, c, depth - 1), p.value_dim, cols_of(u, c));
+  }
+
+  // Products of q and some of a panel's first keys.
+  void multiply_keys(const Unit& u, std::int64_t c, std::int64_t panel, std::int64_t keys,
+                     Real* tile) const {
+    const std::int64_t cols = cols_of(u, c), all = keys_in(panel);
+    for (std::int64_t at = 0; at < keys; at += kPart)
+      pack.multiply({k_of(u.job, panel) + at / kPart * sizes.part, queries_of(u, c),
+                     tile + at * cols, cols, std::min(kPart, all - at), cols, p.head_dim, false});
+  }
+
+  // What is not there gets an exponent of -infinity; says whether the rest are still products.
+  bool treat_lines(const Unit& u, std::int64_t c, std::int64_t panel, std::int64_t keys,
+                   Real* tile) const {
+    const std::int64_t cols = cols_of(u, c), count = count_of(u, c);
+    const std::int64_t query = u.first + c * pack.cols, key = panel * kPanel;
+    const Range first = p.keys_of(query), last = p.keys_of(query + count - 1);
+    const bool whole = last.begin <= key && first.end >= key + keys;
+    if (p.plain() && whole) return true;
+    for (std::int64_t j = 0; j < keys; ++j) {
+      const Range queries = p.queries_of(key + j);
+      const std::int64_t begin = std::clamp<std::int64_t>(queries.begin - query, 0, count);
+      const std::int64_t end = std::clamp<std::int64_t>(queries.end - query, begin, count);
+      Real* const row = tile + j * cols;
+      if (p.plain()) {
+        std::fill(row, row + begin, -kInfinity<Real>);
+        std::fill(row + end, row + count, -kInfinity<Real>);
+      } else {
+        const auto from = [&](const Array& array) {
+          return array ? array.at(u.batch, u.head, query, key + j) : nullptr;
+        };
+        kernels.line(&scaling, {row, row, count, begin, end, from(p.bias), from(p.mask), p.bias.row,
+                                p.mask.row});
+      }
+    }
+    return p.plain();
+  }
+
+  void take(const Unit& u, std::int64_t c, std::int64_t panel, std::int64_t depth,
+            bool& fresh) const {
+    const std::int64_t cols = cols_of(u, c), query = u.first + c * pack.cols;
+    const std::int64_t key = panel * kPanel;
+    const Range keys_of_first = p.keys_of(query),
+                keys_of_last = p.keys_of(query + count_of(u, c) - 1);
+    const std::int64_t keys = std::min(keys_in(panel), keys_of_last.end - key);
+    if (keys <= 0 || keys_of_first.begin >= key + keys_in(panel)) return;
+    Real* const tile = tile_of(u);
+    const State now = state_of(u, c, depth), part = fresh ? now : scratch_of(u, cols);
+    multiply_keys(u, c, panel, keys, tile);
+    const bool products = treat_lines(u, c, panel, keys, tile);
+    kernels.weigh_columns(&scaling, {tile, cols, keys, products, part.max, part.sum});
+    if (dropout) drop(u, c, panel, keys, tile);
+    if (flags_of(u.job)[panel] == 0)
+      multiply_values_that_are_there(u, c, panel, keys, part);
+    else
+      multiply_values(u, cols, panel, keys, part);
+    if (!fresh) kernels.fold(part, now, p.value_dim, cols);
+    fresh = false;
+  }
+
+  void multiply_values(const Unit& u, std::int64_t cols, std::int64_t panel, std::int64_t keys,
+                       const State& part) const {
+    const std::int64_t panels = parts_of(p.value_dim, pack.rows);
+    for (std::int64_t i = 0; i < panels; ++i) {
+      const std::int64_t begin = p.value_dim * i / panels, end = p.value_dim * (i + 1) / panels;
+      pack.multiply({v_of(u.job, panel) + i * pack.row_pitch * keys_in(panel), tile_of(u),
+                     static_cast<Real*>(part.rows) + begin * cols, cols, end - begin, cols, keys,
+                     false});
+    }
+  }
+
+  // The same where v is not finite: what is not there is not multiplied.
+  void multiply_values_that_are_there(const Unit& u, std::int64_t c, std::int64_t panel,
+                                      std::int64_t keys, const State& part) const {
+    const std::int64_t cols = cols_of(u, c);
+    Real* const exponents = tile_of(u) + sizes.tile;
+    multiply_keys(u, c, panel, keys, exponents);
+    treat_lines(u, c, panel, keys, exponents);
+    std::fill_n(static_cast<Real*>(part.rows), p.value_dim * cols, Real(0));
+    for (std::int64_t i = 0; i < count_of(u, c); ++i) {
+      const std::int64_t query = u.first + c * pack.cols + i;
+      for (std::int64_t j = 0; j < keys; ++j) {
+        const std::int64_t key = panel * kPanel + j;
+        if (exponents[j * cols + i] == -kInfinity<Real>) continue;
+        if (dropout && !dropout.keeps(u.batch, u.head, query, key)) continue;
+        for (std::int64_t d = 0; d < p.value_dim; ++d) {
+          Real& sum = static_cast<Real*>(part.rows)[d * cols + i];
+          sum = std::fma(tile_of(u)[j * cols + i],
+                         element<Real, T>(p.v.at(u.batch, u.head / p.group(), key, d)), sum);
+        }
+      }
+    }
+  }
+
+  void drop(const Unit& u, std::int64_t c, std::int64_t panel, std::int64_t keys,
+            Real* tile) const {
+    const std::int64_t cols = cols_of(u, c);
+    for (std::int64_t i = 0; i < count_of(u, c); ++i)
+      for (std::int64_t j = 0; j < keys; j += 4) {
+        const auto words =
+            dropout.words(u.batch, u.head, u.first + c * pack.cols + i, (panel * kPanel + j) / 4);
+        for (std::int64_t lane = 0; lane < std::min<std::int64_t>(4, keys - j); ++lane) {
+          Real& weight = tile[(j + lane) * cols + i];
+          weight = words[static_cast<std::size_t>(lane)] < dropout.threshold
+                       ? Real(0)
+                       : weight * dropout.scale;
+        }
+      }
+  }
+
+  void finish(const Unit& u, std::int64_t c) const {
+    const std::int64_t query = u.first + c * pack.cols;
+    const auto to = [&](const Array& array) {
+      return array ? array.at(u.batch, u.head, query) : nullptr;
+    };
+    kernels.finish(state_of(u, c, 0), p.value_dim, cols_of(u, c), count_of(u, c),
+                   {to(p.y), to(p.lse), to(p.max), to(p.sum), p.y.row, p.y.col, p.lse.row,
+                    p.max.row, p.sum.row});
+  }
+
+  const Problem& p;
+  const matmul::PackKernels& pack;
+  const Kernels& kernels;
+  Sizes sizes;
+  std::int64_t columns;
+  Scaling<Real> scaling;
+  Dropout<Real> dropout;
+};
+
+template <class T, class Real>
+void run_flash(const Problem& problem, const Plan& plan, const Execution& execution) {
+  const matmul::PackKernels& pack = matmul::pack_kernels_for(problem.dtype, execution.machine.isa);
+  const Shares shares(problem, plan, pack, execution.machine);
+  const Flash<T, Real> flash(problem, execution.machine.isa, shares.columns);
+  const Sizes sizes(problem, pack, shares.columns);
+  auto* const memory = reinterpret_cast<Real*>(execution.workspace);
+  Real* const units = memory + shares.tasks * sizes.job;
+  if (shares.inner == 1)
+    return deal(execution, shares.tasks, shares.jobs, [&](std::int64_t task, std::int64_t job) {
+      Real* const packed = memory + task * sizes.job;
+      for (std::int64_t panel = 0; panel < sizes.panels; ++panel)
+        flash.pack_panel(packed, job / problem.kv_heads, job % problem.kv_heads, panel);
+      for (std::int64_t unit = 0; unit < flash.units(); ++unit)
+        flash.run_unit(packed, units + task * sizes.unit, job / problem.kv_heads,
+                       job % problem.kv_heads, unit);
+    });
+  for (std::int64_t job = 0; job < shares.jobs; ++job) {
+    const std::int64_t batch = job / problem.kv_heads, head = job % problem.kv_heads;
+    deal(execution, shares.inner, sizes.panels,
+         [&](std::int64_t, std::int64_t panel) { flash.pack_panel(memory, batch, head, panel); });
+    // The last queries may see the most keys.
+    deal(execution, shares.inner, flash.units(), [&](std::int64_t task, std::int64_t unit) {
+      flash.run_unit(memory, units + task * sizes.unit, batch, head, flash.units() - 1 - unit);
+    });
+  }
+}
+
+void run(const ForwardArgs&, const Problem& problem, const Plan& plan, const Execution& execution) {
+  if (problem.empty()) return;
+  const simd::FloatMode mode;  // of the numbers that all tasks share
+  with_types(problem.dtype,
+             [&]<class T, class Real>(T, Real) { run_flash<T, Real>(problem, plan, execution); });
+}
+
+Plan choose(const Problem&, const Machine&) { return {8}; }
+
+}  // namespace
+
+ForwardVariant flash_forward_variant() {
+  return {.name = "flash",
+          .knobs = kKnobs,
+          .each_isa = true,
+          .choose = choose,
+          .workspace = flash_workspace,
+          .run = run};
+}
+
+}  // namespace isobit::attention

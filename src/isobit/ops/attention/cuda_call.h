@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call as the kernels for GPUs see it: rows of elements, where a query and a key meet, sums over
+// a block.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "isobit/ops/attention/formula.h"
+#include "isobit/ops/attention/problem.h"
+#include "isobit/simt/simt.h"
+#include "isobit/tile/scalar.h"
+
+namespace isobit::attention {
+
+constexpr int kThreads = kPanel;
+constexpr int kLanes = 64;               // of the row order
+constexpr std::int64_t kMostDim = 5120;  // of heads, whose sums are in shared memory
+
+template <class T>
+using RealOf = std::conditional_t<sizeof(T) == 8, double, float>;
+
+inline std::int64_t levels_of(std::int64_t panels) {
+  std::int64_t levels = 1;
+  for (std::int64_t runs = (panels + kRun - 1) / kRun; runs > 1; runs /= 2) ++levels;
+  return levels;
+}
+
+inline std::int64_t levels_of_keys(const Problem& p) {
+  return levels_of((p.seq_k + kPanel - 1) / kPanel);
+}
+inline std::int64_t levels_of_queries(const Problem& p) {
+  return levels_of(p.group() * ((p.seq_q + kPanel - 1) / kPanel));
+}
+
+// One row of elements.
+template <class T>
+struct Line {
+  const T* data;
+  std::int64_t step;
+
+  ISOBIT_DEVICE Line(const Array& array, std::int64_t batch, std::int64_t head, std::int64_t row)
+      : data(reinterpret_cast<const T*>(array.at(batch, head, row))), step(array.col) {}
+  ISOBIT_DEVICE RealOf<T> operator[](std::int64_t i) const {
+    return simt::Conversions::template widen<RealOf<T>>(data[i * step]);
+  }
+};
+
+template <class Real, class A, class B>
+ISOBIT_DEVICE Real chain_of(std::int64_t count, const A& a, const B& b) {
+  Real sum = 0;
+#pragma unroll 1
+  for (std::int64_t i = 0; i < count; ++i) sum = tile::Scalar<Real>::fma(a[i], b[i], sum);
+  return sum;
+}
+
+// All of a call, and where a query and a key meet.
+template <class T>
+struct Call {
+  using Real = RealOf<T>;
+  using S = tile::Scalar<Real>;
+  Problem p;
+
+  // Made where they are used, by the rounding of kernels.
+  ISOBIT_DEVICE Scaling<Real> scaling() const {
+    return Scaling<Real>::of(p.scale, p.softcap, p.head_dim);
+  }
+  ISOBIT_DEVICE Dropout<Real> dropout() const {
+    return Dropout<Real>::of(p.dropout, p.dropout_seed);
+  }
+
+  ISOBIT_DEVICE std::int64_t kv_head(std::int64_t head) const { return head / p.group(); }
+
+  ISOBIT_DEVICE Real exponent(std::int64_t batch, std::int64_t head, std::int64_t query,
+                              std::int64_t key, Real product) const {
+    const Range keys = p.keys_of(query);
+    if (key < keys.begin || key >= keys.end) return -kInfinity<Real>;
+    if (p.mask && *p.mask.at(batch, head, query, key) == std::byte{0}) return -kInfinity<Real>;
+    const Real exponent = exponent_of<S>(scaling(), product);
+    if (!p.bias) return exponent;
+    return biased<S>(scaling(), exponent, Line<T>(p.bias, batch, head, query)[key]);
+  }
+  ISOBIT_DEVICE bool keeps(std::int64_t batch, std::int64_t head, std::int64_t query,
+                           std::int64_t key) const {
+    return p.dropout == 0 || dropout().keeps(batch, head, query, key);
+  }
+  ISOBIT_DEVICE Real real(const Array& array, std::int64_t batch, std::int64_t head,
+                          std::int64_t query) const {
+    return *reinterpret_cast<const Real*>(array.at(batch, head, query));
+  }
+  ISOBIT_DEVICE static bool is_there(Real exponent) { return !(exponent == -kInfinity<Real>); }
+};
+
+// terms[0] = all of them, halves onto each other; every thread has one.
+template <class Real, class Join>
+ISOBIT_DEVICE Real folded(Real* terms, Real value, int count, const Join& join) {
+  if (simt::thread() < count) terms[simt::thread()] = value;
+  simt::sync_block();
+#pragma unroll 1
+  for (int half = count / 2; half >= 1; half /= 2) {
+    if (simt::thread() < half)
+      terms[simt::thread()] = join(terms[simt::thread()], terms[simt::thread() + half]);
+    simt::sync_block();
+  }
+  const Real all = terms[0];
+  simt::sync_block();
+  return all;
+}
+
+template <class Real>
+ISOBIT_DEVICE Real sum_of(Real* terms, Real value, int count) {
+  return folded(terms, value, count, [](Real a, Real b) { return tile::Scalar<Real>::add(a, b); });
+}
+
+template <class Run>
+void with_type(DType dtype, const Run& run) {
+  switch (dtype) {
+    case DType::f16:  return run(f16{});
+    case DType::bf16: return run(bf16{});
+    case DType::f64:  return run(double{});
+    default:          return run(float{});
+  }
+}
+
+template <class Kernel>
+void launch(const Kernel& kernel, const Execution& execution) {
+  if (kernel.rows() == 0) return;
+  simt::launch(static_cast<simt::Stream>(execution.stream),
+               {.blocks = std::min(kernel.rows(), simt::kMostBlocks), .threads = kThreads}, kernel);
+}
+
+// `numbers`: that the largest of its kernels has in shared memory.
+inline std::string declines(const Problem& problem, std::int64_t numbers, const Machine& machine) {
+  if (std::max(problem.head_dim, problem.value_dim) > kMostDim)
+    return "needs heads of at most 5120 elements";
+  if (numbers * size_of(problem.real()) > machine.gpu.shared_bytes)
+    return "needs the sums of a head at every level of their order in shared memory";
+  return {};
+}
+
+}  // namespace isobit::attention

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call of attention after its check: the same of both passes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "isobit/core/dtype.h"
+#include "isobit/core/inline.h"
+#include "isobit/dispatch/variant.h"
+#include "isobit/ops/attention/attention.h"
+
+namespace isobit::attention {
+
+inline constexpr int kPanel = 128;              // keys, or queries, whose terms are one chain
+inline constexpr std::int64_t kShortDim = 512;  // of heads that some variants are made for
+inline constexpr int kRun = 16;                 // panels that are folded one after the other
+
+// An array of four dims, or of three with no columns. No data where it is not given.
+struct Array {
+  std::byte* data = nullptr;
+  std::int64_t size = 4;                               // bytes of an element
+  std::int64_t batch = 0, head = 0, row = 0, col = 0;  // elements from one to the next
+
+  ISOBIT_INLINE explicit operator bool() const { return data != nullptr; }
+  ISOBIT_INLINE std::byte* at(std::int64_t b, std::int64_t h, std::int64_t i = 0,
+                              std::int64_t j = 0) const {
+    return data + (b * batch + h * head + i * row + j * col) * size;
+  }
+};
+
+// Keys [begin, end) that a query may see, or queries that may see a key.
+struct Range {
+  std::int64_t begin, end;
+  ISOBIT_INLINE std::int64_t count() const { return end > begin ? end - begin : 0; }
+};
+
+struct Problem {
+  DType dtype = DType::f32;
+  std::int64_t batch = 0, heads = 0, kv_heads = 0;
+  std::int64_t seq_q = 0, seq_k = 0, head_dim = 0, value_dim = 0;
+  Array q, k, v, bias, mask, y, lse, max, sum;
+  Array grad_y, grad_lse, grad_q, grad_k, grad_v, grad_bias;
+  bool causal = false;
+  std::int64_t offset = 0;  // of the first query's position
+  std::int64_t window = 0;
+  double scale = 0, softcap = 0;  // a scale of 0 is the usual one
+  double dropout = 0;
+  std::uint64_t dropout_seed = 0;
+
+  DType real() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+  ISOBIT_INLINE std::int64_t group() const { return kv_heads == 0 ? 1 : heads / kv_heads; }
+  bool empty() const { return batch == 0 || heads == 0 || seq_q == 0; }
+  // Whether the band alone decides which keys are allowed, and products are scores but for a
+  // factor: positive, and no zero as a float, by which what is masked with -infinity would become
+  // NaN.
+  bool plain() const { return !bias && !mask && softcap == 0 && (scale == 0 || scale >= 0x1p-100); }
+
+  ISOBIT_INLINE static std::int64_t within(std::int64_t value, std::int64_t most) {
+    return value < 0 ? 0 : value < most ? value : most;
+  }
+  ISOBIT_INLINE Range keys_of(std::int64_t query) const {
+    const std::int64_t position = query + offset;
+    Range keys{0, seq_k};
+    if (window > 0) keys.begin = within(position - window + 1, seq_k);
+    if (causal)
+      keys.end = within(position + 1, seq_k);
+    else if (window > 0)
+      keys.end = within(position + window, seq_k);
+    return keys;
+  }
+  ISOBIT_INLINE Range queries_of(std::int64_t key) const {
+    Range queries{0, seq_q};
+    if (causal)
+      queries.begin = within(key - offset, seq_q);
+    else if (window > 0)
+      queries.begin = within(key - offset - window + 1, seq_q);
+    if (window > 0) queries.end = within(key - offset + window, seq_q);
+    return queries;
+  }
+};
+
+using ForwardVariant = Variant<ForwardArgs, Problem>;
+using BackwardVariant = Variant<BackwardArgs, Problem>;
+
+std::span<const ForwardVariant> cpu_forward_variants();
+std::span<const BackwardVariant> cpu_backward_variants();
+std::span<const ForwardVariant> cuda_forward_variants();  // in device libraries
+std::span<const BackwardVariant> cuda_backward_variants();
+
+}  // namespace isobit::attention

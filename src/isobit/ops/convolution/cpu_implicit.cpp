@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+// The product of weights and windows, where windows are views of staged images; and the same for
+// one filter at a time, which rows of results share.
+#include "isobit/ops/convolution/cpu_windows.h"
+
+namespace isobit::convolution {
+namespace {
+
+constexpr std::int64_t kMostWeights = 6 << 20;  // bytes of packed weights at a time
+constexpr std::int64_t kMostTiles = matmul::kMostMemory - kMostWeights;  // of all threads
+constexpr std::int64_t kMostPhases = 1024;
+constexpr std::int64_t kMostRowsK = order::kPanel;  // of one filter: one chain
+
+// Which kernel multiplies.
+enum class Way { tiles, rows };
+
+// How a call is divided: into blocks of panels of weights that are packed at a time, and tiles of
+// results.
+class Work {
+ public:
+  Work(const Problem& problem, const Machine& machine, Way way)
+      : p_(problem),
+        way_(way),
+        isa_(machine.isa),
+        kernel_(product_kernel_for(problem.real(), machine.isa)),
+        size_(size_of(problem.real())),
+        cols_(way == Way::tiles ? kernel_.cols : 64),
+        rows_(way == Way::tiles ? kernel_.rows : 1),
+        panels_(parts_of(problem.outs, rows_)),
+        units_(problem.groups * panels_),
+        phases_(Phases::how_many(problem)) {
+    of_panel_ = parts_of(problem.k() * rows_ * size_, 64) * 64;
+    most_units_ = std::clamp<std::int64_t>(of_panel_ == 0 ? units_ : kMostWeights / of_panel_, 1,
+                                           std::max<std::int64_t>(1, units_));
+    if (most_units_ > panels_)  // whole groups
+      most_units_ = most_units_ / panels_ * panels_;
+    choose_tile(machine);
+    // As many tasks as there is memory for, and work.
+    const double work = static_cast<double>(problem.batch * problem.positions()) *
+                        static_cast<double>(problem.groups * problem.outs) *
+                        static_cast<double>(std::max<std::int64_t>(16, problem.k())) / 8;
+    tasks_ = simd::task_count(machine, static_cast<std::int64_t>(std::min(work, 0x1p60)),
+                              std::min({std::int64_t{machine.threads}, tiles() * groups_at_a_time(),
+                                        std::max<std::int64_t>(1, kMostTiles / task_bytes())}));
+  }
+
+  bool fits() const {
+    return of_panel_ <= kMostWeights && task_bytes() <= kMostTiles && phases_ <= kMostPhases;
+  }
+
+  std::size_t workspace() const {
+    return static_cast<std::size_t>(most_units_ * of_panel_ + tasks_ * task_bytes());
+  }
+
+  void run(const Execution& execution) const {
+    std::byte* const weights = execution.workspace;
+    std::byte* const rooms = weights + most_units_ * of_panel_;
+    std::atomic<bool> finite = true;
+    for (std::int64_t unit = 0; unit < units_; unit += most_units_) {
+      const std::int64_t end = std::min(units_, unit + most_units_);
+      pack(execution, unit, end, weights, finite);
+      // A window that reaches beyond the gradient has no products there; zeros would be some.
+      if (p_.gradient && !finite) return compute_directly(p_, execution);
+      multiply(execution, unit, end, weights, rooms);
+    }
+  }
+
+ private:
+  std::int64_t count_h() const { return Phase(p_.h, p_.gradient, 0).count; }
+  std::int64_t count_w() const { return Phase(p_.w, p_.gradient, 0).count; }
+  std::int64_t tiles() const {
+    return p_.batch * phases_ * parts_of(count_h(), tile_h_) * parts_of(count_w(), tile_w_);
+  }
+  std::int64_t groups_at_a_time() const { return std::max<std::int64_t>(1, most_units_ / panels_); }
+  // Channels of results whose weights are packed at a time, of one group.
+  std::int64_t outs_at_a_time() const {
+    return std::min(p_.outs, std::min(most_units_, panels_) * rows_);
+  }
+
+  // Phases differ in their taps: bounds of the parts of any, for tiles of h x w results.
+  struct Largest {
+    std::int64_t staged = 0, sums = 0, entries = 0;
+  };
+  std::int64_t most_lines(const Axis& axis, std::int64_t results) const {
+    const std::int64_t reach = (axis.taps - 1) * axis.dilation;
+    return p_.gradient ? results + reach / axis.stride
+                       : ((results - 1) * axis.stride + reach) / axis.stride + 1;
+  }
+  std::int64_t most_taps(const Axis& axis) const {
+    return p_.gradient ? parts_of(axis.taps, Phase(axis, true, 0).tap_step) : axis.taps;
+  }
+  Largest largest(std::int64_t h, std::int64_t w) const {
+    const std::int64_t rows = most_lines(p_.h, h), cols = most_lines(p_.w, w);
+    const std::int64_t scale_h = p_.gradient ? 1 : p_.h.stride;
+    const std::int64_t scale_w = p_.gradient ? 1 : p_.w.stride;
+    const std::int64_t joined = (h - 1) * std::min(cols, 2 * w) + w;
+    return {count_of({p_.ins, count_of({rows, cols, scale_h, scale_w}) + 16}),
+            way_ == Way::rows
+                ? std::min<std::int64_t>(h, 2) * parts_of(w, cols_) * cols_ + 16
+                : std::max(parts_of(joined, cols_) * cols_, h * parts_of(w, cols_) * cols_) + 16,
+            most_taps(p_.h) * most_taps(p_.w) * p_.ins};
+  }
+
+  // Where sums of a channel stand: line after line as staged lines lie, so that vectors go on from
+  // line to line; or each line by itself, where that is fewer of them.
+  struct Sums {
+    bool joined;
+    std::int64_t line, pitch;
+
+    // Thirds of what a whole panel of columns takes; half of one takes two.
+    static std::int64_t vectors(std::int64_t count, std::int64_t cols) {
+      const std::int64_t rest = count % cols;
+      return count / cols * 3 + (rest == 0 ? 0 : 2 * rest <= cols ? 2 : 3);
+    }
+
+    Sums(const Staged& staged, std::int64_t h, std::int64_t w, std::int64_t cols, Way way) {
+      joined = way == Way::tiles && h > 1 && staged.cols <= 2 * w &&
+               vectors((h - 1) * staged.cols + w, cols) <= h * vectors(w, cols);
+      line = joined ? staged.cols : parts_of(w, cols) * cols;
+      if (way == Way::rows) h = std::min<std::int64_t>(h, 2);  // two at a time
+      pitch = joined ? parts_of((h - 1) * line + w, cols) * cols + 16 : h * line + 16;
+    }
+  };
+
+  void choose_tile(const Machine& machine) {
+    const bool in_rows = way_ == Way::rows;
+    std::int64_t h = std::max<std::int64_t>(1, count_h()), w = std::max<std::int64_t>(1, count_w());
+    const auto halve = [](std::int64_t& extent, std::int64_t step) {
+      extent = parts_of(parts_of(extent, 2), step) * step;
+    };
+    const auto staged = [&] { return largest(h, w).staged * size_; };
+    if (in_rows) {  // what two lines of results are made of stays in the first cache
+      h = std::min<std::int64_t>(h, 32);
+      const auto of_two = [&] { return largest(std::min<std::int64_t>(h, 2), w).staged * size_; };
+      while (w > 4 * cols_ && of_two() > machine.l1_bytes * 5 / 8) halve(w, cols_);
+      while (h > 2 && staged() > machine.l2_bytes / 4) halve(h, 2);
+    } else {  // all of a tile stays in the second
+      constexpr std::int64_t kMostPositions = 1024;
+      const auto too_large = [&] {
+        return h * w > kMostPositions || staged() > machine.l2_bytes / 2 ||
+               largest(h, w).sums * outs_at_a_time() * size_ > machine.l2_bytes / 4;
+      };
+      while (too_large() && (h > 1 || w > 4 * cols_)) {
+        if (h > 1 && (h * w > 4 * cols_ || w <= cols_))
+          halve(h, 1);
+        else if (w > 4 * cols_)
+          halve(w, cols_);
+        else
+          break;
+      }
+    }
+    while (staged() > kMostTiles / 2 && (h > 1 || w > cols_)) {
+      if (h > 1)
+        halve(h, 1);
+      else
+        halve(w, cols_);
+    }
+    tile_h_ = h;
+    tile_w_ = std::min(w, std::max<std::int64_t>(1, count_w()));
+    // Threads have equally much to do.
+    const std::int64_t wanted = machine.threads == 1 ? 1 : 4 * std::int64_t{machine.threads};
+    while (tiles() * groups_at_a_time() < wanted && tile_h_ > 2) halve(tile_h_, 2);
+    while (tiles() * groups_at_a_time() < wanted && tile_w_ > 8 * cols_) halve(tile_w_, cols_);
+    tile_h_ = parts_of(count_h(), std::max<std::int64_t>(1, parts_of(count_h(), tile_h_)));
+    if (in_rows && tile_h_ % 2 == 1 && tile_h_ > 1) ++tile_h_;
+    tile_h_ = std::max<std::int64_t>(1, tile_h_);
+    largest_ = largest(tile_h_, tile_w_);
+    buffers_ = matmul::Runs::buffers(p_.k());
+  }
+
+  // A task's memory.
+  std::int64_t staged_bytes() const {  // vectors may read beyond it
+    return parts_of((largest_.staged + 2 * cols_ + 64) * size_, 64) * 64;
+  }
+  std::int64_t offsets_bytes() const { return parts_of(largest_.entries * 8, 64) * 64; }
+  std::int64_t sums_bytes() const {
+    return parts_of(
+               largest_.sums * std::min(outs_at_a_time(), way_ == Way::rows ? 1 : p_.outs) * size_ +
+                   64 * size_,
+               64) *
+           64;
+  }
+  std::int64_t task_bytes() const {
+    return staged_bytes() + offsets_bytes() + buffers_ * sums_bytes() +
+           parts_of(Finisher::room(p_), 64) * 64;
+  }
+
+  void pack(const Execution& execution, std::int64_t begin, std::int64_t end, std::byte* to,
+            std::atomic<bool>& finite) const {
+    // A part of a group at a time, as multiply() takes them.
+    const std::int64_t parts = parts_in(begin, end);
+    const std::int64_t tasks =
+        simd::task_count(execution.machine, (end - begin) * p_.k() * rows_, parts);
+    execution.parallel_for(tasks, [&](std::int64_t task) {
+      const simd::FloatMode mode;
+      for (std::int64_t i = parts * task / tasks; i < parts * (task + 1) / tasks; ++i) {
+        const Part part = part_at(begin, end, i);
+        std::byte* at = to + (part.unit - begin) * of_panel_;
+        for (std::int64_t j = 0; j < phases_; ++j) {
+          const Phases phases(p_, j);
+          matmul::with_types(p_.element, [&]<class T, class Real>(T, Real) {
+            if (!pack_weights<T>(p_, phases, part.group, part.first, part.count, rows_,
+                                 reinterpret_cast<Real*>(at)))
+              finite = false;
+          });
+          at += phases.entries() * parts_of(part.count, rows_) * rows_ * size_;
+        }
+      }
+    });
+  }
+
+  // Channels of results of one group whose panels are among those from `begin` to `end`.
+  struct Part {
+    std::int64_t unit, group, first, count;
+  };
+  std::int64_t parts_in(std::int64_t begin, std::int64_t end) const {
+    return panels_ == 0 ? 0 : (end - 1) / panels_ - begin / panels_ + 1;
+  }
+  Part part_at(std::int64_t begin, std::int64_t end, std::int64_t index) const {
+    const std::int64_t group = begin / panels_ + index;
+    const std::int64_t from = std::max(begin, group * panels_),
+                       to = std::min(end, (group + 1) * panels_);
+    const std::int64_t first = (from - group * panels_) * rows_,
+                       last = std::min(p_.outs, (to - group * panels_) * rows_);
+    return {from, group, first, last - first};
+  }
+
+  void multiply(const Execution& execution, std::int64_t begin, std::int64_t end,
+                const std::byte* weights, std::byte* rooms) const {
+    const Finisher finish(p_, isa_, p_.gradient ? p_.w.stride : 1);
+    const Stager stage(p_, isa_);
+    const std::int64_t down = parts_of(count_h(), tile_h_), across = parts_of(count_w(), tile_w_);
+    const std::int64_t count = parts_in(begin, end) * tiles();
+    execution.parallel_for(tasks_, [&](std::int64_t task) {
+      const simd::FloatMode mode;
+      std::byte* const room = rooms + task * task_bytes();
+      for (std::int64_t i = count * task / tasks_; i < count * (task + 1) / tasks_; ++i) {
+        const std::int64_t col = i % across * tile_w_, row = i / across % down * tile_h_;
+        const std::int64_t j = i / across / down % phases_;
+        const std::int64_t n = i / across / down / phases_ % p_.batch;
+        const Part part = part_at(begin, end, i / tiles());
+        const std::byte* at = weights + (part.unit - begin) * of_panel_;
+        for (std::int64_t before = 0; before < j; ++before)
+          at += Phases(p_, before).entries() * parts_of(part.count, rows_) * rows_ * size_;
+        const Phases phases(p_, j);
+        const std::int64_t h = std::min(tile_h_, phases.h.count - row),
+                           w = std::min(tile_w_, phases.w.count - col);
+        if (h <= 0 || w <= 0) continue;
+        const Tile tile{n, row, col, h, w, room};
+        if (way_ == Way::tiles)
+          multiply_tile(phases, part, tile, at, stage, finish);
+        else
+          multiply_rows(phases, part, tile, at, stage, finish);
+      }
+    });
+  }
+
+  struct Tile {
+    std::int64_t n, row, col, h, w;
+    std::byte* room;
+  };
+  std::int64_t* offsets_of(const Tile& tile) const {
+    return reinterpret_cast<std::int64_t*>(tile.room + staged_bytes());
+  }
+  std::byte* sums_of(const Tile& tile) const {
+    return tile.room + staged_bytes() + offsets_bytes();
+  }
+  std::byte* finish_room(const Tile& tile) const { return sums_of(tile) + buffers_ * sums_bytes(); }
+
+  void multiply_tile(const Phases& phases, const Part& part, const Tile& tile,
+                     const std::byte* weights, const Stager& stage, const Finisher& finish) const {
+    const Staged staged(phases, tile.h, tile.w);
+    stage(phases, staged, tile.n, part.group * p_.ins, tile.row, tile.col, tile.room);
+    find_offsets(phases, staged, offsets_of(tile));
+    const Sums sums(staged, tile.h, tile.w, cols_, way_);
+    matmul::Runs runs(sums_of(tile), sums_bytes(), sums_bytes() / size_, add_kernel());
+    const std::int64_t padded_count = parts_of(part.count, rows_) * rows_;
+    runs.for_each_panel(p_.k(), [&](std::int64_t k, std::int64_t count) {
+      const std::int64_t first = phases.before(k), entries = phases.before(k + count) - first;
+      const bool begins = k % matmul::kRunK == 0;
+      if (entries == 0) {
+        if (begins) std::memset(runs.now(), 0, static_cast<std::size_t>(sums_bytes()));
+        return;
+      }
+      Product product{weights + first * padded_count * size_,
+                      tile.room,
+                      offsets_of(tile) + first,
+                      runs.now(),
+                      sums.pitch,
+                      part.count,
+                      sums.joined ? (tile.h - 1) * sums.line + tile.w : tile.w,
+                      entries,
+                      begins ? Product::from_zero : Product::onto_sum};
+      const std::int64_t lines = sums.joined ? 1 : tile.h;
+      for (std::int64_t line = 0; line < lines; ++line) {
+        product.b = tile.room + line * staged.cols * size_;
+        product.c = runs.now() + line * sums.line * size_;
+        kernel_.multiply(product);
+      }
+    });
+    std::byte* const total = runs.total();
+    for (std::int64_t line = 0; line < tile.h; ++line)
+      finish(tile.n, part.group * p_.outs + part.first,
+             phases.h.first + (tile.row + line) * phases.h.step,
+             phases.w.first + tile.col * phases.w.step, total + line * sums.line * size_,
+             sums.pitch, part.count, tile.w, finish_room(tile));
+  }
+
+  void multiply_rows(const Phases& phases, const Part& part, const Tile& tile,
+                     const std::byte* weights, const Stager& stage, const Finisher& finish) const {
+    const Staged staged(phases, tile.h, tile.w);
+    stage(phases, staged, tile.n, part.group * p_.ins, tile.row, tile.col, tile.room);
+    find_offsets(phases, staged, offsets_of(tile));
+    const Sums sums(staged, tile.h, tile.w, cols_, way_);
+    const RowsKernel kernel = rows_kernel_for(p_.real(), isa_);
+    const std::int64_t taps = phases.h.taps, in_row = phases.w.taps * p_.ins;
+    const std::int64_t shift = phases.h.tap_shift;
+    // Rows of results that are a step apart share what they are made of, one tap row later.
+    const bool shares = phases.h.scale == 1 && (shift == 1 || shift == -1) && taps > 1;
+    const bool even = phases.h.scale == 1;
+    const std::int64_t line_bytes = staged.cols * size_;
+    for (std::int64_t o = 0; o < part.count; ++o) {
+      std::byte* const total = sums_of(tile);
+      const std::byte* const filter = weights + o * phases.entries() * size_;
+      for (std::int64_t line = 0; line < tile.h;) {
+        const bool two = shares && line + 1 < tile.h;
+        Rows rows{};
+        rows.offsets = offsets_of(tile);
+        rows.in_row = in_row;
+        rows.tap_rows = taps;
+        rows.weights = filter;
+        rows.count = tile.w;
+        rows.lead = total;
+        rows.source = tile.room + line * line_bytes;
+        rows.row_step = shift * staged.cols;
+        if (two) {
+          rows.trail = total + sums.line * size_;
+          if (shift < 0) {
+            std::swap(rows.lead, rows.trail);
+            rows.source = tile.room + (line + 1) * line_bytes;
+          }
+        } else if (!even || in_row == 0) {  // all tap rows as one
+          rows.in_row = phases.entries();
+          rows.tap_rows = 1;
+        }
+        kernel(rows);
+        for (int i = 0; i < (two ? 2 : 1); ++i, ++line)
+          finish(tile.n, part.group * p_.outs + part.first + o,
+                 phases.h.first + (tile.row + line) * phases.h.step,
+                 phases.w.first + tile.col * phases.w.step, total + i * sums.line * size_,
+                 sums.pitch, 1, tile.w, finish_room(tile));
+      }
+    }
+  }
+
+  matmul::AddKernel add_kernel() const {
+    matmul::Problem sums;
+    sums.element = p_.real();
+    return matmul::add_kernel_for(sums, isa_);
+  }
+
+  const Problem& p_;
+  Way way_;
+  Isa isa_;
+  const ProductKernel& kernel_;
+  std::int64_t size_, cols_, rows_, panels_, units_, phases_;
+  std::int64_t of_panel_ = 0, most_units_ = 0, tile_h_ = 1, tile_w_ = 1, tasks_ = 1, buffers_ = 1;
+  Largest largest_;
+};
+
+// Of a gradient with other padding than zeros, elements stand for several.
+std::string obstacle(const Problem& problem, const Machine& machine, Way way) {
+  if (problem.gradient && problem.mode != PaddingMode::zeros)
+    return "adds no gradients of padding other than zeros";
+  if (way == Way::rows && problem.k() > kMostRowsK) return "needs at most 512 weights in a filter";
+  if (!problem.empty() && !Work(problem, machine, way).fits())
+    return "has too little memory for such filters";
+  return {};
+}
+
+template <Way kWay>
+constexpr AnyVariant<Problem> variant(std::string_view name,
+                                      bool (*suits)(const Problem&, const Machine&)) {
+  return {.name = name,
+          .each_isa = true,
+          .declines = [](const Problem& problem,
+                         const Machine& machine) { return obstacle(problem, machine, kWay); },
+          .suits = suits,
+          .workspace =
+              [](const Problem& problem, const Machine& machine) {
+                return problem.empty() ? 0 : Work(problem, machine, kWay).workspace();
+              },
+          .run =
+              [](const Problem& problem, const Execution& execution) {
+                if (!problem.empty()) Work(problem, execution.machine, kWay).run(execution);
+              }};
+}
+
+}  // namespace
+
+constinit const AnyVariant<Problem> kImplicit =
+    variant<Way::tiles>("implicit", [](const Problem&, const Machine&) { return true; });
+constinit const AnyVariant<Problem> kOneFilter = variant<Way::rows>(
+    "one_filter", [](const Problem& problem, const Machine&) { return problem.outs <= 2; });
+
+}  // namespace isobit::convolution

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CPU variants share: single elements, the specification, and the table's entries.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "isobit/core/order.h"
+#include "isobit/ops/convolution/cpu_kernels.h"
+#include "isobit/ops/convolution/problem.h"
+#include "isobit/ops/matmul/cpu_regions.h"
+#include "isobit/simd/tasks.h"
+
+namespace isobit::convolution {
+
+extern const AnyVariant<Problem> kDirect, kImplicit, kOneFilter;
+
+// The gradient of weights.
+void add_weights_directly(const Problem& problem, const Execution& execution);
+std::size_t weights_workspace(const Problem& problem, const Machine& machine);
+void add_weights(const Problem& problem, const Execution& execution);
+
+// All results of the specification in tasks.
+void compute_directly(const Problem& problem, const Execution& execution);
+
+using matmul::parts_of;
+
+template <class T, class Real>
+Real element(const Images& images, std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
+  return widen<Real>(*reinterpret_cast<const T*>(images.at(n, c, h, w)));
+}
+
+// Arrays of one line of results of a phase, from a channel on, for what becomes of sums.
+inline matmul::Arrays arrays_of(const Problem& p, std::int64_t n, std::int64_t channel,
+                                std::int64_t row, std::int64_t col, std::int64_t step) {
+  const auto array = [&](const Images& images) {
+    return images ? matmul::Array{images.at(n, channel, row, col), images.dtype, images.c,
+                                  images.w * step}
+                  : matmul::Array{};
+  };
+  matmul::Arrays result;
+  result.bias = p.bias.moved(channel, 0);
+  result.residual = array(p.residual);
+  result.y = array(p.result);
+  result.pre = array(p.pre);
+  return result;
+}
+
+}  // namespace isobit::convolution

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient of weights: a product over all positions, of the gradient of y and windows of x. The
+// image is staged with its channels last, so that taps of a row and channels are one line.
+#include "isobit/ops/convolution/cpu_windows.h"
+
+namespace isobit::convolution {
+namespace {
+
+constexpr std::int64_t kMostSums = 1 << 20;    // bytes of a task's sums
+constexpr std::int64_t kMostStaged = 1 << 18;  // and of its staged images, where that is enough
+constexpr std::int64_t kMostOuts = 96;         // filters at a time
+constexpr std::int64_t kFewOuts = 2;
+
+class WeightSums {
+ public:
+  WeightSums(const Problem& problem, const Machine& machine)
+      : p_(problem),
+        isa_(machine.isa),
+        kernel_(product_kernel_for(problem.real(), machine.isa)),
+        stage_(stage_kernel_for(problem.element, machine.isa)),
+        size_(size_of(problem.real())),
+        joined_(problem.w.dilation == 1),
+        lanes_(joined_ ? problem.w.taps * problem.ins : problem.ins),
+        segment_(parts_of(lanes_, kernel_.cols) * kernel_.cols),
+        in_row_(joined_ ? 1 : problem.w.taps),
+        positions_(problem.batch * problem.positions()),
+        outs_(std::min(problem.outs, kMostOuts)),
+        taps_(problem.h.taps),
+        buffers_(matmul::Runs::buffers(positions_)) {
+    const auto halve = [](std::int64_t& count) { count = parts_of(count, 2); };
+    while (sums_bytes() * (buffers_ + 1) > kMostSums && taps_ > 1) halve(taps_);
+    while (sums_bytes() * (buffers_ + 1) > kMostSums && outs_ > kernel_.rows)
+      outs_ = std::max(kernel_.rows, outs_ / 2);
+    const std::int64_t wanted = std::min<std::int64_t>(machine.threads, units_at_most());
+    while (units() < wanted && outs_ > kernel_.rows) halve(outs_);
+    while (units() < wanted && taps_ > 1) halve(taps_);
+    while (units() < wanted && outs_ > 1) halve(outs_);
+    while (staged_bytes() > kMostStaged && piece_ > 16) piece_ /= 2;
+    const double work = static_cast<double>(positions_) *
+                        static_cast<double>(problem.groups * problem.outs) *
+                        static_cast<double>(std::max<std::int64_t>(16, problem.k())) / 8;
+    tasks_ = simd::task_count(
+        machine, static_cast<std::int64_t>(std::min(work, 0x1p60)),
+        std::min(units(), std::max<std::int64_t>(1, matmul::kMostMemory / task_bytes())));
+  }
+
+  bool fits() const { return task_bytes() <= matmul::kMostMemory; }
+  std::size_t workspace() const { return static_cast<std::size_t>(tasks_ * task_bytes()); }
+
+  void run(const Execution& execution) const {
+    execution.parallel_for(tasks_, [&](std::int64_t task) {
+      const simd::FloatMode mode;
+      std::byte* const room = execution.workspace + task * task_bytes();
+      for (std::int64_t i = units() * task / tasks_; i < units() * (task + 1) / tasks_; ++i) {
+        const std::int64_t of_taps = parts_of(p_.h.taps, taps_), of_outs = parts_of(p_.outs, outs_);
+        const std::int64_t tap = i % of_taps * taps_, out = i / of_taps % of_outs * outs_;
+        const Unit unit{i / of_taps / of_outs, out, std::min(outs_, p_.outs - out), tap,
+                        std::min(taps_, p_.h.taps - tap)};
+        matmul::with_types(p_.element,
+                           [&]<class T, class Real>(T, Real) { compute<T, Real>(unit, room); });
+      }
+    });
+  }
+
+ private:
+  struct Unit {
+    std::int64_t group, out, outs, tap, taps;  // of filters of the group, and rows of taps
+  };
+  std::int64_t units() const {
+    return p_.groups * parts_of(p_.outs, outs_) * parts_of(p_.h.taps, taps_);
+  }
+  std::int64_t units_at_most() const { return p_.groups * p_.outs * p_.h.taps; }
+  std::int64_t pitch() const { return taps_ * in_row_ * segment_; }
+  std::int64_t sums_bytes() const {
+    return parts_of((outs_ * pitch() + 2 * kernel_.cols) * size_, 64) * 64;
+  }
+  // Sources along a dimension that so many results and taps see.
+  static std::int64_t seen(const Axis& axis, std::int64_t results, std::int64_t taps) {
+    return (results - 1) * axis.stride + (taps - 1) * axis.dilation + 1;
+  }
+  // Of as many positions as are staged at a time: a part of a row, or rows.
+  std::int64_t staged_elements() const {
+    const std::int64_t in_row = std::min(piece_, p_.w.results);
+    // A piece may begin and end within a row.
+    const std::int64_t rows = in_row < p_.w.results ? 1 : parts_of(piece_, p_.w.results) + 1;
+    return count_of(
+        {seen(p_.h, std::min(rows, p_.h.results), taps_), seen(p_.w, in_row, p_.w.taps), p_.ins});
+  }
+  std::int64_t staged_bytes() const {
+    return parts_of((staged_elements() + 4 * kernel_.cols) * size_, 64) * 64;
+  }
+  std::int64_t grads_bytes() const {
+    return parts_of(parts_of(outs_, kernel_.rows) * kernel_.rows * piece_ * size_, 64) * 64;
+  }
+  std::int64_t offsets_bytes() const { return parts_of(piece_ * 8, 64) * 64; }
+  std::int64_t task_bytes() const {
+    return staged_bytes() + grads_bytes() + offsets_bytes() + (buffers_ + 1) * sums_bytes();
+  }
+
+  template <class T, class Real>
+  void compute(const Unit& unit, std::byte* room) const {
+    auto* const staged = reinterpret_cast<Real*>(room);
+    auto* const grads = reinterpret_cast<Real*>(room + staged_bytes());
+    auto* const offsets = reinterpret_cast<std::int64_t*>(room + staged_bytes() + grads_bytes());
+    std::byte* const chain = room + staged_bytes() + grads_bytes() + offsets_bytes();
+    matmul::Problem of_sums;
+    of_sums.element = p_.real();
+    const matmul::AddKernel add = matmul::add_kernel_for(of_sums, isa_);
+    const std::int64_t count_of_sums = sums_bytes() / size_;
+    matmul::Runs runs(chain + sums_bytes(), sums_bytes(), count_of_sums, add);
+    runs.for_each_panel(positions_, [&](std::int64_t k, std::int64_t count) {
+      const bool begins = k % matmul::kRunK == 0;
+      std::byte* const to = begins ? runs.now() : chain;
+      for (std::int64_t done = 0; done < count;) {
+        const std::int64_t some = piece_at(k + done, count - done);
+        stage<T>(unit, k + done, some, staged, offsets);
+        pack<T>(unit, k + done, some, grads);
+        const std::int64_t step = seen(p_.w, cols_at(k + done, some), p_.w.taps) * p_.ins;
+        const auto start = done == 0 ? Product::from_zero : Product::going_on;
+        for (std::int64_t i = 0; i < in_row_; ++i) {
+          const Real* const seen_by = staged + i * p_.w.dilation * p_.ins;
+          std::byte* const sums = to + i * segment_ * size_;
+          if (unit.outs <= kFewOuts) {  // rows of taps in the place of filters
+            for (std::int64_t out = 0; out < unit.outs; ++out)
+              kernel_.multiply_one({grads + out, seen_by, offsets, sums + out * pitch() * size_,
+                                    in_row_ * segment_, unit.taps, lanes_, some, start},
+                                   p_.h.dilation * step);
+            continue;
+          }
+          for (std::int64_t tap = 0; tap < unit.taps; ++tap)
+            kernel_.multiply({grads, seen_by + tap * p_.h.dilation * step, offsets,
+                              sums + tap * in_row_ * segment_ * size_, pitch(), unit.outs, lanes_,
+                              some, start});
+        }
+        done += some;
+      }
+      if (!begins) add(chain, runs.now(), count_of_sums);
+    });
+    write<T>(unit, reinterpret_cast<const Real*>(runs.total()));
+  }
+
+  // Positions from one on that are staged together: of one image, and of one row or of whole rows.
+  std::int64_t piece_at(std::int64_t k, std::int64_t most) const {
+    most = std::min(most, piece_);
+    const std::int64_t in_row = p_.w.results - k % p_.w.results;
+    if (piece_ < p_.w.results) return std::min(most, in_row);
+    const std::int64_t in_image = p_.positions() - k % p_.positions();
+    return std::min(most, in_image);
+  }
+  // Results of a row from whose sources a piece is staged: all, where it has several rows.
+  std::int64_t cols_at(std::int64_t k, std::int64_t count) const {
+    return k % p_.w.results + count <= p_.w.results && piece_ < p_.w.results ? count : p_.w.results;
+  }
+
+  template <class T, class Real>
+  void stage(const Unit& unit, std::int64_t k, std::int64_t count, Real* to,
+             std::int64_t* offsets) const {
+    const std::int64_t n = k / p_.positions(), in_image = k % p_.positions();
+    const std::int64_t first = in_image / p_.w.results,
+                       last = (in_image + count - 1) / p_.w.results;
+    const std::int64_t cols = cols_at(k, count);
+    const std::int64_t col = cols < p_.w.results ? in_image % p_.w.results : 0;
+    const std::int64_t width = seen(p_.w, cols, p_.w.taps);
+    const std::int64_t rows = seen(p_.h, last - first + 1, unit.taps);
+    const std::int64_t channel = unit.group * p_.ins;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t h = place(p_.h, p_.h.window(first, unit.tap) + i);
+      Real* const line = to + i * width * p_.ins;
+      if (h < 0) {
+        std::fill_n(line, width * p_.ins, Real(0));
+        continue;
+      }
+      const std::int64_t from = p_.w.window(col, 0);
+      const auto one = [&](std::int64_t j) {  // beyond the edge
+        const std::int64_t w = place(p_.w, from + j);
+        for (std::int64_t c = 0; c < p_.ins; ++c)
+          line[j * p_.ins + c] =
+              w < 0 ? Real(0) : element<T, Real>(p_.source, n, channel + c, h, w);
+      };
+      const std::int64_t begin = std::clamp<std::int64_t>(-from, 0, width),
+                         end = std::clamp<std::int64_t>(p_.w.sources - from, begin, width);
+      for (std::int64_t j = 0; j < begin; ++j) one(j);
+      for (std::int64_t j = end; j < width; ++j) one(j);
+      if (begin == end) continue;
+      const auto* const inside =
+          reinterpret_cast<const T*>(p_.source.at(n, channel, h, from + begin));
+      if (p_.ins == 1) {
+        stage_(reinterpret_cast<const std::byte*>(inside), p_.source.w, end - begin, line + begin);
+        continue;
+      }
+      const bool channels_last = p_.source.c == 1;
+      for (std::int64_t c = 0; !channels_last && c < p_.ins; ++c)
+        for (std::int64_t j = begin; j < end; ++j)
+          line[j * p_.ins + c] = widen<Real>(inside[c * p_.source.c + (j - begin) * p_.source.w]);
+      for (std::int64_t j = begin; channels_last && j < end; ++j)
+        stage_(reinterpret_cast<const std::byte*>(inside + (j - begin) * p_.source.w), 1, p_.ins,
+               line + j * p_.ins);
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t at = in_image + i;
+      offsets[i] = ((at / p_.w.results - first) * p_.h.stride * width +
+                    (at % p_.w.results - col) * p_.w.stride) *
+                   p_.ins;
+    }
+  }
+
+  std::int64_t place(const Axis& axis, std::int64_t index) const {
+    if (index < -axis.padding || index >= axis.sources + axis.padding_end) return -1;
+    return padded(p_.mode, index, axis.sources);
+  }
+
+  template <class T, class Real>
+  void pack(const Unit& unit, std::int64_t k, std::int64_t count, Real* to) const {
+    const std::int64_t rows = kernel_.rows, panels = parts_of(unit.outs, rows);
+    const std::int64_t n = k / p_.positions(), in_image = k % p_.positions();
+    for (std::int64_t panel = 0; panel < panels; ++panel) {
+      const std::int64_t begin = unit.outs * panel / panels, end = unit.outs * (panel + 1) / panels;
+      Real* const block = to + panel * rows * count;
+      for (std::int64_t out = begin; out < end; ++out) {
+        const std::int64_t channel = unit.group * p_.outs + unit.out + out;
+        for (std::int64_t done = 0; done < count;) {
+          const std::int64_t at = in_image + done, col = at % p_.w.results;
+          const std::int64_t some = std::min(count - done, p_.w.results - col);
+          const auto* const from =
+              reinterpret_cast<const T*>(p_.result.at(n, channel, at / p_.w.results, col));
+          Real* const line = block + done * rows + out - begin;
+          for (std::int64_t i = 0; i < some; ++i)
+            line[i * rows] = widen<Real>(from[i * p_.result.w]);
+          done += some;
+        }
+      }
+    }
+  }
+
+  template <class T, class Real>
+  void write(const Unit& unit, const Real* sums) const {
+    auto* const weights = reinterpret_cast<T*>(p_.weight.data) + unit.group * p_.weight.group +
+                          unit.out * p_.weight.out;
+    for (std::int64_t out = 0; out < unit.outs; ++out)
+      for (std::int64_t tap = 0; tap < unit.taps; ++tap)
+        for (std::int64_t w = 0; w < p_.w.taps; ++w) {
+          const std::int64_t at =
+              joined_ ? tap * segment_ + w * p_.ins : (tap * in_row_ + w) * segment_;
+          T* const to =
+              weights + out * p_.weight.out + (unit.tap + tap) * p_.weight.h + w * p_.weight.w;
+          for (std::int64_t c = 0; c < p_.ins; ++c)
+            to[c * p_.weight.in] = narrow<T>(sums[out * pitch() + at + c] + Real(0));
+        }
+  }
+
+  const Problem& p_;
+  Isa isa_;
+  const ProductKernel& kernel_;
+  StageKernel stage_;
+  std::int64_t size_;
+  bool joined_;
+  std::int64_t lanes_, segment_, in_row_, positions_, outs_, taps_;
+  std::int64_t buffers_;
+  std::int64_t piece_ = order::kPanel, tasks_ = 1;
+};
+
+}  // namespace
+
+std::size_t weights_workspace(const Problem& problem, const Machine& machine) {
+  if (problem.groups * problem.outs * problem.ins == 0) return 0;
+  const WeightSums sums(problem, machine);
+  return sums.fits() ? sums.workspace() : 0;
+}
+
+void add_weights(const Problem& problem, const Execution& execution) {
+  if (problem.groups * problem.outs * problem.ins == 0) return;
+  const WeightSums sums(problem, execution.machine);
+  if (sums.fits()) return sums.run(execution);
+  add_weights_directly(problem, execution);
+}
+
+}  // namespace isobit::convolution

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// Windows as matrices without a matrix: a tile of results reads an image that is staged once, with
+// its padding, and row k of the matrix is that image from offset k on.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "isobit/core/pieces.h"
+#include "isobit/ops/convolution/cpu_parts.h"
+
+namespace isobit::convolution {
+
+// Results of one dimension that use the same taps: all of forward; of a gradient every `stride`-th.
+// Result j has index first + j * step; tap u is tap_first + u * tap_step, and there the source is
+// j * scale + shift + u * tap_shift.
+struct Phase {
+  std::int64_t first = 0, step = 1, count = 0;
+  std::int64_t scale = 1;
+  std::int64_t tap_first = 0, tap_step = 1, taps = 0;
+  std::int64_t shift = 0, tap_shift = 1;
+
+  static std::int64_t how_many(const Axis& axis, bool gradient) {
+    return gradient ? std::min(axis.stride, axis.results) : 1;
+  }
+  Phase(const Axis& axis, bool gradient, std::int64_t residue) {
+    if (!gradient) {
+      count = axis.results;
+      scale = axis.stride;
+      taps = axis.taps;
+      shift = -axis.padding;
+      tap_shift = axis.dilation;
+      return;
+    }
+    first = residue;
+    step = axis.stride;
+    count = (axis.results - residue + step - 1) / step;
+    tap_step = step / std::gcd(step, axis.dilation);
+    const std::int64_t most = std::min(axis.taps, tap_step);
+    const auto place = [&](std::int64_t tap) {
+      return residue + axis.padding - tap * axis.dilation;
+    };
+    while (tap_first < most && place(tap_first) % step != 0) ++tap_first;
+    if (tap_first == most) return;
+    taps = (axis.taps - 1 - tap_first) / tap_step + 1;
+    shift = place(tap_first) / step;
+    tap_shift = -(axis.dilation / (step / tap_step));
+  }
+  // The least source of result j, at any tap.
+  std::int64_t least(std::int64_t j) const {
+    return j * scale + shift + std::min<std::int64_t>(0, (taps - 1) * tap_shift);
+  }
+  // From the least to the greatest of a result.
+  std::int64_t reach() const { return taps == 0 ? 0 : std::abs((taps - 1) * tap_shift); }
+  // Where tap u stands beyond the least.
+  std::int64_t beyond(std::int64_t u) const {
+    return tap_shift < 0 ? (taps - 1 - u) * -tap_shift : u * tap_shift;
+  }
+  // Taps of it before a tap of all.
+  std::int64_t before(std::int64_t tap) const {
+    return tap <= tap_first ? 0 : std::min(taps, (tap - tap_first - 1) / tap_step + 1);
+  }
+  bool has(std::int64_t tap) const {
+    return tap >= tap_first && (tap - tap_first) % tap_step == 0 && before(tap) < taps;
+  }
+  // Staged lines of so many results: every scale-th source is adjacent, so that results are.
+  std::int64_t lines(std::int64_t results) const {
+    return ((results - 1) * scale + reach()) / scale + 1;
+  }
+};
+
+// The results of two phases, and which k they have.
+struct Phases {
+  Phase h, w;
+  std::int64_t taps_w, ins;
+
+  Phases(const Problem& p, std::int64_t index)
+      : h(p.h, p.gradient, index / Phase::how_many(p.w, p.gradient)),
+        w(p.w, p.gradient, index % Phase::how_many(p.w, p.gradient)),
+        taps_w(p.w.taps),
+        ins(p.ins) {}
+  static std::int64_t how_many(const Problem& p) {
+    return Phase::how_many(p.h, p.gradient) * Phase::how_many(p.w, p.gradient);
+  }
+  std::int64_t entries() const { return h.taps * w.taps * ins; }
+  // Entries before a k of all.
+  std::int64_t before(std::int64_t k) const {
+    if (ins == 0) return 0;
+    const std::int64_t tap = k / ins, tap_h = tap / taps_w, tap_w = tap % taps_w;
+    const std::int64_t in_row = h.has(tap_h) ? w.before(tap_w) : 0;
+    return (h.before(tap_h) * w.taps + in_row) * ins + (h.has(tap_h) && w.has(tap_w) ? k % ins : 0);
+  }
+};
+
+// How a tile's part of an image is staged: for each channel, and each residue of rows and columns
+// by the scales, lines of adjacent elements.
+struct Staged {
+  std::int64_t rows = 0, cols = 0;  // lines, and elements of a line
+  std::int64_t scale_h = 1, scale_w = 1;
+  std::int64_t plane = 0, channel = 0;  // elements
+
+  Staged() = default;
+  Staged(const Phases& phases, std::int64_t results_h, std::int64_t results_w)
+      : rows(phases.h.lines(results_h)),
+        cols(phases.w.lines(results_w)),
+        scale_h(phases.h.scale),
+        scale_w(phases.w.scale),
+        plane(rows * cols),
+        channel(plane * scale_h * scale_w) {
+    if (channel % 256 == 0) channel += 16;  // or channels would push each other out of caches
+  }
+  std::int64_t at(std::int64_t row, std::int64_t col) const {
+    return ((row % scale_h) * scale_w + col % scale_w) * plane + row / scale_h * cols +
+           col / scale_w;
+  }
+};
+
+inline const ProductKernel& product_kernel_for(DType real, Isa isa) {
+  ISOBIT_RETURN_FOR_ISA(isa, product_kernel(real));
+}
+inline RowsKernel rows_kernel_for(DType real, Isa isa) {
+  ISOBIT_RETURN_FOR_ISA(isa, rows_kernel(real));
+}
+inline StageKernel stage_kernel_for(DType element, Isa isa) {
+  ISOBIT_RETURN_FOR_ISA(isa, stage_kernel(element));
+}
+
+// Fills staged lines.
+class Stager {
+ public:
+  Stager(const Problem& problem, Isa isa)
+      : p_(problem),
+        stage_(stage_kernel_for(problem.element, isa)),
+        size_(size_of(problem.real())) {}
+
+  // The part that results from (row, col) of the phases on need, of `ins` channels from one on.
+  void operator()(const Phases& phases, const Staged& to, std::int64_t n, std::int64_t channel,
+                  std::int64_t row, std::int64_t col, std::byte* room) const {
+    const std::int64_t first_h = phases.h.least(row), first_w = phases.w.least(col);
+    for (std::int64_t bh = 0; bh < to.scale_h; ++bh) {
+      if (!used(phases.h, bh)) continue;
+      for (std::int64_t bw = 0; bw < to.scale_w; ++bw) {
+        if (!used(phases.w, bw)) continue;
+        for (std::int64_t c = 0; c < p_.ins; ++c) {
+          std::byte* line = room + (c * to.channel + (bh * to.scale_w + bw) * to.plane) * size_;
+          for (std::int64_t i = 0; i < to.rows; ++i, line += to.cols * size_) {
+            const std::int64_t h = place(p_.h, first_h + i * to.scale_h + bh);
+            if (h < 0)
+              std::memset(line, 0, static_cast<std::size_t>(to.cols * size_));
+            else
+              fill(n, channel + c, h, first_w + bw, to.scale_w, to.cols, line);
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  // Whether a tap meets this residue.
+  static bool used(const Phase& phase, std::int64_t residue) {
+    for (std::int64_t u = 0; u < std::min(phase.taps, phase.scale); ++u)
+      if (phase.beyond(u) % phase.scale == residue) return true;
+    return false;
+  }
+  // The element for one of any index, or -1 for a zero. Lines may go on behind what is padded.
+  std::int64_t place(const Axis& axis, std::int64_t index) const {
+    const std::int64_t count = axis.sources;
+    if (index >= 0 && index < count) return index;
+    if (p_.gradient || index < -axis.padding || index >= count + axis.padding_end) return -1;
+    return padded(p_.mode, index, count);
+  }
+  void fill(std::int64_t n, std::int64_t channel, std::int64_t h, std::int64_t first,
+            std::int64_t step, std::int64_t count, std::byte* line) const {
+    const auto up = [&](std::int64_t index) {  // the first at or behind an index
+      return std::clamp<std::int64_t>(index <= first ? 0 : (index - first + step - 1) / step, 0,
+                                      count);
+    };
+    const std::int64_t begin = up(0), end = std::max(begin, up(p_.w.sources));
+    const auto beyond = [&](std::int64_t from, std::int64_t to) {
+      if (p_.gradient || p_.mode == PaddingMode::zeros) {
+        std::memset(line + from * size_, 0, static_cast<std::size_t>((to - from) * size_));
+        return;
+      }
+      for (std::int64_t i = from; i < to; ++i) {
+        const std::int64_t w = place(p_.w, first + i * step);
+        if (w < 0)
+          std::memset(line + i * size_, 0, static_cast<std::size_t>(size_));
+        else
+          stage_(p_.source.at(n, channel, h, w), 1, 1, line + i * size_);
+      }
+    };
+    beyond(0, begin);
+    if (begin < end)
+      stage_(p_.source.at(n, channel, h, first + begin * step), p_.source.w * step, end - begin,
+             line + begin * size_);
+    beyond(end, count);
+  }
+
+  const Problem& p_;
+  StageKernel stage_;
+  std::int64_t size_;
+};
+
+// Weights of some channels of results as panels of at most `rows`, as equal as they can be: of each
+// 512 k one panel after the other, of each entry one weight a row. Says whether all are finite.
+template <class T, class Real>
+bool pack_weights(const Problem& p, const Phases& phases, std::int64_t group, std::int64_t first,
+                  std::int64_t count, std::int64_t rows, Real* to) {
+  const std::int64_t panels = parts_of(count, rows);
+  const auto* const weights =
+      reinterpret_cast<const T*>(p.weight.data) + group * p.weight.group + first * p.weight.out;
+  // Some taps at a time, since they lie side by side in memory.
+  constexpr std::int64_t kTogether = 16;
+  const std::int64_t taps = phases.h.taps * phases.w.taps;
+  Real off = 0;
+  for (std::int64_t panel = 0; panel < panels; ++panel) {
+    const std::int64_t begin = count * panel / panels, end = count * (panel + 1) / panels;
+    // Where the entry of a k goes, and how many follow it there.
+    const auto line_of = [&](std::int64_t k, std::int64_t* left) {
+      const std::int64_t start = k / order::kPanel * order::kPanel;
+      const std::int64_t before_panel = phases.before(start);
+      const std::int64_t all = phases.before(start + order::kPanel) - before_panel;
+      *left = start + order::kPanel - k;
+      return to + (before_panel * panels + panel * all + phases.before(k) - before_panel) * rows;
+    };
+    for (std::int64_t tap = 0; tap < taps; tap += kTogether) {
+      const std::int64_t some = std::min(kTogether, taps - tap);
+      Real* line[kTogether];
+      std::int64_t left[kTogether] = {}, k[kTogether], offset[kTogether];
+      for (std::int64_t t = 0; t < some; ++t) {
+        const std::int64_t tap_h =
+                               phases.h.tap_first + (tap + t) / phases.w.taps * phases.h.tap_step,
+                           tap_w =
+                               phases.w.tap_first + (tap + t) % phases.w.taps * phases.w.tap_step;
+        k[t] = (tap_h * p.w.taps + tap_w) * p.ins;
+        offset[t] = tap_h * p.weight.h + tap_w * p.weight.w;
+      }
+      for (std::int64_t in = 0; in < p.ins; ++in)
+        for (std::int64_t t = 0; t < some; ++t) {
+          if (left[t] == 0) line[t] = line_of(k[t] + in, &left[t]);
+          const T* const from = weights + in * p.weight.in + offset[t];
+          for (std::int64_t i = begin; i < end; ++i) {
+            const Real weight = widen<Real>(from[i * p.weight.out]);
+            off += weight - weight;  // not 0 where it is not finite
+            line[t][i - begin] = weight;
+          }
+          line[t] += rows;
+          --left[t];
+        }
+    }
+  }
+  return off == 0;
+}
+
+// Offsets of all entries in a staged image.
+inline void find_offsets(const Phases& phases, const Staged& staged, std::int64_t* to) {
+  for (std::int64_t u = 0; u < phases.h.taps; ++u)
+    for (std::int64_t v = 0; v < phases.w.taps; ++v) {
+      const std::int64_t at = staged.at(phases.h.beyond(u), phases.w.beyond(v));
+      for (std::int64_t c = 0; c < phases.ins; ++c) *to++ = at + c * staged.channel;
+    }
+}
+
+// Lines of sums, one a channel, become lines of results.
+class Finisher {
+ public:
+  Finisher(const Problem& problem, Isa isa, std::int64_t step)
+      : p_(problem),
+        step_(step),
+        lines_(as_lines(problem, step)),
+        channels_(lines_.transposed()),
+        finish_lines_(lines_, isa),
+        finish_channels_(channels_, isa),
+        size_(size_of(problem.real())) {
+    const auto last = [](const Images& images) { return !images || images.c == 1; };
+    by_channels_ = problem.outs > 1 && problem.result.w * step != 1 && last(problem.result) &&
+                   last(problem.residual) && last(problem.pre);
+  }
+
+  // Bytes to work in.
+  static std::int64_t room(const Problem& problem) {
+    return kCols * (problem.outs + 16) * size_of(problem.real());
+  }
+
+  void operator()(std::int64_t n, std::int64_t channel, std::int64_t row, std::int64_t col,
+                  std::byte* sums, std::int64_t pitch, std::int64_t channels, std::int64_t cols,
+                  std::byte* room) const {
+    const matmul::Arrays arrays = arrays_of(p_, n, channel, row, col, step_);
+    if (!by_channels_) return finish_lines_(arrays, 0, 0, sums, pitch, channels, cols);
+    matmul::Arrays turned = arrays;
+    for (matmul::Array matmul::Arrays::* array : matmul::Arrays::kAll)
+      turned.*array = (arrays.*array).transposed();
+    for (std::int64_t j = 0; j < cols; j += kCols) {
+      const std::int64_t some = std::min(kCols, cols - j);
+      if (size_ == 8)
+        turn<double>(sums, pitch, j, channels, some, room);
+      else
+        turn<float>(sums, pitch, j, channels, some, room);
+      finish_channels_(turned, j, 0, room, channels + 16, some, channels);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kCols = 16;
+
+  static matmul::Problem as_lines(const Problem& problem, std::int64_t step) {
+    matmul::Problem result = finish_problem(problem);
+    for (matmul::Array matmul::Arrays::* array : matmul::Arrays::kAll)
+      if (array != &matmul::Arrays::bias) (result.first.*array).col *= step;
+    if (result.n == 1) result.n = 2;  // a line may lie beside others
+    return result;
+  }
+  template <class Real>
+  static void turn(const std::byte* sums, std::int64_t pitch, std::int64_t col,
+                   std::int64_t channels, std::int64_t cols, std::byte* room) {
+    const auto* from = reinterpret_cast<const Real*>(sums) + col;
+    auto* to = reinterpret_cast<Real*>(room);
+    for (std::int64_t c = 0; c < channels; ++c)
+      for (std::int64_t j = 0; j < cols; ++j) to[j * (channels + 16) + c] = from[c * pitch + j];
+  }
+
+  const Problem& p_;
+  std::int64_t step_;
+  matmul::Problem lines_, channels_;
+  matmul::Finish finish_lines_, finish_channels_;
+  std::int64_t size_;
+  bool by_channels_;
+};
+
+}  // namespace isobit::convolution

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions on GPUs in the order of order.h: one result a thread, straight from memory, or from
+// a tile of the image with its halo in shared memory.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "isobit/ops/convolution/cuda_call.h"
+#include "isobit/ops/convolution/cuda_sums.h"
+
+namespace isobit::convolution {
+namespace {
+
+// One result a thread.
+template <class T>
+struct Direct {
+  static constexpr int kMostThreads = 256;
+  using Real = RealOf<T>;
+  Call<T> call;
+
+  ISOBIT_DEVICE void operator()() const {
+    const std::int64_t channels = call.groups * call.outs;
+    for (std::int64_t at = simt::block() * simt::threads() + simt::thread(); at < call.results();
+         at += simt::blocks() * simt::threads()) {
+      const std::int64_t col = at % call.w.results, line = at / call.w.results;
+      const std::int64_t row = line % call.h.results, plane = line / call.h.results;
+      const std::int64_t channel = plane % channels, n = plane / channels;
+      const Real sum = call.gradient && call.mode != PaddingMode::zeros
+                           ? of_images(n, channel, row, col)
+                           : window(n, channel, row, col);
+      call.finish.finish(n * call.h.results + row, channel, col, sum);
+    }
+  }
+
+ private:
+  ISOBIT_DEVICE Real window(std::int64_t n, std::int64_t channel, std::int64_t row,
+                            std::int64_t col) const {
+    const T* const image = call.source.at(n, channel / call.outs * call.ins);
+    const T* const filter = call.filter(channel);
+    Sum<tile::Scalar<Real>> sum;
+#pragma unroll 1
+    for (std::int64_t i = 0; i < call.h.taps; ++i) {
+      const std::int64_t h = call.place(call.h, row, i);
+#pragma unroll 1
+      for (std::int64_t j = 0; j < call.w.taps; ++j) {
+        const std::int64_t w = call.place(call.w, col, j);
+        const bool there = h >= 0 && w >= 0;
+        if (!there && call.gradient) {
+          sum.skip(call.ins);
+          continue;
+        }
+        const T* const tap = filter + i * call.weight_h + j * call.weight_w;
+#pragma unroll 1
+        for (std::int64_t c = 0; c < call.ins; ++c) {
+          Real value = 0;
+          if (there)
+            value = wide<Real>(image[c * call.source.c + h * call.source.h + w * call.source.w]);
+          sum.add(value, wide<Real>(tap[c * call.weight_in]));
+        }
+      }
+    }
+    return sum.total();
+  }
+  // The gradient of an element that stands for several of the padding.
+  ISOBIT_DEVICE Real of_images(std::int64_t n, std::int64_t channel, std::int64_t row,
+                               std::int64_t col) const {
+    Real sum = 0;
+    bool first = true;
+#pragma unroll 1
+    for (std::int64_t i = -call.h.padding; i < call.h.results + call.h.padding_end; ++i) {
+      if (padded(call.mode, i, call.h.results) != row) continue;
+#pragma unroll 1
+      for (std::int64_t j = -call.w.padding; j < call.w.results + call.w.padding_end; ++j) {
+        if (padded(call.mode, j, call.w.results) != col) continue;
+        const Real part = window(n, channel, i, j);
+        sum = first ? part : sum + part;
+        first = false;
+      }
+    }
+    return sum;
+  }
+};
+
+// A tile of kDown x kAcross results, one a thread, of all filters of a group one after the other;
+// what their windows see, with its padding, is in shared memory.
+template <class T>
+struct TiledHalo {
+  static constexpr int kMostThreads = 256, kDown = 8, kAcross = 32;
+  using Real = RealOf<T>;
+  Call<T> call;
+  std::int64_t rows, cols;  // that a tile sees
+
+  explicit TiledHalo(const Problem& problem)
+      : call(problem), rows(seen(problem.h, kDown)), cols(seen(problem.w, kAcross)) {}
+
+  static std::int64_t seen(const Axis& axis, std::int64_t results) {
+    return (std::min(results, axis.results) - 1) * axis.stride + (axis.taps - 1) * axis.dilation +
+           1;
+  }
+  static std::int64_t bytes(const Problem& problem) {
+    return count_of({seen(problem.h, kDown), seen(problem.w, kAcross), problem.ins, sizeof(Real)});
+  }
+  ISOBIT_EITHER std::int64_t down() const { return (call.h.results + kDown - 1) / kDown; }
+  ISOBIT_EITHER std::int64_t across() const { return (call.w.results + kAcross - 1) / kAcross; }
+  ISOBIT_EITHER std::int64_t tiles() const { return call.batch * call.groups * down() * across(); }
+
+  ISOBIT_EITHER Real* memory(simt::Carver& carver) const {
+    return carver.take<Real>(call.ins * rows * cols);
+  }
+
+  ISOBIT_DEVICE void operator()(Real* staged) const {
+    const int thread = simt::thread();
+    for (std::int64_t tile = simt::block(); tile < tiles(); tile += simt::blocks()) {
+      const std::int64_t col = tile % across() * kAcross, line = tile / across();
+      const std::int64_t row = line % down() * kDown, plane = line / down();
+      const std::int64_t group = plane % call.groups, n = plane / call.groups;
+      const T* const image = call.source.at(n, group * call.ins);
+      const std::int64_t first_h = call.h.window(row, 0), first_w = call.w.window(col, 0);
+      simt::sync_block();  // what was there has been read
+#pragma unroll 1
+      for (std::int64_t at = thread; at < call.ins * rows * cols; at += simt::threads()) {
+        const std::int64_t j = at % cols, i = at / cols % rows, c = at / cols / rows;
+        const std::int64_t h = there(call.h, first_h + i), w = there(call.w, first_w + j);
+        Real value = 0;
+        if (h >= 0 && w >= 0)
+          value = wide<Real>(image[c * call.source.c + h * call.source.h + w * call.source.w]);
+        staged[at] = value;
+      }
+      simt::sync_block();
+      const std::int64_t i = row + thread / kAcross, j = col + thread % kAcross;
+      if (i >= call.h.results || j >= call.w.results) continue;
+      const Real* const window =
+          staged + (i - row) * call.h.stride * cols + (j - col) * call.w.stride;
+#pragma unroll 1
+      for (std::int64_t out = 0; out < call.outs; ++out) {
+        const std::int64_t channel = group * call.outs + out;
+        call.finish.finish(n * call.h.results + i, channel, j, sum(window, call.filter(channel)));
+      }
+    }
+  }
+
+ private:
+  // A tile at the edge reaches beyond what any window sees.
+  ISOBIT_DEVICE std::int64_t there(const Axis& axis, std::int64_t index) const {
+    if (index < -axis.padding || index >= axis.sources + axis.padding_end) return -1;
+    return padded(call.mode, index, axis.sources);
+  }
+  ISOBIT_DEVICE Real sum(const Real* window, const T* filter) const {
+    Sum<tile::Scalar<Real>> sum;
+#pragma unroll 1
+    for (std::int64_t i = 0; i < call.h.taps; ++i)
+#pragma unroll 1
+      for (std::int64_t j = 0; j < call.w.taps; ++j) {
+        const T* const tap = filter + i * call.weight_h + j * call.weight_w;
+        const Real* const seen = window + i * call.h.dilation * cols + j * call.w.dilation;
+#pragma unroll 1
+        for (std::int64_t c = 0; c < call.ins; ++c)
+          sum.add(seen[c * rows * cols], wide<Real>(tap[c * call.weight_in]));
+      }
+    return sum.total();
+  }
+};
+
+template <class Run>
+void with_type(const Problem& problem, const Run& run) {
+  switch (problem.element) {
+    case DType::f16:  return run(f16{});
+    case DType::bf16: return run(bf16{});
+    case DType::f64:  return run(double{});
+    default:          return run(float{});
+  }
+}
+
+void run_direct(const Problem& problem, const Execution& execution) {
+  if (problem.empty()) return;
+  with_type(problem, [&]<class T>(T) {
+    const Direct<T> kernel{Call<T>(problem)};
+    matmul::launch(kernel, (kernel.call.results() + 255) / 256, 256, execution);
+  });
+}
+
+constexpr std::int64_t kMostHalo = 96 << 10;  // bytes: two blocks a multiprocessor
+
+std::int64_t halo_bytes(const Problem& problem) {
+  return problem.element == DType::f64 ? TiledHalo<double>::bytes(problem)
+                                       : TiledHalo<float>::bytes(problem);
+}
+
+std::string declines_halo(const Problem& problem, const Machine& machine) {
+  if (problem.gradient) return "has no gradients";
+  if (halo_bytes(problem) > std::min(kMostHalo, machine.gpu.shared_bytes))
+    return "needs a tile with its halo, of all channels of a group, in shared memory";
+  return {};
+}
+
+void run_tiled_halo(const Problem& problem, const Execution& execution) {
+  if (problem.empty()) return;
+  with_type(problem, [&]<class T>(T) {
+    const TiledHalo<T> kernel(problem);
+    matmul::launch(kernel, kernel.tiles(), TiledHalo<T>::kMostThreads, execution);
+  });
+}
+
+std::size_t backward_workspace(const BackwardProblem& problem, const Machine&) {
+  const std::size_t weight =
+      problem.wants_weight ? static_cast<std::size_t>(weight_room(problem.to_weight)) : 0;
+  const std::size_t bias =
+      problem.wants_bias ? static_cast<std::size_t>(bias_room(problem.to_weight)) : 0;
+  return std::max(weight, bias);
+}
+
+void run_backward(const BackwardProblem& problem, const Execution& execution) {
+  if (problem.wants_x) run_direct(problem.to_x, execution);
+  with_type(problem.to_weight, [&]<class T>(T) {
+    if (problem.wants_weight) sum_weights<T>(problem.to_weight, execution);
+    if (problem.wants_bias) sum_bias<T>(problem.to_weight, problem.to_bias.first.bias, execution);
+  });
+}
+
+constexpr AnyVariant<Problem> kTiledHalo = {
+    .name = "tiled_halo", .declines = declines_halo, .run = run_tiled_halo};
+constexpr AnyVariant<Problem> kDirect = {.name = "direct", .run = run_direct};
+constexpr AnyVariant<BackwardProblem> kDirectGradients = {
+    .name = "direct", .workspace = backward_workspace, .run = run_backward};
+
+}  // namespace
+
+template <class Args>
+std::span<const Variant<Args, Problem>> cuda_forward_variants() {
+  static const Variant<Args, Problem> kVariants[] = {of_args<Args, Problem, kTiledHalo>(),
+                                                     of_args<Args, Problem, kDirect>()};
+  return kVariants;
+}
+template std::span<const Variant<ForwardArgs, Problem>> cuda_forward_variants();
+template std::span<const Variant<ForwardArgs1d, Problem>> cuda_forward_variants();
+
+template <class Args>
+std::span<const Variant<Args, BackwardProblem>> cuda_backward_variants() {
+  static const Variant<Args, BackwardProblem> kVariants[] = {
+      of_args<Args, BackwardProblem, kDirectGradients>()};
+  return kVariants;
+}
+template std::span<const Variant<BackwardArgs, BackwardProblem>> cuda_backward_variants();
+template std::span<const Variant<BackwardArgs1d, BackwardProblem>> cuda_backward_variants();
+
+}  // namespace isobit::convolution

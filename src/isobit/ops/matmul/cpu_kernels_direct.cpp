@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrices multiplied as they lie in memory.
+#include <array>
+#include <utility>
+
+#include "isobit/ops/matmul/cpu_kernels.h"
+#include "isobit/ops/matmul/cpu_lanes.h"
+
+namespace isobit::matmul::ISOBIT_ISA {
+namespace {
+
+#if ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx512
+constexpr int kMostRows = 8;
+#elif ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_scalar
+constexpr int kMostRows = 4;
+#else
+constexpr int kMostRows = 6;
+#endif
+constexpr int kMostVectors = 2;
+
+// Sums of kRows rows and kVectors vectors of columns, of which the last may be a part.
+template <class S, int kRows, int kVectors, bool kWhole>
+void tile(const Direct& direct, std::int64_t row, std::int64_t col) {
+  using Real = typename S::Real;
+  using V = typename S::V;
+  constexpr int kLast = kVectors - 1;
+  const auto part = S::first(kWhole ? S::kWidth : direct.n - col - kLast * S::kWidth);
+  const auto load = [&](const Real* from, int v) ISOBIT_INLINE_LAMBDA {
+    return kWhole || v < kLast ? S::load(from + v * S::kWidth)
+                               : S::load(from + v * S::kWidth, part);
+  };
+  const Real* a = static_cast<const Real*>(direct.a) + row * direct.a_row;
+  const Real* b = static_cast<const Real*>(direct.b) + col;
+  V sums[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) sums[i][v] = S::zero();
+  for (std::int64_t k = 0; k < direct.k; ++k) {
+    V columns[kVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) columns[v] = load(b, v);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const V element = S::all(a[i * direct.a_row]);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = S::fma(element, columns[v], sums[i][v]);
+    }
+    a += direct.a_k;
+    b += direct.b_k;
+  }
+  const auto store = [&](auto nan, Real* to, int v, V value) ISOBIT_INLINE_LAMBDA {
+    constexpr simd::Nan kNan = decltype(nan)::value;
+    if (kWhole || v < kLast)
+      S::template store<simd::Stores::cached, kNan>(to + v * S::kWidth, value);
+    else
+      S::template store<simd::Stores::cached, kNan>(to + v * S::kWidth, value, part);
+  };
+  constexpr std::integral_constant<simd::Nan, simd::Nan::absent> kAsIs;
+  constexpr std::integral_constant<simd::Nan, simd::Nan::possible> kResult;
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    Real* const c = static_cast<Real*>(direct.c) + (row + i) * direct.c_row + col;
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      const V sum = sums[i][v];
+      if (direct.are_results)
+        store(kResult, c, v, S::add(sum, S::zero()));
+      else
+        store(kAsIs, c, v, direct.adds ? S::add(load(c, v), sum) : sum);
+    }
+  }
+}
+
+using TileKernel = void (*)(const Direct& direct, std::int64_t row, std::int64_t col);
+
+// For 1 to kMostRows rows.
+template <class S, int kVectors, bool kWhole, int... kLess>
+constexpr auto tiles_of(std::integer_sequence<int, kLess...>) {
+  return std::array<TileKernel, sizeof...(kLess)>{tile<S, kLess + 1, kVectors, kWhole>...};
+}
+template <class S, int kVectors, bool kWhole>
+constexpr auto kTiles = tiles_of<S, kVectors, kWhole>(std::make_integer_sequence<int, kMostRows>());
+
+template <class S>
+void multiply(const Direct& direct) {
+  const std::int64_t groups = (direct.m + kMostRows - 1) / kMostRows;
+  for (std::int64_t col = 0; col < direct.n; col += kMostVectors * S::kWidth) {
+    const std::int64_t left = direct.n - col;
+    const bool two = left > S::kWidth, whole = left >= (two ? 2 : 1) * S::kWidth;
+    const auto& tiles = two ? (whole ? kTiles<S, 2, true> : kTiles<S, 2, false>)
+                            : (whole ? kTiles<S, 1, true> : kTiles<S, 1, false>);
+    for (std::int64_t group = 0; group < groups; ++group) {
+      const std::int64_t begin = direct.m * group / groups, end = direct.m * (group + 1) / groups;
+      tiles[static_cast<std::size_t>(end - begin - 1)](direct, begin, col);
+    }
+  }
+}
+
+}  // namespace
+
+DirectKernel direct_kernel(DType a) {
+  return a == DType::f64 ? multiply<simd::F64> : multiply<simd::F32>;
+}
+
+}  // namespace isobit::matmul::ISOBIT_ISA

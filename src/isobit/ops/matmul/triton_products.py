@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products in Triton, of arrays of any strides, in the order of core/order.h and so with the bits
+of all other variants.
+
+tl.dot promises no order, so products are added k after k.
+"""
+
+import struct
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from isobit.ops.activation.triton_functions import function_of
+from isobit.ops.triton_variants import Launch, parts, store, widened
+
+_PANEL, _RUN = tl.constexpr(512), tl.constexpr(16 * 512)  # k
+_BLOCK = 128  # elements whose runs a program adds up
+
+
+class Array(NamedTuple):
+    """Where the elements of an argument lie; `steps` belong to the loops around the products."""
+
+    data: Any
+    row: int
+    col: int
+    steps: tuple[int, ...]
+
+
+@triton.jit
+def start(array, extents, product):
+    """Where a product's elements begin. Loops are told from the innermost on."""
+    at = tl.zeros([], tl.int64)
+    for loop in tl.static_range(len(extents)):
+        rest = product // extents[loop]
+        at += (product - rest * extents[loop]) * array.steps[loop]
+        product = rest
+    return array.data + at
+
+
+@triton.jit
+def scalar(number_bits, like):
+    """A number of the type that is computed in, from its bits, since kernels take no doubles."""
+    if like.dtype == tl.float64:
+        number = tl.full([], number_bits, tl.int64).to(tl.float64, bitcast=True)
+    else:
+        number = tl.full([], number_bits, tl.int32).to(tl.float32, bitcast=True)
+    return number
+
+
+@triton.jit
+def _finish(
+    value,
+    bias,
+    c,
+    residual,
+    y,
+    pre,
+    extents,
+    product,
+    row,
+    col,
+    inside,
+    alpha,
+    beta,
+    ACTIVATION: tl.constexpr,
+):
+    """What becomes of sums; what is not given is None."""
+    if alpha is not None:
+        value = scalar(alpha, value) * value
+    if c is not None:
+        other = widened(start(c, extents, product), row * c.row + col * c.col, inside)
+        value = tl.fma(scalar(beta, value), other, value)
+    if bias is not None:
+        value = value + widened(bias.data, row * 0 + col * bias.col, inside)
+    if pre is not None:
+        store(start(pre, extents, product), row * pre.row + col * pre.col, value, inside)
+    if ACTIVATION == "relu":
+        value = tl.where(value < 0.0, 0.0, value)
+    elif ACTIVATION != "none":
+        value = function_of(value, ACTIVATION)
+    if residual is not None:
+        at = row * residual.row + col * residual.col
+        value = value + widened(start(residual, extents, product), at, inside)
+    store(start(y, extents, product), row * y.row + col * y.col, value, inside)
+
+
+@triton.jit
+def _tiles(
+    a,
+    b,
+    bias,
+    c,
+    residual,
+    y,
+    pre,
+    sums,
+    extents,
+    m,
+    n,
+    k,
+    runs,
+    down,
+    across,
+    alpha,
+    beta,
+    ACTIVATION: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+):
+    """A tile of a product and a run of its k a program. Where there are several runs, their sums
+    wait in `sums`.
+
+    A run begins with +0, so no sum is -0, and the +0 that the order adds last changes nothing.
+    """
+    index = tl.program_id(0).to(tl.int64)
+    line = index // across
+    of_run = line // down
+    product = of_run // runs
+    run = of_run - product * runs
+    row = (line - of_run * down) * ROWS + tl.arange(0, DOWN)[None, None, :, None]
+    row += tl.arange(0, ROWS // DOWN)[:, None, None, None] * DOWN
+    col = (index - line * across) * COLS + tl.arange(0, ACROSS)[None, None, None, :]
+    col += tl.arange(0, COLS // ACROSS)[None, :, None, None] * ACROSS
+    a_rows = start(a, extents, product) + row * a.row
+    b_cols = start(b, extents, product) + col * b.col
+    row_inside, col_inside = row < m, col < n
+    wide: tl.constexpr = tl.float64 if a.data.dtype.element_ty == tl.float64 else tl.float32
+    total = tl.zeros([ROWS // DOWN, COLS // ACROSS, DOWN, ACROSS], wide)
+    begin = run * _RUN
+    end = tl.minimum(begin + _RUN, k)
+    for panel in range(begin, end, _PANEL):
+        chain = tl.zeros_like(total)
+        for at in range(panel, tl.minimum(panel + _PANEL, end)):
+            of_rows = widened(a_rows, at * a.col, row_inside)
+            chain = tl.fma(of_rows, widened(b_cols, at * b.row, col_inside), chain)
+        total = total + chain
+    inside = row_inside & col_inside
+    if sums is None:
+        _finish(
+            *(total, bias, c, residual, y, pre, extents, product),
+            *(row, col, inside, alpha, beta, ACTIVATION),
+        )
+    else:
+        tl.store(sums + ((of_run * m + row) * n + col), total, mask=inside)
+
+
+@triton.jit
+def _add_runs(
+    sums,
+    bias,
+    c,
+    residual,
+    y,
+    pre,
+    extents,
+    m,
+    n,
+    runs,
+    blocks,
+    alpha,
+    beta,
+    ACTIVATION: tl.constexpr,
+    LEVELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The sums of runs, added by adjacent pairs; the nodes of their tree stand as a binary counter
+    holds its ones."""
+    index = tl.program_id(0).to(tl.int64)
+    product = index // blocks
+    at = (index - product * blocks) * BLOCK + tl.arange(0, BLOCK)
+    size = tl.full([], m, tl.int64) * n
+    inside = at < size
+    sums += product * runs * size
+    level = tl.arange(0, LEVELS)[:, None]
+    nodes = tl.zeros([LEVELS, BLOCK], sums.dtype.element_ty)
+    for run in range(0, runs):
+        node = tl.load(sums + run * size + at, mask=inside, other=0)
+        place = 0
+        while (run >> place & 1) == 1:
+            held = tl.where(level == place, nodes, tl.zeros_like(nodes))
+            node = tl.sum(held, 0) + node
+            place += 1
+        nodes = tl.where(level == place, node[None, :], nodes)
+    total = tl.zeros([BLOCK], sums.dtype.element_ty)
+    for place in tl.static_range(LEVELS):
+        held = (level == place) & ((runs >> place & 1) == 1)
+        total = tl.sum(tl.where(held, nodes, tl.zeros_like(nodes)), 0) + total
+    row = at // n
+    _finish(
+        *(total, bias, c, residual, y, pre, extents, product),
+        *(row, at - row * n, inside, alpha, beta, ACTIVATION),
+    )
+
+
+def bits_of(number, dtype):
+    """Of a number, rounded to the type that is computed in."""
+    number_type, integer_type = ("<d", "<q") if dtype == torch.float64 else ("<f", "<i")
+    return struct.unpack(integer_type, struct.pack(number_type, number))[0]
+
+
+def _loops(tensors):
+    """(extent, steps of the arrays) of the loops around the products, the outermost first: as one
+    where every array moves on evenly."""
+    loops = []
+    for dim, extent in enumerate(tensors["y"].shape[:-2]):
+        steps = {name: t.stride(dim) if t.dim() > 1 else 0 for name, t in tensors.items()}
+        if extent == 1:
+            continue
+        if loops and all(loops[-1][1][name] == step * extent for name, step in steps.items()):
+            extent *= loops.pop()[0]
+        loops.append((extent, steps))
+    return loops
+
+
+def arrays_of(tensors):
+    """The arrays, the loops' extents from the innermost on, and the rows of a product. Rows that
+    share one b are those of one product."""
+    m = tensors["y"].shape[-2]
+    loops = _loops(tensors)
+    rows = {name: t.stride(-2) if t.dim() > 1 else 0 for name, t in tensors.items()}
+    if loops and loops[-1][1].get("b", 0) == 0:
+        extent, steps = loops[-1]
+        moving = tensors.keys() - {"b", "bias"}
+        if m == 1:
+            rows |= {name: steps[name] for name in moving}
+        if all(steps[name] == rows[name] * m for name in moving):
+            m *= extent
+            loops.pop()
+    loops = loops[::-1] or [(1, dict.fromkeys(tensors, 0))]
+    arrays = {
+        name: Array(t, rows[name], t.stride(-1), tuple(steps[name] for _, steps in loops))
+        for name, t in tensors.items()
+    }
+    return arrays, tuple(extent for extent, _ in loops), m
+
+
+def forward(
+    plan,
+    a,
+    b,
+    y,
+    bias=None,
+    c=None,
+    residual=None,
+    pre=None,
+    alpha=1,
+    beta=0,
+    activation="none",
+):
+    if beta != 0 and c is None:
+        raise ValueError(f"matmul: beta is {beta}, but c is not given")
+    k, n = b.shape[-2:]
+    given = {"a": a, "b": b, "bias": bias, "residual": residual, "y": y, "pre": pre}
+    given["c"] = None if beta == 0 else c
+    tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
+    arrays, extents, m = arrays_of(tensors)
+    arrays = dict.fromkeys(given) | arrays
+    products = y.numel() // (m * n) if m * n else 0
+    runs = max(parts(k, _RUN.value), 1)
+    down, across = parts(m, plan["rows"]), parts(n, plan["cols"])
+    sums = None
+    if runs > 1:
+        wide = a.dtype if a.itemsize > 4 else torch.float32
+        sums = torch.empty(products * runs * m * n, dtype=wide, device=a.device)
+    sizes = {"extents": extents, "m": m, "n": n, "runs": runs}
+    one = bits_of(1, a.dtype)
+    scale = bits_of(alpha, a.dtype)
+    last = {
+        "alpha": None if scale == one else scale,
+        "beta": None if beta == 0 else bits_of(beta, a.dtype),
+        "ACTIVATION": activation,
+    }
+    arguments = {**arrays, **sizes, **last, "sums": sums, "k": k, "down": down, "across": across}
+    arguments |= {"ROWS": plan["rows"], "COLS": plan["cols"]}
+    arguments |= {"DOWN": 2 * plan["warps"], "ACROSS": 16}
+    yield Launch(_tiles, (products * runs * down * across,), arguments, plan["warps"])
+    if runs == 1:
+        return
+    blocks = parts(m * n, _BLOCK)
+    levels = triton.next_power_of_2(runs.bit_length())
+    outputs = {name: array for name, array in arrays.items() if name not in ("a", "b")}
+    arguments = {"sums": sums, **outputs, **sizes, **last, "blocks": blocks}
+    arguments |= {"LEVELS": levels, "BLOCK": _BLOCK}
+    yield Launch(_add_runs, (products * blocks,), arguments)

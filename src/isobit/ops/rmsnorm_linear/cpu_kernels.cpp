@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parts of RMSNorm's rows in vectors, compiled once for each instruction set.
+#include "isobit/norm_linear/cpu_parts.h"
+#include "isobit/ops/rmsnorm/formula.h"
+
+template struct isobit::norm_linear::ISOBIT_ISA::Parts<isobit::rmsnorm::Formula>;

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scaled_dot_product_attention of isobit.torch and isobit.numpy: derivatives of all orders,
+transforms, and that a query's bits are its own. PyTorch's samples: test_torch_opinfo.py."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention as theirs
+
+import isobit.numpy as isobit_numpy
+from isobit.torch import scaled_dot_product_attention as ours
+
+
+def drawn(*shapes, dtype=torch.float32, seed=0, requires_grad=False):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64)
+        .to(dtype)
+        .requires_grad_(requires_grad)
+        for shape in shapes
+    ]
+
+
+def same_bits(a, b):
+    return a.shape == b.shape and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+OPTIONS = [
+    {},
+    {"is_causal": True},
+    {"causal": "bottom_right", "window": 3},
+    {"softcap": 2.0},
+    {"scale": -0.4},
+    {"dropout_p": 0.4, "seed": 3},
+    {"return_lse": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_derivatives_are_right(options):
+    shapes = [(1, 2, 3, 3), (1, 1, 4, 3), (1, 1, 4, 2)]
+    tensors = drawn(*shapes, dtype=torch.float64, requires_grad=True)
+
+    def function(q, k, v):
+        return ours(q, k, v, enable_gqa=True, **options)
+
+    assert torch.autograd.gradcheck(function, tensors, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(function, tensors, check_fwd_over_rev=True)
+
+
+def test_a_bias_that_repeats_has_the_sum_of_its_gradients():
+    tensors = drawn((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 5), (3, 1, 6), requires_grad=True)
+    found = torch.autograd.grad(ours(*tensors).sum(), tensors)
+    torch.testing.assert_close(found, torch.autograd.grad(theirs(*tensors).sum(), tensors))
+
+
+def test_a_query_has_its_bits_whatever_stands_beside_it():
+    q, k, v = drawn((3, 4, 50, 16), (3, 2, 70, 16), (3, 2, 70, 8))
+    whole = ours(q, k, v, enable_gqa=True)
+    one = ours(q[1:2, :, 7:8], k[1:2], v[1:2], enable_gqa=True)
+    assert same_bits(one, whole[1:2, :, 7:8].contiguous())
+    turned = [each.transpose(1, 2).contiguous().transpose(1, 2) for each in (q, k, v)]
+    assert same_bits(ours(*turned, enable_gqa=True), whole)
+
+
+def test_compiled_code_has_the_same_bits_and_no_break():
+    tensors = drawn((2, 3, 9, 8), (2, 3, 11, 8), (2, 3, 11, 8), requires_grad=True)
+
+    def loss(q, k, v):
+        return ours(q, k, v, is_causal=True, softcap=3.0) * 2
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    y, expected = compiled(*tensors), loss(*tensors)
+    assert same_bits(y, expected)
+    into = torch.ones_like(y)
+    for a, b in zip(
+        torch.autograd.grad(y, tensors, into),
+        torch.autograd.grad(expected, tensors, into),
+        strict=True,
+    ):
+        assert same_bits(a, b)
+
+
+def test_vmap_is_a_loop():
+    tensors = drawn((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 5))
+    each = torch.stack([ours(*rows) for rows in zip(*tensors, strict=True)])
+    assert same_bits(torch.func.vmap(ours)(*tensors), each)
+
+
+def test_autocast_is_torchs():
+    tensors = drawn((1, 2, 4, 8), (1, 2, 6, 8), (1, 2, 6, 8))
+    with torch.autocast("cpu", torch.bfloat16):
+        y, expected = ours(*tensors), theirs(*tensors)
+    assert y.dtype == expected.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_backward"])
+def test_opcheck(name):
+    q, k, v = drawn((1, 2, 4, 8), (1, 1, 6, 8), (1, 1, 6, 4), requires_grad=True)
+    operator = getattr(torch.ops.isobit, name).default
+    arguments = (q, k, v)
+    if name == "attention_backward":
+        y, _lse, largest, total = torch.ops.isobit.attention(q, k, v)
+        given = [each.detach() for each in (y, largest, total)]
+        arguments = (torch.ones_like(given[0]), None, q, k, v, None, None, *given)
+    torch.library.opcheck(operator, arguments)
+
+
+def test_dropout_is_the_generators_or_the_seeds():
+    tensors = drawn((1, 2, 4, 8), (1, 2, 60, 8), (1, 2, 60, 8))
+    torch.manual_seed(1)
+    first = ours(*tensors, dropout_p=0.5)
+    torch.manual_seed(1)
+    assert same_bits(ours(*tensors, dropout_p=0.5), first)
+    assert not same_bits(ours(*tensors, dropout_p=0.5), first)
+    assert same_bits(
+        ours(*tensors, dropout_p=0.5, seed=7), ours(*tensors, dropout_p=0.5, seed=torch.tensor(7))
+    )
+
+
+@pytest.mark.parametrize("queries", [1, 6])
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+def test_a_scale_of_zero_gives_the_mean(queries, softcap):
+    q, k, v = drawn((1, 1, queries, 8), (1, 1, 6, 8), (1, 1, 6, 8))
+    y = ours(q, k, v, scale=0.0, causal="bottom_right", softcap=softcap)
+    allowed = torch.ones(queries, 6, dtype=torch.bool).tril(6 - queries)
+    torch.testing.assert_close(y, theirs(q, k, v, attn_mask=allowed, scale=0.0))
+    numpys = isobit_numpy.scaled_dot_product_attention(
+        *(each.numpy() for each in (q, k, v)), scale=0.0, causal="bottom_right", softcap=softcap
+    )
+    assert same_bits(y, torch.from_numpy(numpys))
+
+
+def test_dropout_knows_its_seed_beside_tensors_of_other_devices():
+    q, k, v = (each.to("meta") for each in drawn(*[(1, 2, 5, 4)] * 3))
+    assert ours(q, k, v, dropout_p=0.1, seed=3).shape == (1, 2, 5, 4)
+
+
+def test_forward_over_reverse():
+    shapes = [(1, 1, 3, 2), (1, 1, 4, 2), (1, 1, 4, 2)]
+    q, k, v = drawn(*shapes, dtype=torch.float64)
+
+    def plain(q, k, v):
+        return torch.softmax(q @ k.mT / 2**0.5, -1) @ v
+
+    def total(function):
+        return lambda *given: function(*given).square().sum()
+
+    for name, which in (("q", 0), ("k", 1), ("v", 2)):
+        found = torch.func.hessian(total(ours), which)(q, k, v)
+        torch.testing.assert_close(
+            found, torch.func.hessian(total(plain), which)(q, k, v), msg=name
+        )
+
+
+def test_what_no_query_may_see_is_absent_from_derivatives_of_every_order():
+    q, k, v = drawn(*[(1, 1, 3, 2)] * 3, dtype=torch.float64)
+    mask = torch.tensor([[True, True, False]] * 3)
+    spoiled = k.clone(), v.clone()
+    for each in spoiled:
+        each[..., 2, :] = torch.nan
+
+    def second(k, v):
+        def first(q):
+            x = q.detach().requires_grad_()
+            (g,) = torch.autograd.grad(ours(x, k, v, mask).square().sum(), x, create_graph=True)
+            return torch.autograd.grad(g.square().sum(), x)[0]
+
+        return first(q)
+
+    assert torch.equal(second(*spoiled), second(k, v))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_mask_of_floats_beside_sixteen_bits_keeps_its_keys(dtype):
+    q, k, v = drawn((1, 1, 2, 8), (1, 1, 3, 8), (1, 1, 3, 8), dtype=dtype)
+    least = torch.finfo(torch.float32).min
+    mask = torch.tensor([[0.0, least, -torch.inf], [least, least, -torch.inf]])
+    y = ours(q, k, v, mask)
+    assert y.dtype == dtype and y.isfinite().all()
+    torch.testing.assert_close(y[0, 0, 0], v[0, 0, 0])
+
+
+def test_autocast_casts_a_cache_of_another_type():
+    q, k, v = drawn((1, 1, 2, 8), (1, 1, 3, 8), (1, 1, 3, 8))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = ours(q, k.bfloat16(), v.bfloat16())
+    assert same_bits(y, ours(q.bfloat16(), k.bfloat16(), v.bfloat16()))
+
+
+def test_wrong_calls_say_so():
+    q, k, v = drawn((1, 4, 3, 8), (1, 2, 5, 8), (1, 2, 5, 8))
+    mask = torch.ones(3, 5, dtype=torch.bool)
+    for words, error, call in (
+        ("query, key and value have 4, 2 and 2 heads", ValueError, lambda: ours(q, k, v)),
+        ("attn_mask and is_causal are given", RuntimeError, lambda: ours(k, k, v, mask, 0.0, True)),
+        ("causal is 'left'; allowed", ValueError, lambda: ours(k, k, v, causal="left")),
+        ("key has dtype torch.float64", ValueError, lambda: ours(k, k.double(), v)),
+        ("window is -1; must not be", ValueError, lambda: ours(k, k, v, window=-1)),
+        ("query has 1 dimensions", ValueError, lambda: ours(q[0, 0, 0], k, v)),
+        ("dropout is 1", ValueError, lambda: ours(k, k, v, dropout_p=1.0)),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+
+
+def test_numpy_has_the_bits_of_torch():
+    q, k, v = drawn((2, 4, 9, 8), (2, 2, 11, 8), (2, 2, 11, 6))
+    mask = torch.rand(2, 1, 9, 11, generator=torch.Generator().manual_seed(1)) > 0.3
+    bias = drawn((4, 1, 11))[0]
+    for attn_mask in (None, mask, bias):
+        y, lse = isobit_numpy.scaled_dot_product_attention(
+            q.numpy(),
+            k.numpy(),
+            v.numpy(),
+            None if attn_mask is None else attn_mask.numpy(),
+            causal="bottom_right",
+            return_lse=True,
+        )
+        expected = ours(q, k, v, attn_mask, causal="bottom_right", return_lse=True, enable_gqa=True)
+        assert np.array_equal(y.view(np.int32), expected[0].numpy().view(np.int32))
+        assert np.array_equal(lse.view(np.int32), expected[1].numpy().view(np.int32))
