@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts Isobit's norms into models that were written with others, and takes them out again."""
+"""Puts Isobit's norms and linear layers into models that were written with others, and takes them
+out again."""
 
 import copyreg
 import re
@@ -12,14 +13,17 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from isobit.torch import rotary_patching
+from isobit.torch import deferral, linear_patching, product_functions, rotary_patching
+from isobit.torch.deferral import DeferredLayerNorm, DeferredRecipe, DeferredRMSNorm
 from isobit.torch.modules import LayerNorm, RMSNorm
 from isobit.torch.probing import Unsuited, probed
+from isobit.torch.product_modules import Linear
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 DEVICES = ("cpu", "cuda", "meta")
 
 _SWAPS = {nn.LayerNorm: LayerNorm, nn.RMSNorm: RMSNorm}
+_DEFERRED = {LayerNorm: DeferredLayerNorm, RMSNorm: DeferredRMSNorm}
 
 _OTHER_NORMS = (
     (nn.modules.batchnorm._BatchNorm, "BatchNorm normalises over the batch"),
@@ -47,7 +51,7 @@ class Patched(type):
 def patched_class(original, recipe):
     def forward(self, *args, **kwargs):
         (input,) = (*args, *kwargs.values())  # whatever original calls it
-        return recipe(self, input, recipe.result_dtype(self, input))
+        return recipe.forward(self, input)
 
     members = {
         "__doc__": f"{original.__name__}, computed by Isobit.",
@@ -75,13 +79,27 @@ def _exchanged(module, old, new):
 @dataclass(repr=False)
 class Report(Undoable):
     """What patch did. replaced: names and classes. skipped: names and reasons. rotary: Python's
-    modules whose rotary function was exchanged."""
+    modules whose rotary function was exchanged. linear: the names of the linear layers among those
+    replaced, None if they were not asked for. fused: of each norm that was to be fused, what has
+    taken its result so far."""
 
     replaced: dict[str, type] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     rotary: list[str] = field(default_factory=list)
+    linear: list[str] | None = None
+    _deferred: dict = field(default_factory=dict, init=False)
     _changes: list = field(default_factory=list, init=False)
     _functions: list = field(default_factory=list, init=False)
+
+    @property
+    def fused(self):
+        """{norm: ("a linear layer", ...)}, of the calls with gradients that there were; another
+        name is that of a function for which the norm had to be computed."""
+        return {
+            name: tuple(deferral.TAKEN.get(module, ()))
+            for name, reference in self._deferred.items()
+            if (module := reference()) is not None
+        }
 
     def restore(self):
         """Gives the modules their classes back, whatever else was patched or restored since."""
@@ -94,13 +112,34 @@ class Report(Undoable):
         _forget_compiled()
 
     def __repr__(self):
-        count = len(self.replaced)
-        lines = [f"Isobit computes {count} norm{'' if count == 1 else 's'}"]
-        lines += _listed({name: made.__name__ for name, made in self.replaced.items()})
+        counted = _counted(len(self.replaced) - len(self.linear or ()), "norm")
+        if self.linear is not None:
+            counted += f" and {_counted(len(self.linear), 'linear layer')}"
+        lines = [f"Isobit computes {counted}"]
+        fused = self.fused
+        lines += _listed(
+            {
+                name: made.__name__ + (_taken(fused[name]) if name in fused else "")
+                for name, made in self.replaced.items()
+            }
+        )
         lines += [f"  {name}.{rotary_patching.NAME}: apply_rotary" for name in self.rotary]
         if self.skipped:
             lines += ["and leaves alone", *_listed(self.skipped)]
         return "\n".join(lines)
+
+
+def _counted(count, what):
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _taken(takers):
+    """What the report says of a norm that was to be fused."""
+    if not takers:
+        return ", not called with gradients yet"
+    others = ", ".join(each for each in takers if each != deferral.A_LINEAR_LAYER)
+    fused = f", fused with {deferral.A_LINEAR_LAYER}" if deferral.A_LINEAR_LAYER in takers else ""
+    return fused + (f", computed for {others}" if others else "")
 
 
 def _listed(entries):
@@ -113,7 +152,7 @@ def _listed(entries):
         yield f"  {several if len(names) > 1 else names[0] or '(the model)'}: {what}"
 
 
-def patch(model, *, rotary=False) -> Report:
+def patch(model, *, rotary=False, linear=False, fuse=False, arithmetic="canonical") -> Report:
     """Replaces the norms of a model by Isobit's where they are, and says which.
 
     Modules keep their identity, parameters, hooks and names in state_dict; their class changes, to
@@ -123,27 +162,50 @@ def patch(model, *, rotary=False) -> Report:
     rotary: also the function by which transformers' models of Llama's family turn queries and keys,
     for every model of the same classes; the cosines and sines stay the model's.
 
+    linear: also torch.nn.Linear, its subclasses that inherit its forward, and transformers' Conv1D,
+    which become isobit.torch.Linear or a class derived from their own. Products that are no module,
+    such as those inside of attention, stay PyTorch's.
+
+    fuse: also the linear layers; and where gradients are recorded, a linear layer normalises what a
+    norm would have given it while it multiplies, so that nothing is kept for backward but what was
+    normalised. Whatever else takes a norm's result has it computed. The bits are the same; the
+    report's `fused` has what took each norm's result in the calls so far.
+
+    arithmetic: that of the linear layers, as isobit.torch.linear has it.
+
     with patch(model): ... restores the classes at its end, report.restore() at any time.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"patch: model must be a torch.nn.Module; it is {type(model).__name__}")
-    report = Report()
+    product_functions.options("patch", None, arithmetic)
+    linear = linear or fuse
+    if arithmetic != "canonical" and not linear:
+        raise ValueError(f"patch: arithmetic is {arithmetic!r}; needs linear=True")
+    report = Report(linear=[] if linear else None)
+    uncalled = linear_patching.uncalled(model)
     names = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        if not _is_norm(module) or ".parametrizations." in f".{name}":
+        kind = _kind(module, linear)
+        if not kind or ".parametrizations." in f".{name}":
             continue
         if module in names:
             report.skipped[name] = f"is {names[module]}"
             continue
         names[module] = name
         try:
-            made = _replacement(module)
+            if kind == "linear" and module in uncalled:
+                raise Unsuited(uncalled[module])
+            made = _replacement(module, kind, arithmetic, fuse)
         except Unsuited as reason:
             report.skipped[name] = str(reason)
             continue
         original = parametrize.type_before_parametrizations(module)
         module.__class__ = _exchanged(module, original, made)
         report.replaced[name] = made
+        if kind == "linear":
+            report.linear.append(name)
+        elif fuse:
+            report._deferred[name] = weakref.ref(module)
         report._changes.append((weakref.ref(module), original, made))
     if rotary:
         report.rotary, refused, report._functions = rotary_patching.exchange(model)
@@ -159,6 +221,15 @@ def _forget_compiled():
         torch.compiler.reset()
 
 
+def _kind(module, linear):
+    """What patch takes it for: "norm", "linear" or nothing."""
+    if linear and linear_patching.is_linear(module):
+        return "linear"
+    if _is_norm(module):
+        return "norm"
+    return "linear" if linear and linear_patching.called_linear(module) else ""
+
+
 def _is_norm(module):
     """By its class or its name; a module made of others only contains norms."""
     name = getattr(module, "original_name", type(module).__name__)  # the former of a script
@@ -168,41 +239,59 @@ def _is_norm(module):
 
 def _note_fast_paths(model, report):
     for name, module in model.named_modules():
-        norms = {f"{name}.norm1".lstrip("."), f"{name}.norm2".lstrip(".")}
-        if isinstance(module, nn.TransformerEncoderLayer) and norms & report.replaced.keys():
+        if not isinstance(module, nn.TransformerEncoderLayer):
+            continue
+        whose = [
+            f"{what}s'"
+            for what, called in (("norm", "norm"), ("linear layer", "linear"))
+            if {f"{name}.{called}{i}".lstrip(".") for i in (1, 2)} & report.replaced.keys()
+        ]
+        if whose:
             report.skipped[name] = (
                 "in evaluation without gradients, PyTorch computes the whole layer without its "
-                "norms' forward; torch.backends.mha.set_fastpath_enabled(False) prevents it"
+                f"{' and '.join(whose)} forward; torch.backends.mha.set_fastpath_enabled(False) "
+                "prevents it"
             )
 
 
-def _replacement(module):
-    """The class that computes what module computes."""
+def _replacement(module, kind, arithmetic, fuse):
+    """The class that computes what module computes. arithmetic: of linear layers. fuse: with a norm
+    that leaves its rows to them."""
     for kinds, reason in _OTHER_NORMS:
         if isinstance(module, kinds):
             raise Unsuited(reason)
     if isinstance(module, torch.jit.ScriptModule):
         raise Unsuited("is scripted")
-    if isinstance(module, (LayerNorm, RMSNorm)) or isinstance(type(module), Patched):
+    is_ours = isinstance(module, (LayerNorm, RMSNorm, Linear)) or isinstance(type(module), Patched)
+    if is_ours and not (fuse and type(module) in _DEFERRED):
         raise Unsuited("is Isobit's already")
     if "forward" in vars(module):
         raise Unsuited("has a forward of its own, set on the module")
-    for name, parameter in module.named_parameters():
-        _check_parameter(name, parameter)
+    recipe, weights = None, dict(module.named_parameters())
+    if kind == "linear":
+        recipe = linear_patching.replacement(module, arithmetic)
+        weights |= linear_patching.held(module)
+    for name, weight in weights.items():
+        _check_weight(name, weight)
     original = parametrize.type_before_parametrizations(module)
-    if original in _SWAPS:
-        return _SWAPS[original]
-    if parametrize.is_parametrized(module):
+    made = _SWAPS.get(original, original if is_ours else None) if recipe is None else recipe
+    if isinstance(made, type):
+        return _DEFERRED.get(made, made) if fuse else made
+    if made is None and parametrize.is_parametrized(module):
         raise Unsuited("has parametrizations; they can be registered after patch")
     if type(original) is not type:
         raise Unsuited(f"its class is of the type {type(original).__name__}")
-    return patched_class(original, probed(module))
+    if made is None:
+        made = DeferredRecipe(probed(module)) if fuse else probed(module)
+    return patched_class(original, made)
 
 
-def _check_parameter(name, parameter):
-    if type(parameter) is not nn.Parameter:
-        raise Unsuited(f"{name} is of the type {type(parameter).__name__}")
-    if parameter.dtype not in DTYPES:
-        raise Unsuited(f"{name} is of {parameter.dtype}")
-    if parameter.device.type not in DEVICES:
-        raise Unsuited(f"{name} is on {parameter.device}, where Isobit has no kernels")
+def _check_weight(name, weight):
+    if type(weight) not in (nn.Parameter, torch.Tensor):
+        raise Unsuited(f"{name} is of the type {type(weight).__name__}")
+    if weight.layout != torch.strided:
+        raise Unsuited(f"{name} has layout {weight.layout}")
+    if weight.dtype not in DTYPES:
+        raise Unsuited(f"{name} is of {weight.dtype}")
+    if weight.device.type not in DEVICES:
+        raise Unsuited(f"{name} is on {weight.device}, where Isobit has no kernels")

@@ -38,16 +38,24 @@ class Recipe:
     zero_centered: bool = False
     dtypes: tuple = ()
 
+    def weights(self, module, input):
+        """The weight, and the bias of what is centered, each of them or None."""
+        names = (self.weight, self.bias)[: 1 + self.centered]
+        return [_beside(input, name and getattr(module, name)) for name in names]
+
     def __call__(self, module, input, out_dtype=None):
-        weight, bias = (name and getattr(module, name) for name in (self.weight, self.bias))
-        shape = input.shape[-1:] if weight is None else weight.shape
-        weights = [_beside(input, each) for each in (weight, bias)[: 1 + self.centered]]
+        weights = self.weights(module, input)
+        shape = input.shape[-1:] if weights[0] is None else weights[0].shape
         norm = functional.layer_norm if self.centered else functional.rms_norm
         return norm(
             *(input, shape, *weights, getattr(module, self.eps)),
             zero_centered=self.zero_centered,
             out_dtype=out_dtype,
         )
+
+    def forward(self, module, input):
+        """Of a module in the place of the one that was tried."""
+        return self(module, input, self.result_dtype(module, input))
 
     def result_dtype(self, module, input):
         """Of module's own forward, None where it was not tried."""
