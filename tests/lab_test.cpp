@@ -49,6 +49,43 @@ TEST_F(Lab, VerifyResolvesEveryFlag) {
   }
 }
 
+// The case that the fused step's source document computes: 4 x 4 rows of 8, 16 features.
+TEST_F(Lab, VerifyReportsEachGradient) {
+  const Outcome outcome =
+      isobit("verify layernorm_linear --rows 16 --cols 8 --features 16 --report");
+  EXPECT_EQ(outcome.status, 0);
+  for (const char* output :
+       {"z", "grad_x", "grad_norm_weight", "grad_norm_bias", "grad_weight", "grad_bias"}) {
+    std::istringstream lines(outcome.text);
+    std::string line;
+    int rows = 0;
+    while (std::getline(lines, line)) {
+      std::istringstream words(line);
+      std::string variant, dtype, input, name, error, ulp, c, limit, verdict;
+      words >> variant >> dtype >> input >> name >> error >> ulp >> c >> limit >> verdict;
+      if (name != output) continue;
+      ++rows;
+      EXPECT_LT(std::stod(error), 1e-4) << line;
+      EXPECT_LE(std::stod(c), std::stod(limit)) << line;
+      EXPECT_EQ(verdict, "pass") << line;
+    }
+    EXPECT_GE(rows, 3) << output;  // a row for each variant
+  }
+}
+
+TEST_F(Lab, MatricesOfProductsMayBeTransposedViews) {
+  const std::string extents = "verify matmul --m 3 --n 5 --k 7 --layout ";
+  EXPECT_EQ(isobit(extents + "nn,nt,tn,tt --json").status, 0);
+  const std::vector<Json> lines =
+      isobit(extents + "nn,tt --pass fwd --variant naive --json").lines();
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].at("layout"), "dense");
+  EXPECT_EQ(lines[1].at("layout"), "tt");
+  EXPECT_EQ(lines[0].at("outputs").at("y").at("bits"), lines[1].at("outputs").at("y").at("bits"));
+  EXPECT_NE(complaint("verify transpose --layout nt").find("transpose has no matrices a and b"),
+            std::string::npos);
+}
+
 TEST_F(Lab, CommasMakeAGrid) {
   const Outcome outcome = isobit(
       "verify elementwise --kind add,increment --rows 1,2 --cols 3,4,5 --dtype f32,i32 "

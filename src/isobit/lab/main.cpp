@@ -71,7 +71,8 @@ void add_input_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--row-stride", flags.row_stride, "distance between rows, in elements");
   add_list(
       app, "--layout", flags.layout,
-      "dense, reversed (transposed views) or spread; only for operators that support any strides");
+      "dense, reversed (transposed views) or spread; only for operators that support any strides. "
+      "Of products nn, nt, tn, tt: which of a and b are transposed views");
 }
 
 // How it is computed.
@@ -120,6 +121,7 @@ class CommandLine {
     CLI::App& verify_app = add_measured("verify", "compare results with the reference", verify);
     verify_app.add_flag("--all", flags_.all, "every operator");
     verify_app.add_option("--grid", flags_.grid, "the operator's own cases: quick, test or full");
+    verify_app.add_flag("--report", flags_.report, "a row for each output, with its largest error");
 
     CLI::App& parity_app =
         add_measured("parity", "one input in every configuration, one hash each", parity);

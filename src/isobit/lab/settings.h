@@ -31,7 +31,8 @@ struct Flags {
   std::vector<std::string> in;       // NAME=FILE
   std::vector<std::string> without;  // arguments that are left out
   std::filesystem::path out;
-  bool json = false, quick = false, dump = false, print = false, dry_run = false, clear = false;
+  bool json = false, quick = false, dump = false, print = false, dry_run = false, clear = false,
+       report = false;
 };
 
 // Whether the flags mean one operator, which then must know every name in them.

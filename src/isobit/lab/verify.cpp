@@ -34,9 +34,29 @@ class Summary {
     row.others += !canonical;
     in_triton_ |= in_triton(configuration.info);
     for (const Verdict::Output& output : verdict.outputs) {
-      const auto found = row.worst.try_emplace(output.argument->name, 0).first;
-      found->second = std::max(found->second, output.deviation.c);
+      Worst& worst = row.worst[output.argument->name];
+      if (output.deviation.c >= worst.of_all.c) worst.limit = verdict.limit;
+      worst.passed &= output.deviation.c <= verdict.limit;
+      worst.of_all.merge(output.deviation);
     }
+  }
+
+  // A row for each output of each of them: the largest error, and whether it may be so large.
+  void print_outputs() const {
+    if (rows_.empty()) return;
+    Table table({"variant", "dtype", "input", "output", ">largest error", ">ulp", ">C", ">limit",
+                 "verdict"});
+    for (const auto& [key, row] : rows_)
+      for (const Argument& argument : operation_.arguments) {
+        const auto found = row.worst.find(argument.name);
+        if (found == row.worst.end()) continue;
+        const auto& [worst, limit, passed] = found->second;
+        table.add({row.variant, std::get<1>(key), std::get<2>(key), std::string(argument.name),
+                   fmt::format("{:.2g}", worst.max_abs), fmt::format("{:.2g}", worst.max_ulp),
+                   fmt::format("{:.2g}", worst.c), fmt::format("{:.3g}", limit),
+                   passed ? "pass" : "fail"});
+      }
+    print_under_heading(table);
   }
 
   void print() const {
@@ -54,21 +74,32 @@ class Summary {
       for (const Argument& argument : operation_.arguments) {
         if (argument.role != Role::output) continue;
         const auto worst = row.worst.find(argument.name);
-        cells.push_back(worst == row.worst.end() ? "" : fmt::format("{:.2g}", worst->second));
+        cells.push_back(worst == row.worst.end() ? ""
+                                                 : fmt::format("{:.2g}", worst->second.of_all.c));
       }
       table.add(std::move(cells));
     }
+    print_under_heading(table);
+  }
+
+ private:
+  struct Worst {
+    Deviation of_all;
+    double limit = 0;  // of the case with the largest C
+    bool passed = true;
+  };
+  struct Row {
+    std::string variant;
+    int cases = 0, failed = 0, others = 0;
+    std::map<std::string_view, Worst> worst;  // by the output's name
+  };
+
+  void print_under_heading(const Table& table) const {
     fmt::print("{} {}\n", operation_.op, operation_.pass);
     table.print();
     fmt::print("\n");
   }
 
- private:
-  struct Row {
-    std::string variant;
-    int cases = 0, failed = 0, others = 0;
-    std::map<std::string_view, double> worst;
-  };
   const Operation& operation_;
   std::map<std::tuple<int, std::string, std::string>, Row> rows_;
   bool in_triton_ = false;
@@ -129,7 +160,11 @@ int verify(const Flags& flags) {
       }
     }
     progress.clear();
-    if (!flags.json) summary.print();
+    if (flags.json) continue;
+    if (flags.report)
+      summary.print_outputs();
+    else
+      summary.print();
   }
   if (runs == 0)
     throw Unsupported("no variant supports these cases; nothing was verified" + declined);
