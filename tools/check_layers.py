@@ -36,6 +36,11 @@ RULES = (
         "norm_linear/cpu*",
         "core/* dispatch/* simd/* norms/cpu* NORMS ops/matmul/cpu*.h norm_linear/cpu* NORM_LINEAR",
     ),
+    (
+        "norm_linear/cuda*",
+        "core/* dispatch/* simt/simt.h tile/* norms/cuda* NORMS ops/matmul/cuda*.h"
+        " ops/matmul/problem.h norm_linear/cuda* NORM_LINEAR",
+    ),
     ("norm_linear/*", "core/* dispatch/* NORMS FACE ops/matmul/problem.h NORM_LINEAR"),
     ("ops/catalog.*", "core/* dispatch/* FACE ops/catalog.h"),
     ("ops/device_catalog.h", "dispatch/*"),
@@ -48,7 +53,7 @@ RULES = (
     # A norm with its linear layer has its code in norm_linear/.
     ("ops/*norm_linear/fused.h", "FACE ops/*/norm.h"),
     ("ops/*norm_linear/cpu*", "norm_linear/cpu* FORMULA ops/OP/fused.h"),
-    ("ops/*norm_linear/cuda*", "norm_linear/cuda* ops/OP/fused.h"),
+    ("ops/*norm_linear/cuda*", "norm_linear/cuda* FORMULA ops/OP/fused.h"),
     ("ops/*norm_linear/reference*", "norm_linear/reference* ops/OP/fused.h"),
     ("ops/*norm_linear/*norm_linear.cpp", "FACE norm_linear/definition.h ops/OP/fused.h"),
     # Convolutions are products of windows: they have what products have for their own.

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "isobit/norm_linear/cuda_fused.h"
 #include "isobit/norm_linear/unfused.h"
 #include "isobit/norm_linear/variants.h"
 
@@ -44,6 +45,12 @@ ForwardVariants<Fused> cuda_forward_variants() {
        .declines = detail::declines_tensor_cores<ForwardProblem>,
        .workspace = unfused_workspace<Unfused, ForwardProblem>,
        .run = run_unfused<Unfused, Args, ForwardProblem>},
+      {.name = "fused",
+       .knobs = matmul::kTileKnobs,
+       .declines = FusedForward<Fused>::declines,
+       .choose = FusedForward<Fused>::choose,
+       .workspace = FusedForward<Fused>::workspace,
+       .run = FusedForward<Fused>::run},
   };
   return kVariants;
 }
@@ -51,12 +58,20 @@ ForwardVariants<Fused> cuda_forward_variants() {
 template <class Fused>
 BackwardVariants<Fused> cuda_backward_variants() {
   using Args = typename Fused::BackwardArgs;
-  using Unfused = UnfusedBackward<detail::CudaTables<typename Fused::Norm>>;
+  using Tables = detail::CudaTables<typename Fused::Norm>;
+  using Unfused = UnfusedBackward<Tables>;
+  using InTiles = FusedBackward<Fused, Tables>;
   static const Variant<Args, BackwardProblem> kVariants[] = {
       {.name = "unfused",
        .declines = detail::declines_tensor_cores<BackwardProblem>,
        .workspace = unfused_workspace<Unfused, BackwardProblem>,
        .run = run_unfused<Unfused, Args, BackwardProblem>},
+      {.name = "fused",
+       .knobs = matmul::kTileKnobs,
+       .declines = InTiles::declines,
+       .choose = InTiles::choose,
+       .workspace = InTiles::workspace,
+       .run = InTiles::run},
   };
   return kVariants;
 }

@@ -169,21 +169,19 @@ struct WeightArray {
         one_less(one_less) {}
 };
 
-// What is dropped of rows: as norms/philox.h says.
+// What is dropped of all rows of a call: as norms/philox.h says.
 template <class Real>
 struct DropoutMask {
   bool drops;
   std::uint32_t threshold;
   Real scale;
   std::uint64_t seed;
-  std::int64_t first_row;
 
   explicit DropoutMask(const Dropout& dropout)
       : drops(dropout.drops()),
         threshold(dropout_threshold(dropout.p)),
         scale(dropout_scale<Real>(dropout.p)),
-        seed(dropout.seed),
-        first_row(dropout.first_row) {}
+        seed(dropout.seed) {}
 
   template <int kElements>
   ISOBIT_DEVICE void apply(std::int64_t row, const Place& place, Real (&piece)[kElements]) const {
@@ -198,7 +196,7 @@ struct DropoutMask {
   ISOBIT_DEVICE_NOINLINE unsigned bits(std::int64_t row, std::int64_t col) const {
     unsigned kept = 0;
     for (int i = 0; i < kElements; i += 4) {
-      const auto words = dropout_words(seed, first_row + row, (col + i) / 4);
+      const auto words = dropout_words(seed, row, (col + i) / 4);
       for (int j = 0; j < 4 && i + j < kElements; ++j)
         kept |= unsigned{words[(col + j) % 4] >= threshold} << (i + j);
     }
