@@ -17,7 +17,8 @@ BENCH_ROPE_CASES        := rope --pass fwd,bwd --threads 1,2 --plan default
 BENCH_SCAN_CASES        := scan --threads 1,2 --plan default
 BENCH_ATTENTION_CASES   := attention --pass fwd,bwd --threads 1,2 --plan default
 BENCH_MATMUL_CASES      := matmul --threads 1,2 --layout nn,nt --plan default
-BENCH_NORM_LINEAR_CASES := layernorm_linear,rmsnorm_linear --pass fwd,bwd --threads 1,2 --plan default
+BENCH_LAYERNORM_LINEAR_CASES := layernorm_linear --pass fwd,bwd --threads 1,2 --plan default
+BENCH_RMSNORM_LINEAR_CASES   := rmsnorm_linear --pass fwd,bwd --threads 1,2 --plan default
 BENCH_CONV1D_CASES      := conv1d --pass fwd,bwd --threads 1,2 --plan default
 BENCH_CONV2D_CASES      := conv2d --pass fwd,bwd --threads 1,2 --plan default
 
@@ -86,7 +87,8 @@ bench: build ## time every operator beside its peers; results in bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_SCAN_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_ATTENTION_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_MATMUL_CASES)
-	@$(PYTHON) tools/bench.py $(BENCH_NORM_LINEAR_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_LAYERNORM_LINEAR_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_RMSNORM_LINEAR_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_CONV1D_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_CONV2D_CASES)
 

@@ -391,6 +391,15 @@ TEST(PtxFaults, MemoryEndsWhereItWasAskedToEnd) {
   EXPECT_FALSE(memory().release(room));
 }
 
+TEST(PtxAccess, LanesAddFloatsWhereSubnormalsAreZeros) {
+  const std::string add =
+      "ld.param.u64 %d1, [k_param_1];\nld.global.f32 %f1, [%in];\nmov.u64 %d2, 0;\n"
+      "st.global.u64 [%out], %d2;\nbar.sync 0;\n"
+      "red.relaxed.gpu.global.add.f32 [%d1], %f1;\n";
+  EXPECT_EQ(run(add, Words(32, bits(1.5F)))[0], bits(48.0F));
+  EXPECT_EQ(run(add, Words(32, 1))[0], bits(0.0F));
+}
+
 // ---- what the executor refuses -----------------------------------------------------------------
 
 TEST(PtxRefusals, NameTheRule) {

@@ -346,6 +346,19 @@ TEST(Sass, EachLaneAddsToOneWordAndGetsWhatWasThere) {
   for (std::uint32_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], both(31 + i * (i + 1) / 2, 31 + 528));
 }
 
+TEST(Sass, LanesAddFloatsWhereSubnormalsAreZeros) {
+  const std::string add = R"(
+    LDC.64 R14, c[0x0][0x218]
+    IMAD.MOV.U32 R4, RZ, RZ, R10
+    STG.E.STRONG.GPU desc[UR4][R14.64], R11
+    WARPSYNC.ALL
+    REDG.E.ADD.F32.FTZ.RN.STRONG.GPU desc[UR4][R14.64], R4
+    LDG.E.STRONG.GPU R12, desc[UR4][R14.64])";
+  const auto word = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+  EXPECT_EQ(run(add, Words(32, both(word(1.5F), word(2.0F))))[7], both(word(50.0F), 0));
+  EXPECT_EQ(run(add, Words(32, both(1, word(-0.0F))))[7], both(word(0.0F), 0));
+}
+
 TEST(Sass, SharedMemoryOfAnotherBlockOfTheClusterIsReached) {
   const Words out =
       run(R"(

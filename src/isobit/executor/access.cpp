@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accesses to memory, each lane's checked, each request counted.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "isobit/executor/memory.h"
@@ -338,6 +339,22 @@ void atomic_add(Warp& warp, const Instruction& instruction) {
     std::memcpy(places.at[lane], &after, sizeof after);
     if (instruction.slots[0] != kNoSlot)
       warp.out<std::uint32_t>(instruction.slots[0])[lane] = before;
+  });
+}
+
+// [a], b on floats: what is subnormal, before or after, counts as zero of its sign.
+void atomic_add_float(Warp& warp, const Instruction& instruction) {
+  const auto flushed = [](float value) {
+    return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0F, value) : value;
+  };
+  const Places places = Finder(warp, instruction, true).find();
+  count_request(warp, instruction, places, true);
+  const auto* added = warp.in<float>(instruction.slots[7]);
+  for_lanes(warp.lanes, [&](int lane) {
+    float value;
+    std::memcpy(&value, places.at[lane], sizeof value);
+    value = flushed(flushed(value) + flushed(added[lane]));
+    std::memcpy(places.at[lane], &value, sizeof value);
   });
 }
 

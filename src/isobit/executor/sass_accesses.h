@@ -58,6 +58,8 @@ class MachineAccesses : protected MachineLine {
       arrival_or_copy();
     } else if (base == "ATOMG") {
       add_atomically();
+    } else if (base == "RED" || base == "REDG") {
+      add_float_atomically();
     } else if ((base.starts_with("LD") || base.starts_with("ST")) && base.size() <= 3) {
       const bool loads = base.starts_with("LD");
       const std::string_view space = base.substr(2);
@@ -122,6 +124,18 @@ class MachineAccesses : protected MachineLine {
     instruction_.slots[0] = registers_.written(operand(1));
     address(operand(2));
     instruction_.slots[7] = registers_.read(operand(3));
+  }
+
+  void add_float_atomically() {
+    if (line_->opcode != "REDG.E.ADD.F32.FTZ.RN.STRONG.GPU" &&
+        line_->opcode != "RED.E.ADD.F32.FTZ.RN.STRONG.GPU")
+      unknown();
+    require_operands(2);
+    as(Kind::store, atomic_add_float);
+    instruction_.space = Space::global;
+    instruction_.bytes = 4;
+    address(operand(0));
+    instruction_.slots[7] = registers_.read(operand(1));
   }
 
   void constant(const OpcodeParts& parts, bool is_uniform) {

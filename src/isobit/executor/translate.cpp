@@ -398,11 +398,11 @@ class Translator {
     if (statement_->operands.size() > 3) instruction_.slots[2] = slot(operand(3), 4);
   }
 
-  // atom.{order}.{scope}.global.add.u32 d, [a], b
+  // atom.{order}.{scope}.global.add.u32 d, [a], b; and red, also of f32, without d
   void atomic(const std::vector<std::string_view>& parts) {
-    const bool returns = parts[0] == "atom";
-    if (parts.back() != ".u32" || parts[parts.size() - 2] != ".add") unknown();
-    as(Kind::store, atomic_add);
+    const bool returns = parts[0] == "atom", of_floats = parts.back() == ".f32" && !returns;
+    if ((parts.back() != ".u32" && !of_floats) || parts[parts.size() - 2] != ".add") unknown();
+    as(Kind::store, of_floats ? atomic_add_float : atomic_add);
     instruction_.space = Space::global;
     if (std::ranges::find(parts, ".global") == parts.end()) unknown();
     if (returns) instruction_.slots[0] = slot(operand(0), 4);

@@ -213,6 +213,7 @@ void vote_all(Warp& warp, const Instruction& instruction);
 void load(Warp& warp, const Instruction& instruction);
 void store(Warp& warp, const Instruction& instruction);
 void atomic_add(Warp& warp, const Instruction& instruction);
+void atomic_add_float(Warp& warp, const Instruction& instruction);
 void copy_async(Warp& warp, const Instruction& instruction);
 void commit_copies(Warp& warp, const Instruction& instruction);
 void wait_copies(Warp& warp, const Instruction& instruction);

@@ -104,7 +104,8 @@ void fold(const ForwardProblem& given, const Folded& folded, const norms::Weight
           reinterpret_cast<Real*>(folded.weight)[j * cols + k] = element(k) * *gamma.at(k);
       if (folded.bias == nullptr) continue;
       Real sum = order::dot<Real>(cols, element, [&](std::int64_t k) { return *beta.at(k); });
-      if (given.bias.given()) sum += static_cast<const Real*>(given.bias.data)[j * given.bias.strides[0]];
+      if (given.bias.given())
+        sum += static_cast<const Real*>(given.bias.data)[j * given.bias.strides[0]];
       reinterpret_cast<Real*>(folded.bias)[j] = sum;
     }
   });

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "isobit/norm_linear/cuda_atomic.h"
 #include "isobit/norm_linear/cuda_fused.h"
 #include "isobit/norm_linear/unfused.h"
 #include "isobit/norm_linear/variants.h"
@@ -72,6 +73,11 @@ BackwardVariants<Fused> cuda_backward_variants() {
        .choose = InTiles::choose,
        .workspace = InTiles::workspace,
        .run = InTiles::run},
+      {.name = "atomic",
+       .bits = Bits::unordered,
+       .declines = AtomicBackward<Fused>::declines,
+       .workspace = AtomicBackward<Fused>::workspace,
+       .run = AtomicBackward<Fused>::run},
   };
   return kVariants;
 }

@@ -146,6 +146,10 @@ ISOBIT_DEVICE unsigned add_acquire_release(unsigned* to, unsigned value) {
   return before;
 }
 
+ISOBIT_DEVICE void add_unordered(float* to, float value) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" : : "l"(to), "f"(value) : "memory");
+}
+
 ISOBIT_DEVICE unsigned pick_bytes(unsigned a, unsigned b, unsigned which) {
   return __byte_perm(a, b, which);
 }

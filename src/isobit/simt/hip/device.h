@@ -184,6 +184,10 @@ ISOBIT_DEVICE unsigned add_acquire_release(unsigned* to, unsigned value) {
                                 __HIP_MEMORY_SCOPE_AGENT);
 }
 
+ISOBIT_DEVICE void add_unordered(float* to, float value) {
+  __hip_atomic_fetch_add(detail::global(to), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+
 // The instruction wants a byte for each choice, and counts b's first.
 ISOBIT_DEVICE unsigned pick_bytes(unsigned a, unsigned b, unsigned which) {
   const unsigned choices =

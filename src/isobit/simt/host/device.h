@@ -133,6 +133,9 @@ inline unsigned add_acquire_release(unsigned* to, unsigned value) {
   return before;
 }
 
+// Atomically, in whatever order threads come: a sum of several has other bits each time.
+inline void add_unordered(float* to, float value) { host::add_unordered(to, value); }
+
 // Four of eight bytes: the lowest four bits of `which` tell the lowest byte of the result, and so
 // on. Those of a are 0 to 3, those of b 4 to 7.
 inline unsigned pick_bytes(unsigned a, unsigned b, unsigned which) {

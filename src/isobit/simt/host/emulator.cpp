@@ -340,6 +340,7 @@ void before_release(const void* address) {
   emulator.progress();
 }
 void after_acquire(const void* address) { emulator.acquire(address); }
+void add_unordered(float* to, float value) { *to += value; }
 
 bool on_own_stack(const void* address) {
   return emulator.in_thread() && emulator.current().fiber.has_on_stack(address);

@@ -97,6 +97,7 @@ void before_load(Site site);
 // Around an access that orders others: what was done before a release is seen after an acquire.
 void before_release(const void* address);
 void after_acquire(const void* address);
+void add_unordered(float* to, float value);
 
 // Copies to shared memory that the thread goes on beside. They land as late as they may.
 void copy_async(void* to, const void* from, int bytes, int given, Site site);
