@@ -169,9 +169,13 @@ TEST_P(Generic, CostIsTheFloor) {
   for (const Case& c : cases(19, 70)) {
     const Workload workload(c);
     double bytes = 0;
-    for (const Argument& argument : GetParam()->arguments)
+    const auto activation = c.options.find("activation");
+    const bool bends = activation == c.options.end() || activation->second != 0;
+    for (const Argument& argument : GetParam()->arguments) {
+      if (argument.name == "pre" && argument.role == Role::input && !bends) continue;  // not read
       if (const Array* array = workload.find(argument.name))
         bytes += static_cast<double>(array->form().elements() * size_of(array->form().dtype));
+    }
     const Cost cost = GetParam()->cost(workload.args());
     EXPECT_EQ(cost.bytes, bytes) << types_text(c.types) << " " << c.with;
     EXPECT_GE(cost.flops, GetParam()->moves_bytes(workload.args()) ? 0 : 19 * 70);
@@ -246,6 +250,7 @@ TEST_P(Generic, IntermediatesAreThoseOfTheResult) {
             EXPECT_TRUE(std::isnan(result[col])) << name << " " << row << " " << col;
             continue;
           }
+          if (result[col] == value) continue;  // infinite ones too
           EXPECT_NEAR(result[col], value, (1 + std::abs(value)) / 64)
               << name << " " << row << " " << col;
         }

@@ -155,7 +155,7 @@ ForwardProblem check_forward(const typename Fused::ForwardArgs& args) {
       .eps = check.finite("eps", args.eps, check.real()),
       .dropout = dropout};
   const norms::ForwardProblem& norm = problem.norm;
-  require(!args.sum.given() || norm.composes(), kOp,
+  require(!args.sum.given() || args.x_residual.given() || dropout.drops(), kOp,
           ": sum is given without x_residual or dropout; it would be a copy of x");
   problem.bias = check.per_feature("bias", args.bias, Access::read);
   problem.z = view_of(z, args.weight.dtype);

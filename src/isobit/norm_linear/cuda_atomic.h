@@ -129,6 +129,9 @@ struct AtomicBackward {
   using Statistics = norm_linear::Statistics<Formula>;
   using Kernel = AtomicGradients<Formula>;
 
+  static constexpr int kBlocks[] = {1, 128, 1024};
+  static constexpr Knob kKnobs[] = {{"blocks", kBlocks, "blocks, which take rows in turn"}};
+
   static std::string declines(const BackwardProblem& problem, const Machine& machine) {
     const bool floats = problem.norm.dtype == DType::f32 && problem.product.dtype == DType::f32 &&
                         problem.norm.weight_dtype == DType::f32 &&
@@ -138,12 +141,13 @@ struct AtomicBackward {
     if (problem.norm.dropout.drops()) return "has no dropout";
     return Statistics::declines(problem.again, machine);
   }
-  static std::size_t workspace(const BackwardProblem& problem, const Plan&, const Machine&) {
-    return Room(problem).pieces.taken();
+  static Plan choose(const BackwardProblem&, const Machine&) { return {kBlocks[2]}; }
+  static std::size_t workspace(const BackwardProblem& problem, const Plan& plan, const Machine&) {
+    return Room(problem, plan).pieces.taken();
   }
-  static void run(const Args&, const BackwardProblem& problem, const Plan&,
+  static void run(const Args&, const BackwardProblem& problem, const Plan& plan,
                   const Execution& execution) {
-    const Room room(problem, execution.workspace);
+    const Room room(problem, plan, execution.workspace);
     const norms::BackwardProblem& norm = problem.norm;
     const auto of_columns = [](const void* data) {
       return matmul::Operand{
@@ -184,20 +188,19 @@ struct AtomicBackward {
                         reinterpret_cast<const norms::Statistics<float>*>(room.statistics),
                         reinterpret_cast<float*>(room.lines),
                         norm.zero_centered};
-    matmul::launch(kernel, std::min(norm.rows, kMostBlocks), Kernel::kMostThreads, execution);
+    matmul::launch(kernel, std::min<std::int64_t>(norm.rows, plan[0]), Kernel::kMostThreads,
+                   execution);
   }
 
  private:
-  static constexpr std::int64_t kMostBlocks = 1024;
-
   struct Room {
     Pieces pieces;
     std::byte *statistics, *lines;
 
-    explicit Room(const BackwardProblem& problem, std::byte* memory = nullptr)
+    Room(const BackwardProblem& problem, const Plan& plan, std::byte* memory = nullptr)
         : pieces(memory),
           statistics(pieces.take(Statistics::bytes(problem.again))),
-          lines(pieces.take(std::min(problem.norm.rows, kMostBlocks) *
+          lines(pieces.take(std::min<std::int64_t>(problem.norm.rows, plan[0]) *
                             (problem.norm.cols + problem.product.features) * 4)) {}
   };
 };

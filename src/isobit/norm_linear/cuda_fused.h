@@ -263,21 +263,14 @@ struct FusedBackward {
     Statistics::run(problem.again, room.statistics, execution);
     Execution of_product = execution;
     of_product.workspace = room.runs;
-    const auto rows = [&]<class T>(T) {
-      return NormalisedOperand<Formula, T, false>(problem.again, room.statistics);
-    };
-    const bool bends = problem.product.activation != matmul::Activation::none;
-    if (bends)
-      matmul::run_in_registers(
-          product(problem), plan, of_product,
-          [&]<class T>(T) {
-            return SlopesAsColumns<T>{matmul::Slopes<T>(gradient_of_bias(problem))};
-          },
-          rows);
-    else
-      matmul::run_in_registers(
-          product(problem), plan, of_product, []<class T>(T) { return matmul::RowsOfA<T>(); },
-          rows);
+    matmul::run_in_registers(
+        product(problem), plan, of_product,
+        [&]<class T>(T) {
+          return SlopesAsColumns<T>{matmul::Slopes<T>(gradient_of_bias(problem))};
+        },
+        [&]<class T>(T) {
+          return NormalisedOperand<Formula, T, false>(problem.again, room.statistics);
+        });
     others.run(execution);  // grad_x may be x
   }
 

@@ -74,8 +74,10 @@ BackwardVariants<Fused> cuda_backward_variants() {
        .workspace = InTiles::workspace,
        .run = InTiles::run},
       {.name = "atomic",
+       .knobs = AtomicBackward<Fused>::kKnobs,
        .bits = Bits::unordered,
        .declines = AtomicBackward<Fused>::declines,
+       .choose = AtomicBackward<Fused>::choose,
        .workspace = AtomicBackward<Fused>::workspace,
        .run = AtomicBackward<Fused>::run},
   };

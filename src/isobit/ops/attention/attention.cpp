@@ -192,8 +192,8 @@ class Check {
       shaped("bias", args.bias, "the product of q and k", scores());
     }
     if (args.mask.given()) {
-      checker_.any_strides("mask", args.mask, Access::read);
       checker_.dtype("mask", args.mask, {DType::boolean});
+      checker_.any_strides("mask", args.mask, Access::read);
       shaped("mask", args.mask, "the product of q and k", scores());
     }
     check_options(args);
