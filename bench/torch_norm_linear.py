@@ -3,6 +3,7 @@
 PyTorch's eager and compiled; and the memory that each takes beyond its arguments."""
 
 import argparse
+import ctypes
 import gc
 import json
 import os
@@ -91,6 +92,8 @@ def peak(case):
         call = prepared(IMPLEMENTATIONS[case["of"]](), case)
         call()
         gc.collect()
+        isobit.torch.empty_cache()
+        ctypes.CDLL(None).malloc_trim(0)
         before = status("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
         for _ in range(PEAK_STEPS):
@@ -125,7 +128,8 @@ def report(lines):
         ]
         for line in raced
     ]
-    yield from tables.table(["pass, type, shape, threads", "µs", *names[1:]], rows)
+    if rows:
+        yield from tables.table(["pass, type, shape, threads", "µs", *names[1:]], rows)
     rows = [
         [described(line), *(mib(size) for size in line["peaks"].values())]
         for line in lines
@@ -148,6 +152,7 @@ def main():
         help="ROWSxCOLSxFEATURES,...",
     )
     parser.add_argument("--seconds", type=float, default=0.3, help="a call of each case")
+    parser.add_argument("--only", type=listed(("time", "memory")), default=["time", "memory"])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--peak", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -167,12 +172,13 @@ def main():
                         torch._dynamo.reset()
                         case = {"op": "layernorm_linear", "pass": passes, "dtype": dtype}
                         case |= {"rows": rows, "cols": cols, "features": features}
-                        lines.append(timed(case | {"threads": threads}, options))
-                        print(json.dumps(lines[-1]), file=out, flush=True)
-                        if threads != max(options.threads):
-                            continue
-                        lines.append(peaks(case | {"threads": threads}))
-                        print(json.dumps(lines[-1]), file=out, flush=True)
+                        case |= {"threads": threads}
+                        if "time" in options.only:
+                            lines.append(timed(case, options))
+                            print(json.dumps(lines[-1]), file=out, flush=True)
+                        if "memory" in options.only and threads == max(options.threads):
+                            lines.append(peaks(case))
+                            print(json.dumps(lines[-1]), file=out, flush=True)
     print(*report(lines), sep="\n")
     return 0
 
