@@ -123,21 +123,25 @@ def status(field):
     return int(text.split(f"{field}:")[1].split()[0]) << 10
 
 
+def peak_of_calls(call, calls):
+    """The most memory that some calls take beyond what the process holds before them."""
+    call()
+    gc.collect()
+    isobit.torch.empty_cache()
+    ctypes.CDLL(None).malloc_trim(0)
+    before = status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    for _ in range(calls):
+        call()
+    return status("VmHWM") - before
+
+
 def peak(case, asked):
-    """The most memory that some steps take beyond what the process holds before them."""
     implementation, arrays = IMPLEMENTATIONS[asked["names"][0]], Arrays(case)
     with torch.set_grad_enabled(case.backward):
         implementation.set_pool()
         call = arrays.call(implementation.function(case))
-        call()
-        gc.collect()
-        isobit.torch.empty_cache()
-        ctypes.CDLL(None).malloc_trim(0)
-        before = status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
-        for _ in range(PEAK_STEPS):
-            call()
-    return {"peak": status("VmHWM") - before}
+        return {"peak": peak_of_calls(call, PEAK_STEPS)}
 
 
 def child(asked):

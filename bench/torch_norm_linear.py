@@ -3,8 +3,6 @@
 PyTorch's eager and compiled; and the memory that each takes beyond its arguments."""
 
 import argparse
-import ctypes
-import gc
 import json
 import os
 import subprocess
@@ -17,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from timing import TimedCall, time_interleaved
 from torch_cases import DTYPES, EPS
-from torch_cpu import ROOT, header, listed, mib, status, tables
+from torch_cpu import ROOT, header, listed, mib, peak_of_calls, tables
 
 import isobit.torch
 
@@ -89,16 +87,7 @@ def peak(case):
     """Bytes beyond arguments, of one implementation in a process of its own."""
     torch.set_num_threads(case["threads"])
     with torch.set_grad_enabled(case["pass"] == "fwd+bwd"):
-        call = prepared(IMPLEMENTATIONS[case["of"]](), case)
-        call()
-        gc.collect()
-        isobit.torch.empty_cache()
-        ctypes.CDLL(None).malloc_trim(0)
-        before = status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
-        for _ in range(PEAK_STEPS):
-            call()
-        return status("VmHWM") - before
+        return peak_of_calls(prepared(IMPLEMENTATIONS[case["of"]](), case), PEAK_STEPS)
 
 
 def peaks(case):
