@@ -106,7 +106,7 @@ void print(const Json& json) {
   fmt::print("{} {}    {}\n", text(json["op"]), text(json["pass"]),
              fmt::join(json["dtypes"].get<std::vector<std::string>>(), ", "));
   for (const Json& argument : json["arguments"])
-    fmt::print("  {:<6}  {:<14}{:<14}{}{}\n", text(argument["role"]), text(argument["name"]),
+    fmt::print("  {:<6}  {:<17} {:<15} {}{}\n", text(argument["role"]), text(argument["name"]),
                text(argument["shape"]), text(argument["dtype"]),
                argument["optional"].get<bool>() ? ", optional" : "");
   for (const Json& option : json["options"]) {
