@@ -73,6 +73,12 @@ TEST_F(Lab, VerifyReportsEachGradient) {
   }
 }
 
+TEST_F(Lab, ListSaysWhichVariantsHaveOtherBits) {
+  const std::string text = isobit("list layernorm_linear").text;
+  EXPECT_NE(text.find("  cpu     prefolded, bits: own\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  cpu     unfused\n"), std::string::npos) << text;
+}
+
 TEST_F(Lab, MatricesOfProductsMayBeTransposedViews) {
   const std::string extents = "verify matmul --m 3 --n 5 --k 7 --layout ";
   EXPECT_EQ(isobit(extents + "nn,nt,tn,tt --json").status, 0);

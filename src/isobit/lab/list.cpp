@@ -121,7 +121,9 @@ void print(const Json& json) {
                choices);
   }
   for (const Json& variant : json["variants"]) {
-    fmt::print("  {:<6}  {}\n", text(variant["device"]), text(variant["name"]));
+    const std::string bits = text(variant["bits"]);
+    fmt::print("  {:<6}  {}{}\n", text(variant["device"]), text(variant["name"]),
+               bits == "canonical" ? "" : fmt::format(", bits: {}", bits));
     for (const Json& knob : variant["knobs"])
       fmt::print("            --plan {}={}    {}\n", text(knob["name"]),
                  fmt::join(knob["values"].get<std::vector<int>>(), "|"), text(knob["meaning"]));
