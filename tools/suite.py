@@ -72,11 +72,11 @@ def quick_grids_on(device):
     return on_executor(device, command)
 
 
-GPU_TESTS = "kernels as nvcc made them"
+GPU_TESTS, GPU_PROGRAM = "kernels as nvcc made them", "isobit_gpu_tests"
 GPU_TESTS_ON_PTX = on_executor(
     "ptx",
     "ISOBIT_CUDA_LIBRARY=build/release/libisobit_ptx.so ISOBIT_ONE_IN=19"
-    f" build/release/isobit_gpu_tests '--gtest_output=xml:{JUNIT}/{GPU_TESTS}.xml'",
+    f" build/release/{GPU_PROGRAM} '--gtest_output=xml:{JUNIT}/{GPU_TESTS}.xml'",
 )
 
 LOOKED_AT = "kernels for an AMD GPU, looked at"
@@ -118,6 +118,7 @@ SUITES = {
     "test": [
         ("release", ctest("release")),
         ("kernels for GPUs", [PYTHON, "tools/kernels.py"]),
+        ("tests for a GPU", ["cmake", "--build", "--preset", "release", "--target", GPU_PROGRAM]),
         Beside(
             [("phases for a GPU, without one", [PYTHON, "tools/gpu.py", "--dry"])],
             [(GPU_TESTS, GPU_TESTS_ON_PTX)],

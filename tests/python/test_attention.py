@@ -191,6 +191,7 @@ def test_autocast_casts_a_cache_of_another_type():
 def test_wrong_calls_say_so():
     q, k, v = drawn((1, 4, 3, 8), (1, 2, 5, 8), (1, 2, 5, 8))
     mask = torch.ones(3, 5, dtype=torch.bool)
+    k3, two = k[:, :1].expand(1, 3, 5, 8), ((k, 2), (k, 3), (v, 3))
     for words, error, call in (
         ("query, key and value have 4, 2 and 2 heads", ValueError, lambda: ours(q, k, v)),
         ("attn_mask and is_causal are given", RuntimeError, lambda: ours(k, k, v, mask, 0.0, True)),
@@ -199,9 +200,33 @@ def test_wrong_calls_say_so():
         ("window is -1; must not be", ValueError, lambda: ours(k, k, v, window=-1)),
         ("query has 1 dimensions", ValueError, lambda: ours(q[0, 0, 0], k, v)),
         ("dropout is 1", ValueError, lambda: ours(k, k, v, dropout_p=1.0)),
+        ("query must be a Tensor; it is int", TypeError, lambda: ours(1, k, v)),
+        ("attn_mask must be a Tensor; it is int", TypeError, lambda: ours(k, k, v, 3)),
+        ("attn_mask has dtype torch.int32", ValueError, lambda: ours(k, k, v, mask.int())),
+        ("attn_mask has shape", ValueError, lambda: ours(k, k, v, mask[:2])),
+        ("is_causal means", ValueError, lambda: ours(k, k, v, is_causal=True, causal="no")),
+        ("query has 4 heads; with", ValueError, lambda: ours(q, k3, v, enable_gqa=True)),
+        ("whose batches do not", ValueError, lambda: ours(*(e.expand(n, 2, 5, 8) for e, n in two))),
     ):
         with pytest.raises(error, match=words):
             call()
+
+
+def test_keys_and_values_may_have_different_numbers_of_heads():
+    q, k, v = drawn((1, 4, 3, 8), (1, 2, 5, 8), (1, 1, 5, 8))
+    repeated = k.repeat_interleave(2, 1), v.repeat_interleave(4, 1)
+    assert same_bits(ours(q, k, v, enable_gqa=True), ours(q, *repeated))
+
+
+def test_numpys_wrong_calls_say_so():
+    q, k = (each.numpy() for each in drawn((1, 2, 3, 8), (1, 2, 5, 8)))
+    attend = isobit_numpy.scaled_dot_product_attention
+    with pytest.raises(ValueError, match="causal is 'left'; allowed: 'no', 'top_left'"):
+        attend(q, k, k, causal="left")
+    with pytest.raises(ValueError, match="key has 3 dimensions; must have 4"):
+        attend(q, k[0], k)
+    with pytest.raises(ValueError, match=r"attn_mask has shape .* does not broadcast"):
+        attend(q, k, k, np.ones((2, 2), bool))
 
 
 def test_numpy_has_the_bits_of_torch():

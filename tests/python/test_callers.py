@@ -22,6 +22,17 @@ ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "build" / "release" / "isobit"
 NAMES = ("NumPy", "PyTorch eager", "PyTorch compiled")
 
+SHAPES = {
+    "matmul": "--m 3 --n 5 --k 7",
+    "rope": "--batch 2 --seq 3 --heads 2 --kv-heads 1 --head-dim 8",
+    "rope_tables": "--length 5 --pairs 3",
+    "scan": "--outer 2 --length 9 --inner 3",
+    "attention": "--heads 2 --kv-heads 1 --seq-q 3 --seq-k 5 --head-dim 8 --value-dim 6",
+    "conv1d": "--batch 2 --channels 4 --filters 6 --length 20 --kernel 3",
+    "conv2d": "--channels 4 --filters 6 --height 7 --width 9 --kernel-h 3 --kernel-w 2",
+    "layernorm_linear": "--rows 5 --cols 20 --features 7",
+    "rmsnorm_linear": "--rows 5 --cols 20 --features 7",
+}
 SCRIPT = """#!/bin/sh
 cd "$(dirname "$0")" && echo "$3" > asked && mv asked request
 while [ ! -e answer ]; do sleep 0.01; done
@@ -47,8 +58,7 @@ def parity(tmp_path):
         script.write_text(SCRIPT)
         script.chmod(0o700)
         shape = "--cols 20" if "--rows" in call else "--rows 3 --cols 20"
-        if call.startswith("matmul"):
-            shape = "--m 3 --n 5 --k 7"
+        shape = SHAPES.get(call.split()[0], shape)
         command = [LAB, "parity", *f"{call} {shape} --json".split()]
         environment = {**os.environ, "ISOBIT_PYTHON": str(script)}
         said = tmp_path / "said"  # a file: a pipe that nobody reads yet would stop the lab
@@ -106,6 +116,57 @@ def test_every_caller_gives_the_bits_of_the_lab(parity, call):
     expected = lines["C"]["outputs"]
     given = {name: bits for name, bits in expected.items() if name not in ("mean", "rstd")}
     assert [lines[name].get("outputs") for name in NAMES] == [given] * 3
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "rope --pass fwd --style interleaved",
+        "rope --pass bwd --offset-positions 7",
+        "rope_tables --base 500",
+        "scan --kind sum --exclusive yes",
+        "scan --kind max --reverse yes",
+        "scan --kind logsumexp",
+        "matmul --pass fwd --activation gelu --with bias",
+        "layernorm_linear --pass fwd --activation gelu",
+        "layernorm_linear --pass bwd",
+        "rmsnorm_linear --pass fwd --zero-centered yes",
+        "conv1d --pass fwd --stride 2 --padding 1 --with bias",
+        "conv2d --pass fwd --groups 2",
+        "conv2d --pass bwd",
+        "attention --pass fwd --causal bottom_right",
+        "attention --pass fwd --with mask --softcap 2",
+    ],
+)
+def test_what_a_caller_computes_of_an_operator_has_the_bits_of_the_lab(parity, call):
+    """Not every function gives every output, nor NumPy's gradients."""
+    status, lines = parity(call)
+    assert status == 0
+    expected = lines["C"]["outputs"]
+    assert "outputs" in lines["PyTorch eager"]
+    for name in NAMES:
+        assert "outputs" in lines[name] or lines[name]["unavailable"]
+        outputs = lines[name].get("outputs", {})
+        assert outputs == {each: expected[each] for each in outputs}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "matmul --alpha 2",
+        "matmul --with residual",
+        "layernorm_linear --with x_residual+sum",
+        "layernorm_linear --dropout 0.5",
+        "conv1d --extra-padding 1",
+        "conv1d --with residual",
+        "scan --with reset",
+        "attention --with bias+mask",
+    ],
+)
+def test_what_functions_do_not_have_is_said(parity, call):
+    status, lines = parity(f"{call} --pass fwd")
+    assert status == 0
+    assert all(lines[name]["unavailable"] for name in NAMES)
 
 
 @pytest.mark.parametrize(

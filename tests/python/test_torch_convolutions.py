@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions in PyTorch: its own samples, arguments, layouts, derivatives of every order."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.autograd import gradcheck, gradgradcheck
 from torch_calls import bits, draw
 
+import isobit.numpy as isobit_numpy
 import isobit.torch
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")
@@ -200,3 +202,31 @@ def test_shapes_that_do_not_belong_together_are_found_on_the_meta_device():
         isobit.torch.conv2d(x, torch.empty(4, 5, 3, 3, device="meta"))
     with pytest.raises(ValueError, match=r"would have the extents \[0, 0\]"):
         isobit.torch.conv2d(x, torch.empty(4, 3, 9, 9, device="meta"))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"stride": "2"}, TypeError, "stride must be integers; it is '2'"),
+        ({"dilation": (1, 1, 1)}, ValueError, "dilation has 3 numbers; must have 1 or 2"),
+        ({"groups": 0}, ValueError, "groups is 0; must be at least 1"),
+        ({"padding": "causal"}, ValueError, "padding is 'causal'; allowed: numbers, 'same'"),
+        ({"padding": "same", "stride": 2}, ValueError, "needs a stride of 1"),
+        ({"padding_mode": "odd"}, ValueError, "padding_mode is 'odd'; allowed: 'zeros'"),
+        ({"activation": "tan"}, ValueError, "activation is 'tan'; allowed: None"),
+        ({"input": draw(3, 8, 8).numpy()}, ValueError, "input has 3 dimensions; must have 4"),
+    ],
+)
+def test_numpys_mistakes_are_told_in_words(change, error, says):
+    given = {"input": draw(1, 3, 8, 8).numpy(), "weight": draw(4, 3, 3, 3).numpy()} | change
+    with pytest.raises(error, match=f"conv2d: .*{says}"):
+        isobit_numpy.conv2d(**given)
+
+
+def test_numpys_paddings_by_name_are_those_of_numbers():
+    x, weight = draw(1, 2, 9).numpy(), draw(3, 2, 3).numpy()
+    same = isobit_numpy.conv1d(x, weight, padding="same")
+    assert np.array_equal(same, isobit_numpy.conv1d(x, weight, padding=1))
+    causal = isobit_numpy.conv1d(x, weight, padding="causal")
+    assert np.array_equal(causal, isobit_numpy.conv1d(x, weight, padding=2)[..., :9])
+    assert isobit_numpy.conv1d(x, weight, padding="valid").shape == (1, 3, 7)
