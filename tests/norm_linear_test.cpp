@@ -231,9 +231,7 @@ TEST(NormLinear, WithoutRowsOrFeaturesGradientsAreZero) {
     Gradients found(sizes);
     auto args = into(call, call.backward(call.residual), found);
     for (TensorView* const of_z : {&args.grad_z, &args.pre}) *of_z = nowhere(*of_z);
-    if (sizes.rows == 0)
-      for (TensorView* const of_x : {&args.x, &args.grad_sum, &args.grad_x}) *of_x = nowhere(*of_x);
-    else
+    if (sizes.features == 0)
       for (TensorView* const of_weight : {&args.weight, &args.grad_weight, &args.grad_bias})
         *of_weight = nowhere(*of_weight);
     layernorm_linear::backward(args, here());
@@ -243,6 +241,13 @@ TEST(NormLinear, WithoutRowsOrFeaturesGradientsAreZero) {
     EXPECT_TRUE(same(found.bias, Floats(found.bias.size())));
     EXPECT_TRUE(same(found.x, sizes.rows == 0 ? Floats() : call.grad_sum));
   }
+}
+
+TEST(NormLinear, WithoutRowsASumIsTakenBesideItsResidual) {
+  const Call call({0, 40, 33});
+  auto args = call.forward(call.residual);
+  args.x_residual = args.sum = call.like_x(call.x);
+  EXPECT_NO_THROW(layernorm_linear::forward(args, here()));
 }
 
 // What is dropped depends on the row of the call, not on that of a block.

@@ -110,9 +110,7 @@ std::byte* Array::line(std::int64_t line) const {
 }
 
 TensorView Array::view() const {
-  // As PyTorch has it, what is empty is nowhere.
-  const bool empty = std::ranges::find(form_.extents, 0) != form_.extents.end();
-  TensorView view{empty ? nullptr : first_, static_cast<std::int64_t>(used_bytes()), form_.dtype,
+  TensorView view{first_, static_cast<std::int64_t>(used_bytes()), form_.dtype,
                   static_cast<int>(form_.extents.size())};
   std::ranges::copy(form_.extents, view.shape.begin());
   std::ranges::copy(strides_, view.strides.begin());
