@@ -3,7 +3,7 @@
 
 import torch
 
-from isobit.torch.records import Axis, Operator, narrow_inputs
+from isobit.torch.records import Axis, Operator, narrow_inputs, total_of
 
 # As isobit_attention_forward_args numbers them.
 CAUSALS = ("no", "top_left", "bottom_right")
@@ -137,11 +137,6 @@ def formula(call, q, k, v, bias):
     return (weights @ v).to(q.dtype), lse
 
 
-def _total(*terms):
-    given = [term for term in terms if term is not None]
-    return sum(given[1:], given[0]) if given else None
-
-
 class _Moved:
     """Scores and weights of a call, and their tangents along those of q, k and bias."""
 
@@ -153,13 +148,13 @@ class _Moved:
         raw = (self.q @ self.k.mT) * _scale(call)
         self.scores, self.slope, bend = _capped(call, raw)
         self.weights, self.lse, self.there = _weighed(call, self.scores, call.bias)
-        raw_t = _total(
+        raw_t = total_of(
             None if self.q_t is None else (self.q_t @ self.k.mT) * _scale(call),
             None if self.k_t is None else (self.q @ self.k_t.mT) * _scale(call),
             torch.zeros_like(raw),
         )
         self.slope_t = bend * raw_t
-        scores_t = _total(self.slope * raw_t, along.bias).masked_fill(~self.there, 0)
+        scores_t = total_of(self.slope * raw_t, along.bias).masked_fill(~self.there, 0)
         self.lse_t = (self.weights * scores_t).sum(-1)
         self.weights_t = self.weights * (scores_t - self.lse_t.unsqueeze(-1))
         self.kept = _kept(call) if call.dropout > 0 else 1
@@ -180,7 +175,7 @@ def _of(call, names, values):
 
 def _tangents(call, along):
     moved = _Moved(call, along)
-    y = _total(
+    y = total_of(
         (moved.weights_t * moved.kept) @ moved.v,
         None if moved.v_t is None else (moved.weights * moved.kept) @ moved.v_t,
     )
@@ -293,10 +288,10 @@ def _backward_tangents(call, along):
     of_scores_t = (of_bias_t * moved.slope + of_bias * moved.slope_t) * _scale(call)
     dropped, dropped_t = moved.weights * kept, moved.weights_t * kept
     found = {
-        "q": _total(of_scores_t @ moved.k, None if moved.k_t is None else of_scores @ moved.k_t),
+        "q": total_of(of_scores_t @ moved.k, None if moved.k_t is None else of_scores @ moved.k_t),
         "k": _of_its_heads(
             call,
-            _total(
+            total_of(
                 of_scores_t.mT @ moved.q,
                 None if moved.q_t is None else of_scores.mT @ moved.q_t,
             ),

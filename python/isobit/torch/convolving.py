@@ -2,7 +2,7 @@
 """The records of the convolutions. A convolution is linear in its input and in its weight, so its
 derivatives of every order are three operators: itself, and its gradients of either."""
 
-from isobit.torch.records import SUM, Axis, Operator, narrow_inputs
+from isobit.torch.records import SUM, Axis, Operator, narrow_inputs, total_of
 
 
 def _windows(call):
@@ -104,18 +104,13 @@ def _convolution_gradients(call, wanted, grad):
     return found
 
 
-def _total(*terms):
-    given = [term for term in terms if term is not None]
-    return sum(given[1:], given[0]) if given else None
-
-
 def _along_filters(vector, like):
     """A vector over filters as a tensor of results."""
     return vector.to(like.dtype).view(1, -1, *(1,) * (like.ndim - 2))
 
 
 def _convolution_tangents(call, along):
-    total = _total(
+    total = total_of(
         None if along.x is None else _forward(call, along.x, call.weight),
         None if along.weight is None else _forward(call, call.x, along.weight),
     )
@@ -160,7 +155,7 @@ def _input_gradients(call, wanted, into_x):
 
 
 def _input_tangents(call, along):
-    return _total(
+    return total_of(
         None if along.grad_y is None else _to_input(call, along.grad_y, call.weight, call.size),
         None if along.weight is None else _to_input(call, call.grad_y, along.weight, call.size),
     )
@@ -201,7 +196,7 @@ def _weight_gradients(call, wanted, into_weight):
 
 
 def _weight_tangents(call, along):
-    return _total(
+    return total_of(
         None if along.grad_y is None else _to_weight(call, along.grad_y, call.x, call.kernel),
         None if along.x is None else _to_weight(call, call.grad_y, along.x, call.kernel),
     )

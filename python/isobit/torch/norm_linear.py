@@ -6,18 +6,13 @@ from types import SimpleNamespace
 
 from isobit.torch import norms, products
 from isobit.torch.products import MATMUL_BACKWARD, NONE
-from isobit.torch.records import SUM, Axis, Operator, changed, narrow_inputs
+from isobit.torch.records import SUM, Axis, Operator, changed, narrow_inputs, total_of
 
 _NORMS = {each.name: each for each in norms.RECORDS}
 
 
 def _flat(tensor):
     return None if tensor is None else tensor.reshape(-1, tensor.shape[-1])
-
-
-def _total(*terms):
-    given = [term for term in terms if term is not None]
-    return sum(given[1:], given[0]) if given else None
 
 
 class Pair:
@@ -158,7 +153,7 @@ class Pair:
         along_y = self._normalised_tangent(call, along, y)
         plain = self._product_call(call, y, activation=NONE)
         shape = (*call.input.shape[:-1], call.weight.shape[0])
-        total = _total(
+        total = total_of(
             None if along_y is None else products.times(plain, _flat(along_y), plain.b),
             None if along.weight is None else products.times(plain, plain.a, along.weight.mT),
             None if along.bias is None else along.bias.to(call.weight.dtype),
@@ -256,7 +251,7 @@ class Pair:
         if (grad_y := of_product.get("a")) is not None:  # the weight's gradient is made of y
             through = self._through_norm(call, grad_y.to(call.weight.dtype))
             for name, each in zip(("input", *self.weights), through, strict=True):
-                found[name] = _total(found.get(name), each)
+                found[name] = total_of(found.get(name), each)
         return {name: each for name, each in found.items() if getattr(wanted, name)}
 
     def _backward_tangents(self, call, along):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from isobit.torch import formulas
-from isobit.torch.records import SUM, Axis, Operator, float32_result
+from isobit.torch.records import SUM, Axis, Operator, float32_result, total_of
 
 
 class Options(NamedTuple):
@@ -133,11 +133,6 @@ def _drop(v, options, seed):
     return v * factor
 
 
-def _total(*terms):
-    given = [term for term in terms if term is not None]
-    return sum(given[1:], given[0]) if given else None
-
-
 def _as(value, like):
     return value.to(like.dtype)
 
@@ -189,7 +184,7 @@ def _forward_record(norm):
     def tangents(call, along):
         options, x = _options(call), getattr(call, normalised)
         dropped = _drop(along.input, options, getattr(call, "seed", None))
-        sum_t = _total(dropped, getattr(along, "residual", None))
+        sum_t = total_of(dropped, getattr(along, "residual", None))
         weights_t = along.weight, getattr(along, "bias", None)
         y_t = formulas.output_tangent(norm, options, x, call.weight, sum_t, *weights_t)
         y_t = _as(y_t, call.y)
@@ -251,7 +246,7 @@ def _backward_record(norm):
     def gradients(call, _wanted, *to):
         given, options = incoming(call), _options(call)
         to = norm.backward_results(to).where(wanted_of(call))
-        to_sum = _total(_drop(to.input, options, given.seed), to.residual)
+        to_sum = total_of(_drop(to.input, options, given.seed), to.residual)
         for_grad_y, for_x, for_weight = formulas.gradient_cotangents(
             *(norm, options, given.grad_y, given.input, given.weight),
             *(to_sum, to.weight, to.bias),
@@ -266,7 +261,7 @@ def _backward_record(norm):
     def tangents(call, along):
         given, options, along = incoming(call), _options(call), incoming(along)
         x_t, weight_t, bias_t = formulas.gradient_tangents(norm, options, given, along)
-        sum_t = _total(_as(x_t, given.input), along.grad_sum)
+        sum_t = total_of(_as(x_t, given.input), along.grad_sum)
         input_t = _drop(sum_t, options, given.seed)
         found = Gradients(input_t, weight_t, bias_t, sum_t).where(wanted_of(call))
         nothing = given.input.new_empty(0)  # PyTorch wants a tangent of every result

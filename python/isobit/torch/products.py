@@ -4,7 +4,7 @@
 import torch
 
 from isobit.torch.activations import ACTIVATION_BACKWARD, CODES, second
-from isobit.torch.records import SUM, Axis, Operator, changed, narrow_inputs
+from isobit.torch.records import SUM, Axis, Operator, changed, narrow_inputs, total_of
 
 # As isobit_matmul_args numbers them.
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
@@ -161,11 +161,6 @@ def _backward_axes(call):
     yield axis(None, (rank - 1, rank - 2, None), a=rank - 1, b=rank - 2)
 
 
-def _total(*terms):
-    given = [term for term in terms if term is not None]
-    return sum(given[1:], given[0]) if given else None
-
-
 def _bend(call, along):
     """activation''(pre) times the gradient and what comes along."""
     wide = along * call.grad_y * second(call.pre, CODES[ACTIVATIONS[call.activation]])
@@ -187,7 +182,7 @@ def _backward_gradients(call, wanted, into_a, into_b, into_bias):
         result["a"] = times(call, s, into_b.mT)
     if wanted.b and into_a is not None:
         result["b"] = times(call, into_a.mT, s)
-    into_s = _total(
+    into_s = total_of(
         None if into_a is None else times(call, into_a, call.b),
         None if into_b is None else times(call, call.a, into_b),
         None if into_bias is None else into_bias.to(s.dtype).expand(s.shape),
@@ -206,17 +201,17 @@ def _backward_tangents(call, along):
     s = _bent(call, call.grad_y).to(call.a.dtype)
     along_s = None if along.grad_y is None else _bent(call, along.grad_y)
     if along.pre is not None and _bends(call):
-        along_s = _total(along_s, _bend(call, along.pre))
+        along_s = total_of(along_s, _bend(call, along.pre))
     along_s = None if along_s is None else along_s.to(s.dtype)
     of_a, of_b, of_bias = (torch.zeros_like(each) for each in _gradients_of(call))
     if call.needs_a:
-        of_a = _total(
+        of_a = total_of(
             of_a,
             None if along_s is None else times(call, along_s, call.b.mT),
             None if along.b is None else times(call, s, along.b.mT),
         )
     if call.needs_b:
-        of_b = _total(
+        of_b = total_of(
             of_b,
             None if along_s is None else times(call, call.a.mT, along_s),
             None if along.a is None else times(call, along.a.mT, s),

@@ -152,6 +152,12 @@ def changed(call, **others):
     return SimpleNamespace(**vars(call) | others)
 
 
+def total_of(*terms):
+    """Of those that are there; None where none is."""
+    given = [term for term in terms if term is not None]
+    return sum(given[1:], given[0]) if given else None
+
+
 def require_one_device(op, tensors):
     """PyTorch would ask the device of any of them, the meta device first, whose results hold
     nothing."""

@@ -207,7 +207,7 @@ struct FusedForward {
   };
 };
 
-// The rows of s as rows of a: of a product whose k is the rows.
+// The columns of s as rows of a, of a product whose k are the rows of s.
 template <class T>
 struct SlopesAsColumns {
   using Real = matmul::RealOf<T>;
