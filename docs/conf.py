@@ -19,6 +19,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "docs/**.md",
     "examples/README.md",
+    "src/isobit/norm_linear/README.md",
     "src/isobit/norms/README.md",
     "src/isobit/ops/*/README.md",
     "tests/mutants/LOG.md",

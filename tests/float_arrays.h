@@ -41,7 +41,7 @@ inline TensorView view(const float* data, std::vector<std::int64_t> shape,
 }
 
 inline bool same(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * 4) == 0);
 }
 
 // Memory that a call takes beside its arrays, at its largest.
