@@ -254,6 +254,21 @@ TEST_F(Lab, BenchTellsItsFigures) {
   EXPECT_NEAR(line.at("gbps").get<double>() * line.at("median_us").get<double>(), 60, 0.01);
 }
 
+TEST_F(Lab, BenchCountsTheMemoryOfACall) {
+  const auto workspace = [&](const std::string& variant) {
+    const Outcome outcome = isobit(
+        "bench layernorm_linear --quick --pass fwd --rows 3000 --cols 640 --features 33 --threads "
+        "1 "
+        "--plan default --json --variant " +
+        variant);
+    EXPECT_EQ(outcome.status, 0);
+    return outcome.lines().at(0).at("workspace_bytes").get<std::int64_t>();
+  };
+  constexpr std::int64_t kNormalised = 3000 * 640 * 4;
+  EXPECT_GE(workspace("unfused"), kNormalised);
+  EXPECT_LT(workspace("fused"), kNormalised);
+}
+
 TEST_F(Lab, RunWritesEveryOutput) {
   write("x", {2, 3, 50}, 1);
   write("weight", {50}, 1);

@@ -79,7 +79,7 @@ inline const char* reason_of(const std::exception& error) {
 
 template <Call (*kPrepare)(const IsobitPeerCase&)>
 IsobitPeer adapt(const char* name, const char* version) {
-  IsobitPeer peer{ISOBIT_PEER_ABI, name, version, nullptr, nullptr, nullptr};
+  IsobitPeer peer{ISOBIT_PEER_ABI, name, version, nullptr, nullptr, nullptr, nullptr};
   peer.prepare = [](const IsobitPeerCase* c, const char** reason) -> void* {
     try {
       return new Call(kPrepare(*c));

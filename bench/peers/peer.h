@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 // Rises with every change below; the lab refuses a peer with another one.
-#define ISOBIT_PEER_ABI 4
+#define ISOBIT_PEER_ABI 5
 
 // The one symbol that a peer exports: a function of this type.
 #define ISOBIT_PEER_ENTRY "isobit_peer"
@@ -64,6 +64,9 @@ typedef struct IsobitPeer {
   // The work that is timed, and no more. Returns null, or what went wrong.
   const char* (*run)(void* handle);
   void (*release)(void* handle);
+  // The most bytes that the work has allocated at once, by one more run; null where the peer cannot
+  // know.
+  int64_t (*most_allocated)(void* handle);
 } IsobitPeer;
 
 // Null where a library that the peer loads itself is missing or lacks a function: dlerror() says

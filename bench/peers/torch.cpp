@@ -42,6 +42,7 @@
 
 #include "bench/peers/adapter.h"
 #include "bench/peers/torch_layers.h"
+#include "bench/peers/torch_memory.h"
 
 namespace isobit::peers {
 namespace {
@@ -362,6 +363,10 @@ Call prepare(const IsobitPeerCase& c) {
 
 extern "C" __attribute__((visibility("default"))) const IsobitPeer* isobit_peer() {
   using namespace isobit::peers;
-  static const IsobitPeer peer = adapt<prepare>("torch", TORCH_VERSION);
+  static const IsobitPeer peer = [] {
+    IsobitPeer made = adapt<prepare>("torch", TORCH_VERSION);
+    made.most_allocated = [](void* handle) { return most_allocated(*static_cast<Call*>(handle)); };
+    return made;
+  }();
   return &peer;
 }

@@ -165,6 +165,21 @@ def test_plots_are_embedded_and_lie_beside_the_page(tmp_path):
     assert "src=" not in page.replace('src="data:', "")
 
 
+def test_memory_is_shown_and_drawn_beside_a_peers_that_counts_it(tmp_path):
+    pytest.importorskip("matplotlib")
+    counted = {"name": "torch", "version": "2.13.0", "median_us": 30.0, "ratio": 1.5}
+    counted |= {"workspace_bytes": 7 * 2**20}
+    write(tmp_path, "bench.jsonl", timed(16, workspace_bytes=3 * 2**20, peers=[counted]))
+    page = report.write(tmp_path).read_text()
+    assert "<th>MiB</th>" in page and "<td>3</td>" in page and "µs, 7 MiB" in page
+    assert [path.name for path in sorted(tmp_path.glob("*-memory.png"))]
+    write(tmp_path, "bench.jsonl", timed(16, workspace_bytes=3 * 2**20))
+    for path in tmp_path.glob("*.png"):
+        path.unlink()
+    report.write(tmp_path)
+    assert not list(tmp_path.glob("*-memory.png"))
+
+
 def test_wrong_arguments_end_with_2(tmp_path):
     assert report.main([]) == 2
     assert report.main([tmp_path / "nowhere"]) == 2

@@ -86,7 +86,7 @@ def legend(axes, series):
         )
 
 
-def bars(path, title, unit, labels, series, *, ratio=False):
+def bars(path, title, unit, labels, series, *, ratio=False, line=True):
     """Horizontal bars, one group a label, with a line at 1; those of a ratio start there, in log.
 
     series: {name: [a value or None for each label]}
@@ -115,7 +115,8 @@ def bars(path, title, unit, labels, series, *, ratio=False):
                     fontsize=7.5,
                     color=ink["text"] if name == OURS else ink["faint"],
                 )
-        axes.axvline(1, color=ink["faint"], linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
+        if line:
+            axes.axvline(1, color=ink["faint"], linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
         if ratio:
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -198,6 +199,21 @@ def of_limit(stem, title, lines, labels):
     return [bars(stem.with_name(stem.name + "-copy"), title, unit, labels, series)]
 
 
+def memory(stem, title, lines, labels):
+    """Bars of what each call allocates, where a peer's is known too."""
+    theirs = by_peer(lines, lambda _, peer: mebibytes(peer))
+    theirs = {name: values for name, values in theirs.items() if any(values)}
+    if not theirs:
+        return []
+    series = {OURS: [mebibytes(row) for row in lines]} | theirs
+    unit = "MiB that a call allocates beside its arrays, at its largest"
+    return [bars(stem.with_name(stem.name + "-memory"), title, unit, labels, series, line=False)]
+
+
+def mebibytes(line):
+    return line["workspace_bytes"] / 2**20 if "workspace_bytes" in line else None
+
+
 def speed(folder: Path, groups):
     """All plots for {title: bench lines}; groups of one operator, one line a shape."""
     pictures = []
@@ -220,4 +236,5 @@ def speed(folder: Path, groups):
             unit = "speed-up: the peer's time / Isobit's time (above 1, Isobit is faster)"
             where = stem.with_name(stem.name + "-peers")
             pictures.append(bars(where, title, unit, labels, ratios, ratio=True))
+        pictures += memory(stem, title, lines, labels)
     return pictures

@@ -94,6 +94,10 @@ def number(value, digits=3):
     return f"{value:,.{digits}g}" if abs(value) < 100 else f"{value:,.0f}"
 
 
+def mebibytes(line):
+    return number(line["workspace_bytes"] / 2**20) if "workspace_bytes" in line else ""
+
+
 def machine(lines):
     def flat(value, prefix=""):
         if isinstance(value, dict):
@@ -333,6 +337,7 @@ def speed(folder, lines):
             spread,
             number(line.get("gbps")),
             number(line.get("copy_fraction"), 2),
+            mebibytes(line),
         ]
         return [
             tag("td", text(described(line, (*PEER_KEYS, "variant", "isa", "plan")))),
@@ -344,15 +349,17 @@ def speed(folder, lines):
         if not peer or peer.get("ratio") is None:
             return tag("td", "")
         title = f"{peer['name']} {peer.get('version', '')}: {number(peer.get('median_us'))} µs"
+        if "workspace_bytes" in peer:
+            title += f", {mebibytes(peer)} MiB"
         state = "good" if peer["ratio"] >= 1 else "bad"
         return tag("td", f"{peer['ratio']:.2f}×", class_=state, title=title)
 
     drawn, missing = pictures(folder, plotted_of(cases))
-    heads = ("case", "shape", "median µs", "p20 – p80", "GB/s", "fraction of copy", *peers)
+    heads = ("case", "shape", "median µs", "p20 – p80", "GB/s", "fraction of copy", "MiB", *peers)
     note = (
         "Medians. “Fraction of copy” is the time of the best plain copy of as many bytes as the "
         "operator must move, divided by Isobit's time. A peer's column is the speed-up: its time / "
-        "Isobit's time."
+        "Isobit's time. “MiB” is the memory that a call allocates beside its arrays, at its largest."
     )
     figures = table(heads, map(row, cases), class_="figures")
     verdict = f"{counted(len(cases), 'case')} timed."

@@ -54,6 +54,7 @@ constexpr int kRoundsOfGraphs = 3;
 struct TimedPeer {
   const Peer* peer;
   PreparedPeer prepared;
+  std::optional<std::int64_t> most_allocated = {};
 };
 
 std::vector<TimedPeer> peers_of(const Peers& peers, const Workload& workload, int threads) {
@@ -75,7 +76,7 @@ std::optional<Workload> given_to_peers(Case c) {
   return workload;
 }
 
-constexpr double kMicro = 1e6, kGiga = 1e-9;
+constexpr double kMicro = 1e6, kGiga = 1e-9, kMebi = 0x1p-20;
 
 // Calls on a GPU have them beside the time of the kernels alone.
 constexpr const char* kHeadsOfGpus[] = {">transfer us", ">end to end us", ">speed-up over the CPU"};
@@ -137,7 +138,8 @@ class Bench {
                                       ">fraction of copy",
                                       ">GFLOP/s",
                                       ">fraction of roof",
-                                      "roof"};
+                                      "roof",
+                                      ">workspace MiB"};
     const bool on_gpu = std::ranges::any_of(
         rows_, [](const Row& row) { return row.line.contains("end_to_end_us"); });
     if (on_gpu) std::ranges::copy(kHeadsOfGpus, std::back_inserter(heads));
@@ -196,6 +198,7 @@ class Bench {
     }
 
     const std::vector<Times> times = time_interleaved(timed_calls, length_);
+    for (TimedPeer& peer : peers) peer.most_allocated = peer.prepared.most_allocated();
     const std::span<const Times> theirs =
         std::span(times).subspan(configurations.size() + copies.size(), peers.size());
     double copied = times[configurations.size()].median;
@@ -207,7 +210,9 @@ class Bench {
         floor.computed =
             cost.flops / (fma_peak(configurations[i].isa, c.types.x) * configurations[i].threads);
       Json more = Json::object();
-      if (device != Device::cpu)
+      if (device == Device::cpu)
+        more = {{"workspace_bytes", most_workspace(workload, configurations[i])}};
+      else
         more = {{"end_to_end_us", times[whole + i].median * kMicro},
                 {"transfer_us", times[whole + configurations.size()].median * kMicro},
                 {"over_cpu", times.back().median / times[i].median}};
@@ -242,11 +247,14 @@ class Bench {
     line["roof"] = floor.copied >= floor.computed ? "copy" : "fma";
     line["roof_fraction"] = std::max(floor.copied, floor.computed) / time.median;
     line["peers"] = Json::array();
-    for (std::size_t i = 0; i < peers.size(); ++i)
-      line["peers"].push_back({{"name", peers[i].peer->name()},
-                               {"version", peers[i].peer->version()},
-                               {"median_us", theirs[i].median * kMicro},
-                               {"ratio", theirs[i].median / time.median}});
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+      Json peer = {{"name", peers[i].peer->name()},
+                   {"version", peers[i].peer->version()},
+                   {"median_us", theirs[i].median * kMicro},
+                   {"ratio", theirs[i].median / time.median}};
+      if (peers[i].most_allocated) peer["workspace_bytes"] = *peers[i].most_allocated;
+      line["peers"].push_back(std::move(peer));
+    }
     line.update(more);
     lines_.add(line);
 
@@ -278,6 +286,9 @@ class Bench {
          {"median_us", "p20_us", "p80_us", "gbps", "copy_fraction", "gflops", "roof_fraction"})
       figure(name);
     cells.push_back(row.line["roof"]);
+    cells.push_back(row.line.contains("workspace_bytes")
+                        ? short_number(row.line["workspace_bytes"].get<double>() * kMebi)
+                        : "");
     if (on_gpu)
       for (const char* name : {"transfer_us", "end_to_end_us", "over_cpu"}) figure(name);
     for (const Peer& peer : peers_.available) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <set>
 
@@ -348,6 +349,29 @@ TimedCall timed_call(const Workload& workload, const Configuration& configuratio
   return {[&workload, configuration, execution = execution_for(configuration)] {
     workload.operation().run(configuration.variant, configuration.plan, workload.args(), execution);
   }};
+}
+
+std::int64_t most_workspace(const Workload& workload, const Configuration& configuration) {
+  struct Counts {
+    Allocator inner;
+    std::atomic<std::int64_t> now = 0, most = 0;
+  };
+  Execution execution = execution_for(configuration);
+  Counts counts{execution.allocator};
+  execution.allocator = {[](void* self, std::size_t bytes) {
+                           auto& seen = *static_cast<Counts*>(self);
+                           seen.now += static_cast<std::int64_t>(bytes);
+                           seen.most = std::max(seen.most.load(), seen.now.load());
+                           return seen.inner.allocate(seen.inner.self, bytes);
+                         },
+                         [](void* self, void* memory, std::size_t bytes) {
+                           auto& seen = *static_cast<Counts*>(self);
+                           seen.now -= static_cast<std::int64_t>(bytes);
+                           seen.inner.release(seen.inner.self, memory, bytes);
+                         },
+                         &counts};
+  workload.operation().run(configuration.variant, configuration.plan, workload.args(), execution);
+  return counts.most;
 }
 
 TimedCall timed_end_to_end(const Workload& workload, const Configuration& configuration) {

@@ -63,6 +63,9 @@ TimedCall timed_end_to_end(const Workload& workload, const Configuration& config
 // The same copies without the call.
 TimedCall timed_transfer(const Workload& workload, Device device);
 
+// The most bytes that a call has allocated at once beside its arrays; it runs once, on the CPU.
+std::int64_t most_workspace(const Workload& workload, const Configuration& configuration);
+
 // Poisons the outputs and runs.
 void run(const Workload& workload, const Configuration& configuration);
 

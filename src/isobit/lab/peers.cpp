@@ -39,6 +39,11 @@ void PreparedPeer::run() {
     throw std::runtime_error(std::string(peer_->name) + ": " + failure);
 }
 
+std::optional<std::int64_t> PreparedPeer::most_allocated() {
+  if (peer_->most_allocated == nullptr) return std::nullopt;
+  return peer_->most_allocated(handle_.get());
+}
+
 std::string_view Peer::name() const { return peer_->name; }
 std::string_view Peer::version() const { return peer_->version; }
 

@@ -45,6 +45,8 @@ class PreparedPeer {
   // Throws std::runtime_error. OpenMP's other threads spin for up to 10 ms afterwards [measured
   // with libgomp on 2 cores], at the cost of whatever is timed next.
   void run();
+  // The most bytes that it allocates at once, by one more run; empty where the peer cannot know.
+  std::optional<std::int64_t> most_allocated();
 
  private:
   friend class Peer;
