@@ -359,7 +359,7 @@ def speed(folder, lines):
     note = (
         "Medians. “Fraction of copy” is the time of the best plain copy of as many bytes as the "
         "operator must move, divided by Isobit's time. A peer's column is the speed-up: its time / "
-        "Isobit's time. “MiB” is the memory that a call allocates beside its arrays, at its largest."
+        "Isobit's time. “MiB” is the most memory that a call allocates at once beside its arrays."
     )
     figures = table(heads, map(row, cases), class_="figures")
     verdict = f"{counted(len(cases), 'case')} timed."
