@@ -3,6 +3,7 @@
 // gradients by blocks of rows, how much memory is taken, what may be written in place.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct Call {
   TensorView like_z(const Floats& array) const {
     return view(array.data(), {sizes.rows, sizes.features});
   }
+  TensorView each_row(const Floats& array) const { return view(array.data(), {sizes.rows}); }
   TensorView columns(const Floats& array) const { return view(array.data(), {sizes.cols}); }
   TensorView features(const Floats& array) const { return view(array.data(), {sizes.features}); }
   TensorView like_weight(const Floats& array) const {
@@ -80,8 +82,9 @@ struct Call {
   }
 };
 
-constexpr Sizes kShapes[] = {{1, 40, 7},    {5, 600, 33},  {8, 64, 64},   {9, 64, 64},
-                             {70, 530, 40}, {400, 33, 70}, {1100, 20, 9}, {3, 1, 1}};
+constexpr Sizes kShapes[] = {{1, 40, 7},    {5, 600, 33},  {8, 64, 64},
+                             {9, 64, 64},   {70, 530, 40}, {400, 33, 70},
+                             {1100, 20, 9}, {3, 1, 1},     {20, 530, 300}};
 
 TEST(NormLinear, FusedBitsAreThoseOfTheNormFollowedByTheProduct) {
   for (const Sizes& sizes : kShapes) {
@@ -268,6 +271,34 @@ TEST(NormLinear, BlocksOfRowsDropWhatTheWholeDrops) {
     for (std::size_t i = 0; i < grad_x.size(); ++i)
       EXPECT_TRUE(grad_x[i] == 0 || grad_x[i] == 2 * grad_residual[i]) << i;
     seen.push_back(grad_x);
+  }
+  EXPECT_TRUE(same(seen[0], seen[1]) && same(seen[0], seen[2]));
+}
+
+TEST(NormLinear, BlocksOfRowsAreTheRowsOfTheWhole) {
+  const Call call({300, 40, 9});
+  const Operation& operation = layernorm_linear::forward_operation();
+  std::vector<Floats> seen;
+  for (int rows : {16, 64, 256}) {
+    Floats z = room(300 * 9), pre = room(300 * 9), sum = room(300 * 40), mean = room(300),
+           rstd = room(300);
+    const Arguments args = operation.make_arguments();
+    auto& typed = *static_cast<layernorm_linear::ForwardArgs*>(args.get());
+    typed = call.forward(z);
+    typed.x_residual = call.like_x(call.grad_sum);
+    typed.pre = call.like_z(pre);
+    typed.sum = call.like_x(sum);
+    typed.mean = call.each_row(mean);
+    typed.rstd = call.each_row(rstd);
+    typed.dropout = 0.5;
+    typed.dropout_seed = 42;
+    ASSERT_EQ(operation.variants()[0].name, "row_blocks");
+    operation.run(0, {rows}, args, here());
+    Floats all = z;
+    for (const Floats& more : {pre, sum, mean, rstd})
+      all.insert(all.end(), more.begin(), more.end());
+    for (float value : all) ASSERT_FALSE(std::isnan(value));
+    seen.push_back(all);
   }
   EXPECT_TRUE(same(seen[0], seen[1]) && same(seen[0], seen[2]));
 }

@@ -23,13 +23,6 @@ inline constexpr Knob kBlockKnobs[] = {
 
 Plan choose_block(const BackwardProblem& problem, const Machine& machine);
 
-// A block's rows of a matrix, or of a view of rank 2.
-inline TensorView rows_of(TensorView view, std::int64_t first, std::int64_t count) {
-  if (!view.given()) return view;
-  view.data = static_cast<std::byte*>(view.data) + first * view.strides[0] * size_of(view.dtype);
-  view.shape[0] = count;
-  return view;
-}
 BackwardProblem block_of(const BackwardProblem& problem, std::int64_t first, std::int64_t count);
 
 // Without memory in `pieces` this only counts.

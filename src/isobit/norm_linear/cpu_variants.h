@@ -4,6 +4,7 @@
 
 #include "isobit/norm_linear/cpu_backward.h"
 #include "isobit/norm_linear/cpu_forward.h"
+#include "isobit/norm_linear/cpu_row_blocks.h"
 #include "isobit/norm_linear/unfused.h"
 #include "isobit/norm_linear/variants.h"
 #include "isobit/norms/cpu_variants.h"
@@ -48,7 +49,26 @@ ForwardVariants<Fused> cpu_forward_variants() {
   using Formula = typename Norm::Formula;
   using Unfused = UnfusedForward<detail::CpuTables<Norm, false>>;
   using Naive = UnfusedForward<detail::CpuTables<Norm, true>>;
+  using Blocks = RowBlocks<detail::CpuTables<Norm, false>>;
   static const Variant<Args, ForwardProblem> kVariants[] = {
+      {.name = "row_blocks",
+       .knobs = kRowBlockKnobs,
+       .each_isa = true,
+       .declines = fused_forward_declines,
+       .suits = row_blocks_suit,
+       .choose = choose_row_blocks,
+       .workspace =
+           [](const ForwardProblem& problem, const Plan& plan, const Machine& machine) {
+             Pieces pieces;
+             const Blocks blocks(problem, plan, machine, pieces);
+             return pieces.taken();
+           },
+       .run =
+           [](const Args&, const ForwardProblem& problem, const Plan& plan,
+              const Execution& execution) {
+             Pieces pieces(execution.workspace);
+             Blocks(problem, plan, execution.machine, pieces).run(execution);
+           }},
       {.name = "fused",
        .knobs = matmul::packed_variant().knobs,
        .each_isa = true,

@@ -45,6 +45,14 @@ inline TensorView view_of(const Matrix& matrix, DType dtype) {
   return matrix_view(matrix.data, 0, dtype, matrix.rows, matrix.cols, matrix.stride);
 }
 
+// Some rows of a view of rank 2.
+inline TensorView rows_of(TensorView view, std::int64_t first, std::int64_t count) {
+  if (!view.given()) return view;
+  view.data = static_cast<std::byte*>(view.data) + first * view.strides[0] * size_of(view.dtype);
+  view.shape[0] = count;
+  return view;
+}
+
 inline TensorView turned(TensorView view) {
   std::swap(view.shape[0], view.shape[1]);
   std::swap(view.strides[0], view.strides[1]);
