@@ -17,6 +17,7 @@ from isobit.torch.activation_functions import (
 )
 from isobit.torch.activation_modules import GELU, GeGLU, Sigmoid, SiLU, SwiGLU, Tanh
 from isobit.torch.attention_functions import scaled_dot_product_attention
+from isobit.torch.attention_modules import MultiheadAttention
 from isobit.torch.convolutions import (
     Conv1d,
     Conv2d,
@@ -69,6 +70,7 @@ __all__ = [
     "LayerNormLinear",
     "LayerNormMLP",
     "Linear",
+    "MultiheadAttention",
     "Override",
     "PackedLinear",
     "RMSNorm",

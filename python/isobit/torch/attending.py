@@ -60,29 +60,33 @@ def _allowed(call):
     return allowed if call.mask is None else allowed & call.mask
 
 
-def _kept(call):
+def kept(q, k, seed, dropout):
     """What dropout multiplies weights by: that of equal weights says which are kept."""
-    shape = (*call.q.shape[:-1], call.k.shape[-2])
-    q = torch.zeros((*shape[:-1], 1), dtype=torch.float32, device=call.q.device)
-    k = torch.zeros((*shape[:2], shape[-1], 1), dtype=torch.float32, device=call.q.device)
-    columns = torch.eye(shape[-1], dtype=torch.float32, device=call.q.device).split(_MOST_DIM, 1)
+    shape = (*q.shape[:-1], k.shape[-2])
+    zeros_q = torch.zeros((*shape[:-1], 1), dtype=torch.float32, device=q.device)
+    zeros_k = torch.zeros((*shape[:2], shape[-1], 1), dtype=torch.float32, device=q.device)
+    columns = torch.eye(shape[-1], dtype=torch.float32, device=q.device).split(_MOST_DIM, 1)
     parts = [
         ATTENTION.operator(
-            q,
-            k,
+            zeros_q,
+            zeros_k,
             each.expand(*shape[:2], *each.shape),
             None,
             None,
-            call.seed,
+            seed,
             0,
             0,
             0.0,
             0.0,
-            call.dropout,
+            dropout,
         )[0]
         for each in columns
     ]
-    return (torch.cat(parts, -1) > 0).to(_real(call.q.dtype)) / (1 - call.dropout)
+    return (torch.cat(parts, -1) > 0).to(_real(q.dtype)) / (1 - dropout)
+
+
+def _kept(call):
+    return kept(call.q, call.k, call.seed, call.dropout)
 
 
 def _each_head(call, tensor):
