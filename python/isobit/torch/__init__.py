@@ -55,6 +55,7 @@ from isobit.torch.product_functions import bmm, linear, matmul, mm
 from isobit.torch.product_modules import Linear
 from isobit.torch.rotary import RotaryEmbedding, apply_rotary, rotary_tables
 from isobit.torch.scans import Scan, cummax, cummin, cumprod, cumsum, logcumsumexp
+from isobit.torch.self_attention import KeyValueCache, SelfAttention
 from isobit.torch.settings import settings
 
 sharding.register_when_imported()
@@ -66,6 +67,7 @@ __all__ = [
     "ConvTranspose1d",
     "ConvTranspose2d",
     "GeGLU",
+    "KeyValueCache",
     "LayerNorm",
     "LayerNormLinear",
     "LayerNormMLP",
@@ -78,6 +80,7 @@ __all__ = [
     "Report",
     "RotaryEmbedding",
     "Scan",
+    "SelfAttention",
     "SiLU",
     "Sigmoid",
     "SwiGLU",

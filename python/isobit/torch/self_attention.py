@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SelfAttention: projections, rotary embedding, attention and the projection of its result; and
+the keys and values that it keeps while a text grows."""
+
+import torch
+from torch.utils.checkpoint import checkpoint as recomputed
+
+from isobit.torch.attention_functions import scaled_dot_product_attention
+from isobit.torch.functional import _seed
+from isobit.torch.product_modules import Linear
+from isobit.torch.rotary import RotaryEmbedding
+
+_OP = "SelfAttention"
+
+
+class KeyValueCache:
+    """Keys and values of the tokens so far, (batch, kv_heads, length, head_dim), of one layer.
+    Room grows by doubling; room for `capacity` tokens is there from the start."""
+
+    def __init__(self, capacity=0):
+        self.length, self._capacity = 0, capacity
+        self._kept = None
+
+    def append(self, k, v):
+        """All keys and values, those given last."""
+        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+            raise RuntimeError("KeyValueCache: keeps no gradients; call it under torch.no_grad()")
+        end = self.length + k.shape[2]
+        if self._kept is None or self._kept[0].shape[2] < end:
+            self._grow(end, (k, v))
+        for kept, new in zip(self._kept, (k, v), strict=True):
+            shape, of_new = (*kept.shape[:2], kept.shape[3]), (*new.shape[:2], new.shape[3])
+            if shape != of_new or kept.dtype != new.dtype:
+                raise ValueError(
+                    f"KeyValueCache: has (batch, heads, elements) of {shape} in {kept.dtype}; was "
+                    f"given {of_new} in {new.dtype}"
+                )
+            kept[:, :, self.length : end] = new
+        self.length = end
+        return tuple(each[:, :, :end] for each in self._kept)
+
+    def _grow(self, end, like):
+        room = max(end, self._capacity)
+        if self._kept is not None:
+            room = max(room, 2 * self._kept[0].shape[2])
+            like = self._kept
+        grown = [each.new_empty((*each.shape[:2], room, each.shape[3])) for each in like]
+        if self._kept is not None:
+            for new, old in zip(grown, self._kept, strict=True):
+                new[:, :, : self.length] = old[:, :, : self.length]
+        self._kept = grown
+
+    def truncate(self, length):
+        """Forgets all but the first tokens."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"KeyValueCache: length is {length}; allowed: 0 to {self.length}")
+        self.length = length
+
+
+class SelfAttention(torch.nn.Module):
+    """Attention of a sequence to itself: o_proj(attention(q_proj(x), k_proj(x), v_proj(x))), by
+    isobit.torch.linear and scaled_dot_product_attention. The parameters have the names of
+    transformers' LlamaAttention.
+
+    kv_heads: heads of k and v, each of which serves heads / kv_heads of q. head_dim: dim / heads
+    where it is None. bias: of the first three projections; out_bias: of the last, as bias where it
+    is None. rotary: a RotaryEmbedding of layout "bshd", which turns q and k; layers may share one.
+    causal, window, scale and softcap: of scaled_dot_product_attention. dropout: of weights, in
+    training. checkpoint: nothing between x and the result is kept for backward, which computes it
+    again, with the same bits.
+    """
+
+    def __init__(
+        self,
+        dim,
+        heads,
+        kv_heads=None,
+        head_dim=None,
+        *,
+        bias=True,
+        out_bias=None,
+        causal=False,
+        rotary=None,
+        dropout=0.0,
+        window=0,
+        scale=None,
+        softcap=0.0,
+        checkpoint=False,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        kv_heads = heads if kv_heads is None else kv_heads
+        for name, value in (("dim", dim), ("heads", heads), ("kv_heads", kv_heads)):
+            if value < 1:
+                raise ValueError(f"{_OP}: {name} is {value}; must be 1 or more")
+        if heads % kv_heads:
+            raise ValueError(f"{_OP}: heads is {heads}; must be a multiple of kv_heads, {kv_heads}")
+        if head_dim is None and dim % heads:
+            raise ValueError(f"{_OP}: dim is {dim}; must be a multiple of heads, {heads}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"{_OP}: dropout is {dropout}; must be at least 0 and below 1")
+        if rotary is not None and not isinstance(rotary, RotaryEmbedding):
+            kind = type(rotary).__name__
+            raise TypeError(f"{_OP}: rotary must be None or a RotaryEmbedding; it is {kind}")
+        if rotary is not None and rotary.layout != "bshd":
+            raise ValueError(f"{_OP}: rotary has layout {rotary.layout!r}; must be 'bshd'")
+        self.dim, self.heads, self.kv_heads = dim, heads, kv_heads
+        self.head_dim = dim // heads if head_dim is None else head_dim
+        self.causal, self.window, self.scale, self.softcap = causal, window, scale, softcap
+        self.dropout, self.checkpoint, self.rotary = dropout, checkpoint, rotary
+        made = {"device": device, "dtype": dtype}
+        for name, count in (("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)):
+            setattr(self, name, Linear(dim, count * self.head_dim, bias, **made))
+        out_bias = bias if out_bias is None else out_bias
+        self.o_proj = Linear(heads * self.head_dim, dim, out_bias, **made)
+
+    def _check(self, x, cache):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{_OP}: x must be a Tensor; it is {type(x).__name__}")
+        if x.is_nested:
+            raise NotImplementedError(f"{_OP}: x is nested; pad it, or call for each sequence")
+        if x.dim() not in (2, 3):
+            raise ValueError(f"{_OP}: x has {x.dim()} dimensions; must have 2 or 3")
+        if cache is not None and not isinstance(cache, KeyValueCache):
+            kind = type(cache).__name__
+            raise TypeError(f"{_OP}: cache must be None or a KeyValueCache; it is {kind}")
+        if cache is not None and not self.causal:
+            raise ValueError(f"{_OP}: cache is given; needs causal=True")
+
+    def _attended(self, x, attn_mask, position_ids, cache, seed):
+        q, k, v = (
+            project(x).unflatten(-1, (-1, self.head_dim))
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if self.rotary is not None:
+            before = 0 if cache is None or position_ids is not None else cache.length
+            q, k = self.rotary(q, k, position_ids=position_ids, offset=before)
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+        if cache is not None:
+            k, v = cache.append(k, v)
+        y = scaled_dot_product_attention(
+            *(q, k, v, attn_mask),
+            dropout_p=self.dropout if self.training else 0.0,
+            scale=self.scale,
+            enable_gqa=True,
+            causal="bottom_right" if self.causal else "no",
+            window=self.window,
+            softcap=self.softcap,
+            seed=seed,
+        )
+        return self.o_proj(y.transpose(1, 2).flatten(-2))
+
+    def forward(self, x, *, attn_mask=None, position_ids=None, cache=None, seed=None):
+        """Of x (batch, seq, dim) or (seq, dim).
+
+        attn_mask: as of scaled_dot_product_attention, for all keys, and beside causal. cache: a
+        KeyValueCache, whose tokens come before those of x; needs causal=True, and no gradients.
+        position_ids: those by which rotary turns, (batch, seq) or (seq); else they count on from
+        the cache's. seed: of dropout.
+        """
+        self._check(x, cache)
+        batched = x.dim() == 3
+        x = x if batched else x.unsqueeze(0)
+        seed = _seed(_OP, self.dropout if self.training else 0.0, seed)
+        given = (x, attn_mask, position_ids, cache, seed)
+        if self.checkpoint and torch.is_grad_enabled():
+            if cache is not None:
+                raise ValueError(f"{_OP}: checkpoint and cache; a cache goes without gradients")
+            y = recomputed(self._attended, *given, use_reentrant=False)
+        else:
+            y = self._attended(*given)
+        return y if batched else y.squeeze(0)
+
+    def extra_repr(self):
+        words = f"dim={self.dim}, heads={self.heads}, kv_heads={self.kv_heads}"
+        words += f", head_dim={self.head_dim}, causal={self.causal}"
+        usual = {"dropout": 0.0, "window": 0, "scale": None, "softcap": 0.0, "checkpoint": False}
+        given = ((name, getattr(self, name)) for name in usual)
+        return words + "".join(f", {name}={value}" for name, value in given if value != usual[name])
