@@ -57,6 +57,7 @@ from isobit.torch.rotary import RotaryEmbedding, apply_rotary, rotary_tables
 from isobit.torch.scans import Scan, cummax, cummin, cumprod, cumsum, logcumsumexp
 from isobit.torch.self_attention import KeyValueCache, SelfAttention
 from isobit.torch.settings import settings
+from isobit.torch.transformers_attention import register_transformers_attention
 
 sharding.register_when_imported()
 
@@ -119,6 +120,7 @@ __all__ = [
     "mm",
     "override",
     "patch",
+    "register_transformers_attention",
     "rms_norm",
     "rms_norm_linear",
     "rms_norm_mlp",

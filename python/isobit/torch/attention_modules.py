@@ -13,9 +13,10 @@ from isobit.torch.functional import _seed
 _OP = "MultiheadAttention"
 
 
-def weights(q, k, lse, *, bias=None, allowed=None, scale=None, softcap=0.0):
-    """exp(score - lse), of q and k with equally many heads: 0 where a key is not allowed. Scores
-    are products of ours, and of 16 bits not rounded to these."""
+def weights(q, k, lse, *, bias=None, allowed=None, scale=None, softcap=0.0, dropout=0.0, seed=None):
+    """exp(score - lse), of q and k with equally many heads: 0 where a key is not allowed, and where
+    scaled_dot_product_attention with this seed drops one. Scores are products of ours, and of 16
+    bits not rounded to these."""
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     out_dtype = None if q.dtype == wide else wide
     scores = product_functions.matmul(q, k.mT, out_dtype=out_dtype)
@@ -28,7 +29,8 @@ def weights(q, k, lse, *, bias=None, allowed=None, scale=None, softcap=0.0):
         scores = scores.masked_fill(~allowed, -torch.inf)
     # A query without keys has weights of 0, which -inf less -inf would not give.
     known = lse.masked_fill(lse == -torch.inf, 0).unsqueeze(-1)
-    return activation_functions.exp(scores - known)
+    found = activation_functions.exp(scores - known)
+    return found * attending.kept(q, k, seed, dropout) if dropout > 0 else found
 
 
 def _check_inputs(query, key, value, embed_dim, kdim, vdim):
@@ -65,6 +67,61 @@ def _added(mask, dtype):
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -torch.inf)
 
 
+def _projected(module, query, key, value):
+    """By one product where it is of one tensor."""
+    linear, packed, bias = product_functions.linear, module.in_proj_weight, module.in_proj_bias
+    size = module.embed_dim
+    if packed is not None and query is key and key is value:
+        return linear(query, packed, bias).split(size, -1)
+    biases = (None,) * 3 if bias is None else bias.split(size)
+    if packed is None:
+        three = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
+    else:
+        three = packed.split(size)
+    q = linear(query, three[0], biases[0])
+    if packed is not None and key is value:
+        both = linear(key, packed[size:], None if bias is None else bias[size:])
+        return q, *both.split(size, -1)
+    return q, linear(key, three[1], biases[1]), linear(value, three[2], biases[2])
+
+
+def _heads(module, x, batch_first):
+    """(batch, heads, sequence, elements), without a copy."""
+    x = x.unflatten(-1, (module.num_heads, module.head_dim))
+    return x.transpose(1, 2) if batch_first else x.permute(1, 2, 0, 3)
+
+
+def _appended(module, x, bias):
+    """Behind the keys or values of each head: the bias, and zeros."""
+    row = (x.shape[0], module.num_heads, 1, module.head_dim)
+    parts = [x]
+    if bias is not None:
+        parts.append(_heads(module, bias, False).to(x.dtype).expand(row))
+    if module.add_zero_attn:
+        parts.append(x.new_zeros(row))
+    return torch.cat(parts, 2) if len(parts) > 1 else x
+
+
+def _masks(module, key_padding_mask, attn_mask, sizes, extra, dtype):
+    """(bias, allowed), of which one may be there, for the heads of a batch."""
+    batch, queries, keys = sizes
+    given = []
+    if attn_mask is not None:
+        each = (batch * module.num_heads, queries, keys)
+        _check_mask("attn_mask", attn_mask, [each[1:], each])
+        whole = attn_mask.dim() == 3
+        given.append(attn_mask.unflatten(0, (batch, module.num_heads)) if whole else attn_mask)
+    if key_padding_mask is not None:
+        given.append(key_padding_mask[:, None, None])
+    if extra:
+        given = [pad(each, (0, extra)) for each in given]
+    if not given:
+        return None, None
+    if all(each.dtype == torch.bool for each in given):
+        return None, ~reduce(torch.logical_or, given)
+    return reduce(torch.add, (_added(each, dtype) for each in given)), None
+
+
 class MultiheadAttention(torch.nn.MultiheadAttention):
     """torch.nn.MultiheadAttention: its linear layers are isobit.torch.linear, and its attention is
     isobit.torch.scaled_dot_product_attention. A query without keys gives 0, and weights of 0.
@@ -94,57 +151,6 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             if each is not None:
                 init.xavier_normal_(each)
 
-    def _projected(self, query, key, value):
-        """By one product where it is of one tensor."""
-        linear, packed, bias = product_functions.linear, self.in_proj_weight, self.in_proj_bias
-        size = self.embed_dim
-        if packed is not None and query is key and key is value:
-            return linear(query, packed, bias).split(size, -1)
-        biases = (None,) * 3 if bias is None else bias.split(size)
-        if packed is None:
-            three = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
-        else:
-            three = packed.split(size)
-        q = linear(query, three[0], biases[0])
-        if packed is not None and key is value:
-            both = linear(key, packed[size:], None if bias is None else bias[size:])
-            return q, *both.split(size, -1)
-        return q, linear(key, three[1], biases[1]), linear(value, three[2], biases[2])
-
-    def _heads(self, x, batch_first):
-        """(batch, heads, sequence, elements), without a copy."""
-        x = x.unflatten(-1, (self.num_heads, self.head_dim))
-        return x.transpose(1, 2) if batch_first else x.permute(1, 2, 0, 3)
-
-    def _appended(self, x, bias):
-        """Behind the keys or values of each head: the bias, and zeros."""
-        row = (x.shape[0], self.num_heads, 1, self.head_dim)
-        parts = [x]
-        if bias is not None:
-            parts.append(self._heads(bias, False).to(x.dtype).expand(row))
-        if self.add_zero_attn:
-            parts.append(x.new_zeros(row))
-        return torch.cat(parts, 2) if len(parts) > 1 else x
-
-    def _masks(self, key_padding_mask, attn_mask, sizes, extra, dtype):
-        """(bias, allowed), of which one may be there, for the heads of a batch."""
-        batch, queries, keys = sizes
-        given = []
-        if attn_mask is not None:
-            each = (batch * self.num_heads, queries, keys)
-            _check_mask("attn_mask", attn_mask, [each[1:], each])
-            whole = attn_mask.dim() == 3
-            given.append(attn_mask.unflatten(0, (batch, self.num_heads)) if whole else attn_mask)
-        if key_padding_mask is not None:
-            given.append(key_padding_mask[:, None, None])
-        if extra:
-            given = [pad(each, (0, extra)) for each in given]
-        if not given:
-            return None, None
-        if all(each.dtype == torch.bool for each in given):
-            return None, ~reduce(torch.logical_or, given)
-        return reduce(torch.add, (_added(each, dtype) for each in given)), None
-
     def forward(
         self,
         query,
@@ -172,19 +178,19 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
                 f"{_OP}: query and key have shapes {tuple(query.shape)} and {tuple(key.shape)}; "
                 "must be of one batch"
             )
-        q, k, v = self._projected(query, key, value)
+        q, k, v = _projected(self, query, key, value)
         if not batched:
             q, k, v = (each.unsqueeze(0) for each in (q, k, v))
-        q, k, v = (self._heads(each, batch_first) for each in (q, k, v))
+        q, k, v = (_heads(self, each, batch_first) for each in (q, k, v))
         sizes = (q.shape[0], q.shape[2], k.shape[2])
         if key_padding_mask is not None:
             rows = (sizes[0], sizes[2]) if batched else (sizes[2],)
             _check_mask("key_padding_mask", key_padding_mask, [rows])
             if not batched:
                 key_padding_mask = key_padding_mask.unsqueeze(0)
-        k, v = self._appended(k, self.bias_k), self._appended(v, self.bias_v)
+        k, v = _appended(self, k, self.bias_k), _appended(self, v, self.bias_v)
         extra = k.shape[2] - sizes[2]
-        bias, allowed = self._masks(key_padding_mask, attn_mask, sizes, extra, query.dtype)
+        bias, allowed = _masks(self, key_padding_mask, attn_mask, sizes, extra, query.dtype)
         hint = is_causal and key_padding_mask is None and not need_weights and not extra
         mask = None if hint else allowed if bias is None else bias
         dropout = self.dropout if self.training else 0.0
@@ -197,9 +203,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         y = y if batched else y.squeeze(0)
         if not need_weights:
             return y, None
-        found = weights(q, k, lse, bias=bias, allowed=allowed)
-        if dropout > 0:
-            found = found * attending.kept(q, k, seed, dropout)
+        found = weights(q, k, lse, bias=bias, allowed=allowed, dropout=dropout, seed=seed)
         if average_attn_weights:  # one head after the other: PyTorch's mean has other bits
             found = reduce(torch.add, found.unbind(1)) / self.num_heads
         found = found.to(query.dtype)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts Isobit's norms and linear layers into models that were written with others, and takes them
-out again."""
+"""Puts Isobit's norms, linear layers and attention into models that were written with others, and
+takes them out again."""
 
 import copyreg
 import re
@@ -13,7 +13,15 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from isobit.torch import deferral, linear_patching, product_functions, rotary_patching
+from isobit.torch import (
+    attention_patching,
+    deferral,
+    linear_patching,
+    product_functions,
+    rotary_patching,
+    transformers_attention,
+)
+from isobit.torch.attention_modules import MultiheadAttention
 from isobit.torch.deferral import DeferredLayerNorm, DeferredRecipe, DeferredRMSNorm
 from isobit.torch.modules import LayerNorm, RMSNorm
 from isobit.torch.probing import Unsuited, probed
@@ -59,6 +67,8 @@ def patched_class(original, recipe):
         "forward": forward,
         "_isobit": (original, recipe),
     }
+    if isinstance(recipe, attention_patching.Attention):
+        members |= recipe.members(original)
     return Patched("Isobit" + original.__name__, (original,), members)
 
 
@@ -80,16 +90,21 @@ def _exchanged(module, old, new):
 class Report(Undoable):
     """What patch did. replaced: names and classes. skipped: names and reasons. rotary: Python's
     modules whose rotary function was exchanged. linear: the names of the linear layers among those
-    replaced, None if they were not asked for. fused: of each norm that was to be fused, what has
-    taken its result so far."""
+    replaced, None if they were not asked for; attention: those of attentions, alike. models: the
+    names of transformers' models whose attention is Isobit's now. fused: of each norm that was to
+    be fused, what has taken its result so far."""
 
     replaced: dict[str, type] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     rotary: list[str] = field(default_factory=list)
     linear: list[str] | None = None
+    attention: list[str] | None = None
+    models: list[str] = field(default_factory=list)
     _deferred: dict = field(default_factory=dict, init=False)
     _changes: list = field(default_factory=list, init=False)
     _functions: list = field(default_factory=list, init=False)
+    _configurations: list = field(default_factory=list, init=False)
+    _encoders: list = field(default_factory=list, init=False)
 
     @property
     def fused(self):
@@ -109,12 +124,22 @@ class Report(Undoable):
             if module is not None and (back := _exchanged(module, ours, original)):
                 module.__class__ = back
         rotary_patching.restore(self._functions)
+        transformers_attention.restore(self._configurations)
+        attention_patching.restore(self._encoders)
         _forget_compiled()
 
-    def __repr__(self):
-        counted = _counted(len(self.replaced) - len(self.linear or ()), "norm")
+    def _counts(self):
+        ours = len(self.linear or ()) + len(self.attention or ())
+        yield _counted(len(self.replaced) - ours, "norm")
         if self.linear is not None:
-            counted += f" and {_counted(len(self.linear), 'linear layer')}"
+            yield _counted(len(self.linear), "linear layer")
+        if self.attention is not None and (self.attention or not self.models):
+            yield _counted(len(self.attention), "attention")
+        if self.models:
+            yield f"the attention of {_counted(len(self.models), 'model')}"
+
+    def __repr__(self):
+        counted = _in_words(self._counts())
         lines = [f"Isobit computes {counted}"]
         fused = self.fused
         lines += _listed(
@@ -124,6 +149,8 @@ class Report(Undoable):
             }
         )
         lines += [f"  {name}.{rotary_patching.NAME}: apply_rotary" for name in self.rotary]
+        implementation = f"attn_implementation is {transformers_attention.NAME!r}"
+        lines += _listed(dict.fromkeys(self.models, implementation))
         if self.skipped:
             lines += ["and leaves alone", *_listed(self.skipped)]
         return "\n".join(lines)
@@ -131,6 +158,11 @@ class Report(Undoable):
 
 def _counted(count, what):
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _in_words(parts):
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _taken(takers):
@@ -152,7 +184,9 @@ def _listed(entries):
         yield f"  {several if len(names) > 1 else names[0] or '(the model)'}: {what}"
 
 
-def patch(model, *, rotary=False, linear=False, fuse=False, arithmetic="canonical") -> Report:
+def patch(
+    model, *, rotary=False, linear=False, attention=False, fuse=False, arithmetic="canonical"
+) -> Report:
     """Replaces the norms of a model by Isobit's where they are, and says which.
 
     Modules keep their identity, parameters, hooks and names in state_dict; their class changes, to
@@ -165,6 +199,10 @@ def patch(model, *, rotary=False, linear=False, fuse=False, arithmetic="canonica
     linear: also torch.nn.Linear, its subclasses that inherit its forward, and transformers' Conv1D,
     which become isobit.torch.Linear or a class derived from their own. Products that are no module,
     such as those inside of attention, stay PyTorch's.
+
+    attention: also torch.nn.MultiheadAttention, and its subclasses that inherit its forward, with
+    the products inside; and transformers' models compute attention by isobit.torch, wherever they
+    share the configuration.
 
     fuse: also the linear layers; and where gradients are recorded, a linear layer normalises what a
     norm would have given it while it multiplies, so that nothing is kept for backward but what was
@@ -181,12 +219,19 @@ def patch(model, *, rotary=False, linear=False, fuse=False, arithmetic="canonica
     linear = linear or fuse
     if arithmetic != "canonical" and not linear:
         raise ValueError(f"patch: arithmetic is {arithmetic!r}; needs linear=True")
-    report = Report(linear=[] if linear else None)
+    report = Report(linear=[] if linear else None, attention=[] if attention else None)
+    if attention:  # first of all, since it may refuse by raising
+        report.models, report.skipped, report._configurations = transformers_attention.exchange(
+            model
+        )
+        report.skipped |= attention_patching.others(model)
     uncalled = linear_patching.uncalled(model)
-    names = {}
+    names, multiplied = {}, set()  # the latter: linear layers whose weights our attention takes
     for name, module in model.named_modules(remove_duplicate=False):
-        kind = _kind(module, linear)
-        if not kind or ".parametrizations." in f".{name}":
+        kind = _kind(module, linear, attention)
+        if attention_patching.is_ours(module):
+            multiplied.add(module.out_proj)
+        if module in multiplied or not kind or ".parametrizations." in f".{name}":
             continue
         if module in names:
             report.skipped[name] = f"is {names[module]}"
@@ -202,11 +247,16 @@ def patch(model, *, rotary=False, linear=False, fuse=False, arithmetic="canonica
         original = parametrize.type_before_parametrizations(module)
         module.__class__ = _exchanged(module, original, made)
         report.replaced[name] = made
-        if kind == "linear":
+        if kind == "attention":
+            multiplied.add(module.out_proj)
+            report.attention.append(name)
+        elif kind == "linear":
             report.linear.append(name)
         elif fuse:
             report._deferred[name] = weakref.ref(module)
         report._changes.append((weakref.ref(module), original, made))
+    if attention:
+        report._encoders = attention_patching.keep_padded(model)
     if rotary:
         report.rotary, refused, report._functions = rotary_patching.exchange(model)
         report.skipped |= refused
@@ -221,8 +271,10 @@ def _forget_compiled():
         torch.compiler.reset()
 
 
-def _kind(module, linear):
-    """What patch takes it for: "norm", "linear" or nothing."""
+def _kind(module, linear, attention):
+    """What patch takes it for: "norm", "linear", "attention" or nothing."""
+    if attention_patching.is_attention(module):
+        return "attention" if attention else ""
     if linear and linear_patching.is_linear(module):
         return "linear"
     if _is_norm(module):
@@ -241,6 +293,8 @@ def _note_fast_paths(model, report):
     for name, module in model.named_modules():
         if not isinstance(module, nn.TransformerEncoderLayer):
             continue
+        if attention_patching.is_ours(module.self_attn):
+            continue  # it has PyTorch call the layer's modules
         whose = [
             f"{what}s'"
             for what, called in (("norm", "norm"), ("linear layer", "linear"))
@@ -262,7 +316,8 @@ def _replacement(module, kind, arithmetic, fuse):
             raise Unsuited(reason)
     if isinstance(module, torch.jit.ScriptModule):
         raise Unsuited("is scripted")
-    is_ours = isinstance(module, (LayerNorm, RMSNorm, Linear)) or isinstance(type(module), Patched)
+    ours = LayerNorm, RMSNorm, Linear, MultiheadAttention
+    is_ours = isinstance(module, ours) or isinstance(type(module), Patched)
     if is_ours and not (fuse and type(module) in _DEFERRED):
         raise Unsuited("is Isobit's already")
     if "forward" in vars(module):
@@ -271,6 +326,8 @@ def _replacement(module, kind, arithmetic, fuse):
     if kind == "linear":
         recipe = linear_patching.replacement(module, arithmetic)
         weights |= linear_patching.held(module)
+    if kind == "attention" and not is_ours:
+        recipe = attention_patching.replacement(module)
     for name, weight in weights.items():
         _check_weight(name, weight)
     original = parametrize.type_before_parametrizations(module)

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""transformers' models with Isobit's attention: what they pass to it counts, and a text that grows
+behind a cache has the bits that it has as a whole."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch_calls import bits, draw
+
+import isobit.torch
+from isobit.torch import patch, register_transformers_attention, transformers_attention
+
+hf = pytest.importorskip("transformers", reason="transformers is not installed")
+
+SHAPE = {
+    "vocab_size": 48,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+T5_SHAPE = {
+    "vocab_size": 48,
+    "d_model": 32,
+    "d_kv": 16,
+    "d_ff": 64,
+    "num_layers": 2,
+    "num_heads": 2,
+    "decoder_start_token_id": 0,
+}
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4}
+WINDOW = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
+CAPPED = {"attn_logit_softcapping": 0.5, "query_pre_attn_scalar": 4}
+
+# the configuration, and the class of the model
+MODELS = {
+    "llama": (lambda: hf.LlamaConfig(**SHAPE), "LlamaForCausalLM"),
+    "gpt2": (lambda: hf.GPT2Config(**SHAPE), "GPT2LMHeadModel"),
+    "gemma2": (lambda: hf.Gemma2Config(**SHAPE, **WINDOW, **CAPPED), "Gemma2ForCausalLM"),
+    "mistral": (lambda: hf.MistralConfig(**SHAPE, sliding_window=4), "MistralForCausalLM"),
+    "gpt_oss": (lambda: hf.GptOssConfig(**SHAPE, **EXPERTS), "GptOssForCausalLM"),
+    "bert": (lambda: hf.BertConfig(**SHAPE), "BertForMaskedLM"),
+    "t5": (lambda: hf.T5Config(**T5_SHAPE), "T5ForConditionalGeneration"),
+}
+TOKENS = torch.arange(24).reshape(2, 12) % 45 + 3
+PADDING = torch.ones(2, 12, dtype=torch.long)
+PADDING[1, :5] = 0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """At these sizes threads take longer to meet than to compute."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def drawn(name):
+    config, model = MODELS[name]
+    torch.manual_seed(0)
+    made = config()
+    made._attn_implementation = "eager"
+    model = getattr(hf, model)(made).eval()
+    with torch.no_grad():  # weights of which attention has something to choose
+        for key, each in model.named_parameters():
+            if "norm" not in key and each.dim() > 1:
+                torch.nn.init.normal_(each, std=0.3)
+            if "sinks" in key:
+                torch.nn.init.normal_(each)
+    return model
+
+
+def run(model, **more):
+    given = {"decoder_input_ids": TOKENS[:, :7]} if model.config.is_encoder_decoder else {}
+    return model(input_ids=TOKENS, **given, **more)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_model_computes_what_it_did(name, padded):
+    model = drawn(name)
+    more = {"attention_mask": PADDING} if padded else {}
+    # A query of padding has no keys.
+    there = slice(5 if padded and not model.config.is_encoder_decoder else 0, None)
+    expected = run(model, **more).logits[:, there]
+    (theirs,) = torch.autograd.grad(expected.square().mean(), [wanted := next(model.parameters())])
+    report = patch(model, attention=True)
+    assert report.models == [""] and report.attention == [] and report.skipped == {}
+    assert model.config._attn_implementation == "isobit"
+    found = run(model, **more).logits[:, there]
+    scale = expected.abs().max().item()
+    torch.testing.assert_close(found, expected, atol=2e-5 * scale, rtol=1e-4)
+    (ours,) = torch.autograd.grad(found.square().mean(), [wanted])
+    torch.testing.assert_close(ours, theirs, atol=2e-4 * theirs.abs().max().item(), rtol=1e-3)
+    report.restore()
+    assert model.config._attn_implementation == "eager"
+    assert bits(run(model, **more).logits[:, there]) == bits(expected)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "mistral"])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_a_text_behind_a_cache_has_the_bits_of_the_whole(name, rotary):
+    """Rows of PyTorch's own operations are whole vectors at these sizes, and so have one bit
+    pattern wherever they stand; silu's have several at others."""
+    model = drawn(name)
+    patch(model, linear=True, attention=True, rotary=rotary)
+    with torch.no_grad():
+        whole, cache, parts = model(TOKENS).logits, None, []
+        for start, end in ((0, 5), *((i, i + 1) for i in range(5, 10)), (10, 12)):
+            step = model(TOKENS[:, start:end], past_key_values=cache, use_cache=True)
+            cache = step.past_key_values
+            parts.append(step.logits)
+        assert bits(torch.cat(parts, 1)) == bits(whole)
+        assert bits(model(TOKENS[:1]).logits) == bits(whole[:1])
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("cache", [None, "static"])
+def test_generation_gives_the_bits_of_the_whole_forward(name, cache):
+    model = drawn(name)
+    patch(model, linear=True, attention=True)
+    options = {"do_sample": False, "max_new_tokens": 12, "eos_token_id": None}
+    shown = {"return_dict_in_generate": True, "output_logits": True}
+    more = {} if cache is None else {"cache_implementation": cache, "disable_compile": True}
+    made = model.generate(TOKENS[:, :4], **options, **shown, **more)
+    with torch.no_grad():
+        whole = model(made.sequences).logits
+    assert made.sequences.shape == (2, 16)
+    assert bits(torch.stack(made.logits, 1)) == bits(whole[:, 3:-1])
+    without = model.generate(TOKENS[:, :4], use_cache=False, **options)
+    assert torch.equal(without, made.sequences)
+
+
+def test_a_padded_prompt_has_the_bits_that_it_has_alone():
+    model = drawn("llama")
+    patch(model, linear=True, attention=True)
+    places = (PADDING.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        padded = model(TOKENS, attention_mask=PADDING, position_ids=places).logits
+        alone = model(TOKENS[1:, 5:]).logits
+    assert bits(padded[1:, 5:]) == bits(alone)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "t5"])
+def test_weights_are_eager_ones(name):
+    model = drawn(name)
+    key = "decoder_attentions" if name == "t5" else "attentions"
+    expected = run(model, output_attentions=True)[key]
+    patch(model, attention=True)
+    found = run(model, output_attentions=True)[key]
+    assert len(found) == 2
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-3)
+
+
+def test_a_configuration_may_ask_for_it():
+    register_transformers_attention()
+    config = MODELS["llama"][0]()
+    model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="isobit").eval()
+    patched = drawn("llama")
+    patched.load_state_dict(model.state_dict())
+    patch(patched, attention=True)
+    with torch.no_grad():
+        patch(model)
+        assert bits(model(TOKENS).logits) == bits(patched(TOKENS).logits)
+    again = patch(patched, attention=True)
+    assert again.models == [] and again.skipped[""] == "has Isobit's attention already"
+
+
+def test_a_model_inside_of_another_and_one_that_cannot(monkeypatch):
+    inner, outer = drawn("bert"), torch.nn.Module()
+    outer.text, outer.other = inner, drawn("gpt2")
+    outer.attention = torch.nn.MultiheadAttention(8, 2)
+    monkeypatch.setattr(type(outer.other), "_can_set_attn_implementation", lambda: False)
+    report = patch(outer, attention=True)
+    assert report.models == ["text"] and report.attention == ["attention"]
+    reason = "GPT2LMHeadModel computes attention without transformers' AttentionInterface"
+    assert report.skipped == {"other": reason}
+    assert "  text: attn_implementation is 'isobit'" in repr(report)
+    assert "1 attention and the attention of 1 model" in repr(report)
+    assert outer.other.config._attn_implementation == "eager"
+    report.restore()
+    assert inner.config._attn_implementation == "eager"
+
+
+class Module(torch.nn.Module):
+    is_causal = True
+
+
+def attended(*given, **more):
+    return transformers_attention.attention_forward(Module(), *given, **more)
+
+
+def test_what_is_passed_counts():
+    q, k, v = draw(2, 4, 5, 8), draw(2, 2, 5, 8), draw(2, 2, 5, 8, seed=1)
+    ours = isobit.torch.scaled_dot_product_attention
+    shared = {"enable_gqa": True}
+    for mask, options, expected in (
+        (None, {}, {"is_causal": True}),
+        (None, {"is_causal": False}, {}),
+        (None, {"scaling": 0.3, "softcap": 2.0}, {"is_causal": True, "scale": 0.3, "softcap": 2.0}),
+        (torch.eye(5, dtype=torch.bool), {}, {"attn_mask": torch.eye(5, dtype=torch.bool)}),
+        (draw(5, 5), {"softcap": None}, {"attn_mask": draw(5, 5)}),
+    ):
+        y, weights = attended(q, k, v, mask, **options)
+        assert weights is None
+        assert bits(y) == bits(ours(q, k, v, **expected, **shared).transpose(1, 2))
+    alone, _ = attended(q[:, :, -1:], k, v, None)
+    assert bits(alone) == bits(attended(q, k, v, None)[0][:, -1:])
+    torch.manual_seed(2)
+    dropped, weights = attended(q, k, v, None, dropout=0.5, output_attentions=True)
+    repeated = v.repeat_interleave(2, 1)
+    torch.testing.assert_close(dropped, (weights @ repeated).transpose(1, 2))
+    assert 0.5 < (weights == 0).float().mean() < 0.9  # of which causality takes 0.4
+    with pytest.raises(NotImplementedError, match="paged caches are not supported"):
+        attended(q, k, v, None, cache=object())
+
+
+def test_transformers_is_not_imported_before_it_is_asked_for():
+    script = (
+        "import sys, torch, isobit.torch as it; it.patch(torch.nn.Linear(2, 2), attention=True);"
+        "assert 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
