@@ -83,6 +83,7 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"LayerNormLinear", "LayerNormMLP", "RMSNormLinear"}
     classes |= {"Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d"}
     classes |= {"layer_norm_mlp", "rms_norm_mlp"}
+    classes |= {"KeyValueCache", "MultiheadAttention", "SelfAttention"}
     rest = {
         "apply_rotary",
         "conv_transpose1d",
@@ -90,6 +91,7 @@ def test_isobit_torch_shows_functions_modules_and_settings():
         "intercept",
         "override",
         "patch",
+        "register_transformers_attention",
         "rotary_tables",
         "scaled_dot_product_attention",
         "settings",

@@ -29,6 +29,10 @@ class Other(nn.MultiheadAttention):
         return super().forward(query, query, query)[0]
 
 
+class NormOfAttention(nn.LayerNorm):
+    pass
+
+
 class PlainAttention(nn.Module):
     def __init__(self):
         super().__init__()
@@ -81,12 +85,14 @@ def test_what_stays_says_why():
             "d": PlainAttention(),
             "e": isobit.torch.SelfAttention(WIDTH, 2),
             "f": scripted,
+            "g": NormOfAttention(WIDTH),
         }
     )
     model["again"] = model["a"]
     report = patch(model, attention=True)
     assert report.attention == ["a"] and report.linear is None
-    assert report.replaced == {"a": isobit.torch.MultiheadAttention}
+    assert {*report.replaced} == {"a", "g"}
+    assert report.replaced["a"] is isobit.torch.MultiheadAttention
     assert report.skipped == {
         "b": "Other has a forward of its own",
         "c": "in_proj_weight is of torch.complex64",
@@ -94,7 +100,7 @@ def test_what_stays_says_why():
         "f": "has a forward of its own, set on the module",
         "again": "is a",
     }
-    assert repr(report).startswith("Isobit computes 0 norms and 1 attention\n  a: Multihead")
+    assert repr(report).startswith("Isobit computes 1 norm and 1 attention\n  a: Multihead")
     assert patch(nn.Sequential(attention())).attention is None
 
 
@@ -171,3 +177,20 @@ def test_a_pytorch_decoder_layer():
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
     first = model(x[:2], memory, tgt_mask=mask[:2, :2])
     assert bits(first) == bits(ours[:2])
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
+def test_norms_that_linear_layers_compute_are_fused_with_those_of_attention():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=0.0, norm_first=True)
+    model = nn.TransformerEncoder(layer, 2)
+    fused, results, x = copy.deepcopy(model), [], draw(5, 2, WIDTH)
+    report = patch(fused, fuse=True, attention=True)
+    patch(model, linear=True, attention=True)
+    for each in (model, fused):
+        y = each(x)
+        y.square().sum().backward()
+        results.append(bits(y, *(parameter.grad for parameter in each.parameters())))
+    assert results[0] == results[1]
+    assert report.fused == dict.fromkeys(report.fused, ("a linear layer",))
+    assert len(report.fused) == 4

@@ -42,7 +42,7 @@ CAPPED = {"attn_logit_softcapping": 0.5, "query_pre_attn_scalar": 4}
 
 # the configuration, and the class of the model
 MODELS = {
-    "llama": (lambda: hf.LlamaConfig(**SHAPE), "LlamaForCausalLM"),
+    "llama": (lambda **sizes: hf.LlamaConfig(**SHAPE | sizes), "LlamaForCausalLM"),
     "gpt2": (lambda: hf.GPT2Config(**SHAPE), "GPT2LMHeadModel"),
     "gemma2": (lambda: hf.Gemma2Config(**SHAPE, **WINDOW, **CAPPED), "Gemma2ForCausalLM"),
     "mistral": (lambda: hf.MistralConfig(**SHAPE, sliding_window=4), "MistralForCausalLM"),
@@ -64,10 +64,10 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def drawn(name):
+def drawn(name, **sizes):
     config, model = MODELS[name]
     torch.manual_seed(0)
-    made = config()
+    made = config(**sizes)
     made._attn_implementation = "eager"
     model = getattr(hf, model)(made).eval()
     with torch.no_grad():  # weights of which attention has something to choose
@@ -109,10 +109,21 @@ def test_a_model_computes_what_it_did(name, padded):
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "mistral"])
 @pytest.mark.parametrize("rotary", [False, True])
 def test_a_text_behind_a_cache_has_the_bits_of_the_whole(name, rotary):
-    """Rows of PyTorch's own operations are whole vectors at these sizes, and so have one bit
-    pattern wherever they stand; silu's have several at others."""
+    """At these widths rows of PyTorch's silu are whole vectors, and have their bits anywhere."""
     model = drawn(name)
     patch(model, linear=True, attention=True, rotary=rotary)
+    in_parts_and_whole(model)
+
+
+def test_with_an_activation_of_isobits_it_does_at_any_width():
+    model = drawn("llama", hidden_size=36, intermediate_size=50, head_dim=10)
+    patch(model, linear=True, attention=True)
+    for layer in model.model.layers:
+        layer.mlp.act_fn = isobit.torch.SiLU()
+    in_parts_and_whole(model)
+
+
+def in_parts_and_whole(model):
     with torch.no_grad():
         whole, cache, parts = model(TOKENS).logits, None, []
         for start, end in ((0, 5), *((i, i + 1) for i in range(5, 10)), (10, 12)):

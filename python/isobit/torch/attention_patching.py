@@ -5,6 +5,7 @@ import weakref
 from dataclasses import dataclass
 from inspect import getattr_static
 
+import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -47,22 +48,27 @@ def replacement(module):
     return MultiheadAttention if original is nn.MultiheadAttention else Attention()
 
 
+def _called_attention(module):
+    name = getattr(module, "original_name", type(module).__name__)  # the former of a script
+    return is_attention(module) or "attention" in name.lower()
+
+
 def others(model):
     """{name: why it stays} of modules that are called attention and contain none that is."""
     models = transformers_attention.models(model)
     reasons = {}
     for name, module in model.named_modules():
-        kind = type(module).__name__
+        if not _called_attention(module) or is_attention(module):
+            continue
         inside = any(f"{name}.".startswith(f"{outer}." if outer else "") for outer in models)
-        if inside or "attention" not in kind.lower() or isinstance(module, SelfAttention):
+        contains = any(_called_attention(each) for each in module.modules() if each is not module)
+        if inside or contains or isinstance(module, SelfAttention):
             continue
-        if is_attention(module) or any(
-            is_attention(each) or "attention" in type(each).__name__.lower()
-            for each in module.modules()
-            if each is not module
-        ):
-            continue
-        reasons[name] = f"{kind} is no torch.nn.MultiheadAttention"
+        kind = type(module).__name__
+        is_scripted = isinstance(module, torch.jit.ScriptModule)
+        reasons[name] = (
+            "is scripted" if is_scripted else f"{kind} is no torch.nn.MultiheadAttention"
+        )
     return reasons
 
 

@@ -224,7 +224,6 @@ def patch(
         report.models, report.skipped, report._configurations = transformers_attention.exchange(
             model
         )
-        report.skipped |= attention_patching.others(model)
     uncalled = linear_patching.uncalled(model)
     names, multiplied = {}, set()  # the latter: linear layers whose weights our attention takes
     for name, module in model.named_modules(remove_duplicate=False):
@@ -256,6 +255,10 @@ def patch(
             report._deferred[name] = weakref.ref(module)
         report._changes.append((weakref.ref(module), original, made))
     if attention:
+        known = {*names.values()}
+        for name, reason in attention_patching.others(model).items():
+            if name not in known:
+                report.skipped[name] = reason
         report._encoders = attention_patching.keep_padded(model)
     if rotary:
         report.rotary, refused, report._functions = rotary_patching.exchange(model)
