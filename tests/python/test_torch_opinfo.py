@@ -215,3 +215,21 @@ def test_samples_of_attention_give_what_pytorch_gives(internal, dtype):
             torch.testing.assert_close(found, of_theirs, atol=loose, rtol=loose)
         count += 1
     assert count > 5
+
+
+def test_samples_of_multihead_attention_give_what_pytorch_gives(internal):
+    info, count = internal.modules[torch.nn.MultiheadAttention], 0
+    for sample in info.module_inputs_func(info, "cpu", torch.float64, True, False):
+        given = sample.constructor_input
+        theirs = torch.nn.MultiheadAttention(*given.args, **given.kwargs, dtype=torch.float64)
+        ours = isobit.torch.MultiheadAttention(*given.args, **given.kwargs, dtype=torch.float64)
+        ours.load_state_dict(theirs.state_dict())
+        call = sample.forward_input
+        found, expected = (each.eval()(*call.args, **call.kwargs) for each in (ours, theirs))
+        torch.testing.assert_close(found, expected)
+        found, expected = (
+            sample.reference_fn(each, *call.args, **call.kwargs) for each in (ours, theirs)
+        )
+        torch.testing.assert_close(found, expected)
+        count += 1
+    assert count > 50

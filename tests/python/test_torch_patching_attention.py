@@ -17,6 +17,15 @@ from isobit.torch import patch
 WIDTH = 8
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """At these sizes threads take longer to meet than to compute."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 class Named(nn.MultiheadAttention):
     """No more than a name, and a helper that is called as one of ours is."""
 

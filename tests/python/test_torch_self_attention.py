@@ -21,6 +21,15 @@ OPTIONS = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """At these sizes threads take longer to meet than to compute."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def layer(dtype=torch.float32, **options):
     torch.manual_seed(0)
     return SelfAttention(32, 4, **options, dtype=dtype)
@@ -135,31 +144,11 @@ def test_dropout_is_the_seeds_and_of_training_alone():
     assert bits(ours.eval()(x)) == bits(layer()(x))
 
 
-def test_the_parameters_are_those_of_llamas_attention():
-    hf = pytest.importorskip("transformers", reason="transformers is not installed")
-    from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
-
-    config = hf.LlamaConfig(
-        hidden_size=32, num_attention_heads=4, num_key_value_heads=2, attn_implementation="eager"
-    )
-    theirs = LlamaAttention(config, 0)
-    ours = layer(bias=False, **OPTIONS["rotary"])
-    ours.load_state_dict(theirs.state_dict())
-    x, places = draw(2, 9, 32), torch.arange(9)
-    tables = LlamaRotaryEmbedding(config)(x, places[None])
-    mask = torch.zeros(9, 9).masked_fill(places > places[:, None], -torch.inf)
-    y, _ = theirs(x, position_embeddings=tables, attention_mask=mask)
-    torch.testing.assert_close(ours(x), y, atol=1e-5, rtol=1e-5)
-
-
-def test_compiled_code_copies_and_the_words_that_show_it():
+def test_copies_and_the_words_that_show_it():
     ours, x = layer(**OPTIONS["rotary"], checkpoint=True), draw(2, 9, 32)
     y = ours(x)
     for each in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
         assert bits(each(x)) == bits(y)
-    plain = layer(**OPTIONS["rotary"])
-    compiled = torch.compile(plain, fullgraph=True, backend="aot_eager")
-    assert bits(compiled(x)) == bits(y)
     words = "dim=32, heads=4, kv_heads=2, head_dim=8, causal=True, checkpoint=True"
     assert ours.extra_repr() == words
 

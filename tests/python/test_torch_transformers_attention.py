@@ -241,3 +241,20 @@ def test_transformers_is_not_imported_before_it_is_asked_for():
         "assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_parameters_of_self_attention_are_those_of_llamas():
+    from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
+
+    config = hf.LlamaConfig(
+        hidden_size=32, num_attention_heads=4, num_key_value_heads=2, attn_implementation="eager"
+    )
+    theirs = LlamaAttention(config, 0)
+    options = {"bias": False, "causal": True, "rotary": isobit.torch.RotaryEmbedding(8)}
+    ours = isobit.torch.SelfAttention(32, 4, 2, **options)
+    ours.load_state_dict(theirs.state_dict())
+    x, places = draw(2, 9, 32), torch.arange(9)
+    tables = LlamaRotaryEmbedding(config)(x, places[None])
+    mask = torch.zeros(9, 9).masked_fill(places > places[:, None], -torch.inf)
+    y, _ = theirs(x, position_embeddings=tables, attention_mask=mask)
+    torch.testing.assert_close(ours(x), y, atol=1e-5, rtol=1e-5)

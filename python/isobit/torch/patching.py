@@ -201,8 +201,8 @@ def patch(
     such as those inside of attention, stay PyTorch's.
 
     attention: also torch.nn.MultiheadAttention, and its subclasses that inherit its forward, with
-    the products inside; and transformers' models compute attention by isobit.torch, wherever they
-    share the configuration.
+    the products inside; and transformers' models compute attention by isobit.torch, as do all that
+    share their configuration object.
 
     fuse: also the linear layers; and where gradients are recorded, a linear layer normalises what a
     norm would have given it while it multiplies, so that nothing is kept for backward but what was
