@@ -295,6 +295,82 @@ def test_products_that_isobit_does_not_compute_stay_with_pytorch(factors):
             a @ 3
 
 
+def convolved(x, image):
+    """Every call that intercept(convolutions=True) takes, by position and by name."""
+    a, b = torch.ones(6, 2, 3).cumsum(1), torch.ones(4, 3, 3, 3).cumsum(0)
+    bias = a[:, 0, 0]
+    return (
+        F.conv1d(x, a, bias, 2, 1, 1, 2),
+        F.conv1d(input=x, weight=a, bias=bias, stride=2, padding=1, groups=2),
+        torch.conv2d(image, b, padding="same"),
+        F.conv_transpose1d(x, a[:4], None, 2, 1, 1, 2, 1),
+        torch.conv_transpose2d(image, b.transpose(0, 1), stride=2, output_padding=1),
+    )
+
+
+def expected_convolved(x, image):
+    a, b = torch.ones(6, 2, 3).cumsum(1), torch.ones(4, 3, 3, 3).cumsum(0)
+    first = isobit.torch.conv1d(x, a, a[:, 0, 0], 2, 1, groups=2)
+    more = {"stride": 2, "output_padding": 1}
+    return (
+        *(first, first, isobit.torch.conv2d(image, b, padding="same")),
+        isobit.torch.conv_transpose1d(x, a[:4], padding=1, groups=2, **more),
+        isobit.torch.conv_transpose2d(image, b.transpose(0, 1), **more),
+    )
+
+
+def convolution_operators(products, convolutions):
+    """Those of Isobit's that run."""
+    with intercept(products=products, convolutions=convolutions), Operators() as seen:
+        found = convolved(draw(2, 4, 20), draw(2, 3, 9, 9))
+        draw(2, 3) @ draw(3, 2)
+    return found, {name for name in seen.names if name.startswith("isobit")}
+
+
+def test_convolutions_are_isobits_inside_where_that_was_asked_for():
+    expected = bits(*expected_convolved(draw(2, 4, 20), draw(2, 3, 9, 9)))
+    found, names = convolution_operators(False, True)
+    assert bits(*found) == expected
+    assert names == {"isobit.convolution", "isobit.convolution_input"}
+    assert convolution_operators(True, False)[1] == {"isobit.matmul"}
+    assert convolution_operators(True, True)[1] == names | {"isobit.matmul"}
+    assert convolution_operators(False, False)[1] == set()
+
+
+def test_intercepted_convolutions_reach_modules_and_have_gradients():
+    module, x = nn.Conv1d(3, 5, 4, padding=2), draw(2, 3, 19)
+    with intercept(convolutions=True):
+        found = module(x)
+    expected = isobit.torch.conv1d(x, module.weight, module.bias, padding=2)
+    leaves = tuple(module.parameters())
+    along = draw(*expected.shape)
+    assert bits(found) == bits(expected)
+    assert bits(*torch.autograd.grad(found, leaves, along)) == bits(
+        *torch.autograd.grad(expected, leaves, along)
+    )
+
+
+def test_convolutions_are_intercepted_in_compiled_code():
+    given = draw(2, 4, 20), draw(2, 3, 9, 9)
+    torch._dynamo.reset()
+    compiled = torch.compile(convolved, backend="aot_eager", fullgraph=True)
+    with intercept(convolutions=True):
+        assert bits(*compiled(*given)) == bits(*expected_convolved(*given))
+    torch._dynamo.reset()
+
+
+def test_convolutions_that_isobit_does_not_compute_stay_with_pytorch():
+    x, weight = draw(1, 2, 9), draw(3, 2, 3)
+    with intercept(convolutions=True):
+        assert F.conv1d(x.cfloat(), weight.cfloat()).dtype == torch.complex64
+        assert F.conv1d(x.long(), weight.long()).dtype == torch.int64
+        assert F.conv3d(x[..., None, None], weight[..., None, None]).shape == (1, 3, 7, 1, 1)
+        with pytest.raises(RuntimeError, match="expected scalar type"):
+            F.conv1d(x, weight.double())
+        with torch.autocast("cpu", torch.bfloat16):
+            assert F.conv1d(x, weight.bfloat16()).dtype == torch.bfloat16
+
+
 def test_products_inside_of_attention_stay_with_pytorch():
     """PyTorch calls the function of the whole attention without modes."""
     attention = nn.MultiheadAttention(16, 2)

@@ -177,19 +177,21 @@ class _Padded:
         if self.padding_mode != "zeros":
             beside = self._reversed_padding_repeated_twice
             input, padding = F.pad(input, beside, mode=self.padding_mode), 0
-        return self._function(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+        return self._isobit_function(
+            input, weight, bias, self.stride, padding, self.dilation, self.groups
+        )
 
 
 class Conv1d(_Padded, torch.nn.Conv1d):
     """torch.nn.Conv1d."""
 
-    _function = staticmethod(conv1d)
+    _isobit_function = staticmethod(conv1d)
 
 
 class Conv2d(_Padded, torch.nn.Conv2d):
     """torch.nn.Conv2d."""
 
-    _function = staticmethod(conv2d)
+    _isobit_function = staticmethod(conv2d)
 
 
 class _Transposed:
@@ -204,7 +206,7 @@ class _Transposed:
             dims,
             self.dilation,
         )
-        return self._function(
+        return self._isobit_function(
             input,
             self.weight,
             self.bias,
@@ -219,10 +221,10 @@ class _Transposed:
 class ConvTranspose1d(_Transposed, torch.nn.ConvTranspose1d):
     """torch.nn.ConvTranspose1d."""
 
-    _function = staticmethod(conv_transpose1d)
+    _isobit_function = staticmethod(conv_transpose1d)
 
 
 class ConvTranspose2d(_Transposed, torch.nn.ConvTranspose2d):
     """torch.nn.ConvTranspose2d."""
 
-    _function = staticmethod(conv_transpose2d)
+    _isobit_function = staticmethod(conv_transpose2d)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts Isobit's norms and products behind calls of PyTorch's functions: of one thread, or of the
-process."""
+"""Puts Isobit's norms, products and convolutions behind calls of PyTorch's functions: of one
+thread, or of the process."""
 
 import threading
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from isobit.torch import functional, product_functions
+from isobit.torch import convolutions, functional, product_functions
 from isobit.torch.patching import DEVICES, DTYPES, Undoable
 
 
@@ -90,6 +90,20 @@ _PRODUCTS = {
 }
 
 
+def _convolution(theirs, ours):
+    def call(input, weight, bias=None, *args, **kwargs):
+        function = ours if _multiplies(input, weight, bias) else theirs
+        return function(input, weight, bias, *args, **kwargs)
+
+    return call
+
+
+_CONVOLUTIONS = {
+    getattr(torch, name): _convolution(getattr(torch, name), getattr(convolutions, name))
+    for name in ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d")
+}
+
+
 class _Interception(TorchFunctionMode):
     def __init__(self, calls):
         super().__init__()
@@ -102,10 +116,17 @@ class _Interception(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-_WITH_PRODUCTS = _CALLS | _PRODUCTS
+# By whether products and convolutions are asked for.
+_ASKED = {
+    (products, convolutions): _CALLS
+    | (_PRODUCTS if products else {})
+    | (_CONVOLUTIONS if convolutions else {})
+    for products in (False, True)
+    for convolutions in (False, True)
+}
 
 
-def intercept(*, products=False):
+def intercept(*, products=False, convolutions=False):
     """with intercept(): calls of layer_norm and rms_norm, of torch and torch.nn.functional, are
     Isobit's in this thread, whoever makes them in Python. PyTorch keeps those with tensors that
     Isobit does not compute: other dtypes and devices, nested, sparse and subclasses of Tensor.
@@ -113,9 +134,12 @@ def intercept(*, products=False):
     products: also linear, matmul, mm, bmm and @. PyTorch keeps calls with further arguments, and
     products that it makes inside of other functions: of attention, einsum or addmm.
 
+    convolutions: also conv1d, conv2d, conv_transpose1d and conv_transpose2d, and so torch.nn's
+    modules of these names.
+
     What torch.compile compiles inside is Isobit's too, and is compiled again outside.
     """
-    return _Interception(_WITH_PRODUCTS if products else _CALLS)
+    return _Interception(_ASKED[bool(products), bool(convolutions)])
 
 
 _lock = threading.Lock()

@@ -16,6 +16,7 @@ from isobit.torch.probing import Unsuited
 
 _FORWARD = nn.Linear.forward  # as PyTorch has it; others may exchange it later
 
+LAZY = "is lazy, and PyTorch changes its class at its first call; patch after it"
 _UNCALLED = "torch.nn.MultiheadAttention multiplies by its weight and never calls it"
 
 
@@ -50,11 +51,16 @@ def is_linear(module):
 
 def called_linear(module):
     """By its name alone, with weights of its own: of these the report tells why they stay."""
+    return called(module, "linear")
+
+
+def called(module, word):
+    """Whether the name of its class has the word, and it has weights of its own."""
     name = getattr(module, "original_name", type(module).__name__)  # the former of a script
     children = {child for child, _ in module.named_children()}
     weights = [*module._parameters.values(), *module._buffers.values()]
     return (
-        "linear" in name.lower()
+        word in name.lower()
         and children <= {"parametrizations", "_packed_params"}
         and (bool(weights) or hasattr(module, "_packed_params"))
     )
@@ -88,7 +94,7 @@ def replacement(module, arithmetic):
     if isinstance(module, nn.Bilinear):
         raise Unsuited("Bilinear multiplies by two inputs")
     if isinstance(module, LazyModuleMixin):
-        raise Unsuited("is lazy, and PyTorch changes its class at its first call; patch after it")
+        raise Unsuited(LAZY)
     original = parametrize.type_before_parametrizations(module)
     product = _product(module)
     if product is None and hasattr(module, "_packed_params"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts Isobit's norms, linear layers and attention into models that were written with others, and
-takes them out again."""
+"""Puts Isobit's norms, linear layers, attention and convolutions into models that were written with
+others, and takes them out again."""
 
 import copyreg
 import re
@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 
 from isobit.torch import (
     attention_patching,
+    convolution_patching,
     deferral,
     linear_patching,
     product_functions,
@@ -31,6 +32,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 DEVICES = ("cpu", "cuda", "meta")
 
 _SWAPS = {nn.LayerNorm: LayerNorm, nn.RMSNorm: RMSNorm}
+_OURS = (LayerNorm, RMSNorm, Linear, MultiheadAttention, *convolution_patching.SWAPS.values())
 _DEFERRED = {LayerNorm: DeferredLayerNorm, RMSNorm: DeferredRMSNorm}
 
 _OTHER_NORMS = (
@@ -57,6 +59,8 @@ class Patched(type):
 
 @cache
 def patched_class(original, recipe):
+    """original, computed by the recipe, or by the class of Isobit's whose place it is."""
+
     def forward(self, *args, **kwargs):
         (input,) = (*args, *kwargs.values())  # whatever original calls it
         return recipe.forward(self, input)
@@ -64,12 +68,14 @@ def patched_class(original, recipe):
     members = {
         "__doc__": f"{original.__name__}, computed by Isobit.",
         "__module__": __name__,
-        "forward": forward,
         "_isobit": (original, recipe),
     }
+    name = "Isobit" + original.__name__
     if isinstance(recipe, attention_patching.Attention):
-        members |= recipe.members(original)
-    return Patched("Isobit" + original.__name__, (original,), members)
+        return Patched(name, (original,), members | recipe.members(original))
+    if isinstance(recipe, type):
+        return Patched(name, (recipe, original), members)
+    return Patched(name, (original,), members | {"forward": forward})
 
 
 copyreg.pickle(Patched, lambda made: (patched_class, made._isobit))
@@ -90,9 +96,9 @@ def _exchanged(module, old, new):
 class Report(Undoable):
     """What patch did. replaced: names and classes. skipped: names and reasons. rotary: Python's
     modules whose rotary function was exchanged. linear: the names of the linear layers among those
-    replaced, None if they were not asked for; attention: those of attentions, alike. models: the
-    names of transformers' models whose attention is Isobit's now. fused: of each norm that was to
-    be fused, what has taken its result so far."""
+    replaced, None if they were not asked for; attention, convolutions: those of attentions and of
+    convolutions, alike. models: the names of transformers' models whose attention is Isobit's now.
+    fused: of each norm that was to be fused, what has taken its result so far."""
 
     replaced: dict[str, type] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -100,6 +106,7 @@ class Report(Undoable):
     linear: list[str] | None = None
     attention: list[str] | None = None
     models: list[str] = field(default_factory=list)
+    convolutions: list[str] | None = None
     _deferred: dict = field(default_factory=dict, init=False)
     _changes: list = field(default_factory=list, init=False)
     _functions: list = field(default_factory=list, init=False)
@@ -129,14 +136,16 @@ class Report(Undoable):
         _forget_compiled()
 
     def _counts(self):
-        ours = len(self.linear or ()) + len(self.attention or ())
-        yield _counted(len(self.replaced) - ours, "norm")
+        asked = (self.linear, self.attention, self.convolutions)
+        yield _counted(len(self.replaced) - sum(len(names or ()) for names in asked), "norm")
         if self.linear is not None:
             yield _counted(len(self.linear), "linear layer")
         if self.attention is not None and (self.attention or not self.models):
             yield _counted(len(self.attention), "attention")
         if self.models:
             yield f"the attention of {_counted(len(self.models), 'model')}"
+        if self.convolutions is not None:
+            yield _counted(len(self.convolutions), "convolution")
 
     def __repr__(self):
         counted = _in_words(self._counts())
@@ -185,7 +194,14 @@ def _listed(entries):
 
 
 def patch(
-    model, *, rotary=False, linear=False, attention=False, fuse=False, arithmetic="canonical"
+    model,
+    *,
+    rotary=False,
+    linear=False,
+    attention=False,
+    convolutions=False,
+    fuse=False,
+    arithmetic="canonical",
 ) -> Report:
     """Replaces the norms of a model by Isobit's where they are, and says which.
 
@@ -204,6 +220,10 @@ def patch(
     the products inside; and transformers' models compute attention by isobit.torch, as do all that
     share their configuration object.
 
+    convolutions: also torch.nn.Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, and subclasses
+    that inherit their forward, which become isobit.torch's, or a class derived from it and their
+    own.
+
     fuse: also the linear layers; and where gradients are recorded, a linear layer normalises what a
     norm would have given it while it multiplies, so that nothing is kept for backward but what was
     normalised. Whatever else takes a norm's result has it computed. The bits are the same; the
@@ -219,7 +239,11 @@ def patch(
     linear = linear or fuse
     if arithmetic != "canonical" and not linear:
         raise ValueError(f"patch: arithmetic is {arithmetic!r}; needs linear=True")
-    report = Report(linear=[] if linear else None, attention=[] if attention else None)
+    report = Report(
+        linear=[] if linear else None,
+        attention=[] if attention else None,
+        convolutions=[] if convolutions else None,
+    )
     if attention:  # first of all, since it may refuse by raising
         report.models, report.skipped, report._configurations = transformers_attention.exchange(
             model
@@ -227,7 +251,7 @@ def patch(
     uncalled = linear_patching.uncalled(model)
     names, multiplied = {}, set()  # the latter: linear layers whose weights our attention takes
     for name, module in model.named_modules(remove_duplicate=False):
-        kind = _kind(module, linear, attention)
+        kind = _kind(module, linear, attention, convolutions)
         if attention_patching.is_ours(module):
             multiplied.add(module.out_proj)
         if module in multiplied or not kind or ".parametrizations." in f".{name}":
@@ -251,6 +275,8 @@ def patch(
             report.attention.append(name)
         elif kind == "linear":
             report.linear.append(name)
+        elif kind == "convolution":
+            report.convolutions.append(name)
         elif fuse:
             report._deferred[name] = weakref.ref(module)
         report._changes.append((weakref.ref(module), original, made))
@@ -274,15 +300,19 @@ def _forget_compiled():
         torch.compiler.reset()
 
 
-def _kind(module, linear, attention):
-    """What patch takes it for: "norm", "linear", "attention" or nothing."""
+def _kind(module, linear, attention, convolutions):
+    """What patch takes it for: "norm", "linear", "attention", "convolution" or nothing."""
     if attention_patching.is_attention(module):
         return "attention" if attention else ""
     if linear and linear_patching.is_linear(module):
         return "linear"
+    if convolutions and convolution_patching.is_convolution(module):
+        return "convolution"
     if _is_norm(module):
         return "norm"
-    return "linear" if linear and linear_patching.called_linear(module) else ""
+    if linear and linear_patching.called_linear(module):
+        return "linear"
+    return "convolution" if convolutions and convolution_patching.called_so(module) else ""
 
 
 def _is_norm(module):
@@ -319,8 +349,7 @@ def _replacement(module, kind, arithmetic, fuse):
             raise Unsuited(reason)
     if isinstance(module, torch.jit.ScriptModule):
         raise Unsuited("is scripted")
-    ours = LayerNorm, RMSNorm, Linear, MultiheadAttention
-    is_ours = isinstance(module, ours) or isinstance(type(module), Patched)
+    is_ours = isinstance(module, _OURS) or isinstance(type(module), Patched)
     if is_ours and not (fuse and type(module) in _DEFERRED):
         raise Unsuited("is Isobit's already")
     if "forward" in vars(module):
@@ -329,13 +358,16 @@ def _replacement(module, kind, arithmetic, fuse):
     if kind == "linear":
         recipe = linear_patching.replacement(module, arithmetic)
         weights |= linear_patching.held(module)
-    if kind == "attention" and not is_ours:
+    elif kind == "attention":
         recipe = attention_patching.replacement(module)
+    elif kind == "convolution":
+        recipe = convolution_patching.replacement(module)
+        weights |= linear_patching.held(module)
     for name, weight in weights.items():
         _check_weight(name, weight)
     original = parametrize.type_before_parametrizations(module)
     made = _SWAPS.get(original, original if is_ours else None) if recipe is None else recipe
-    if isinstance(made, type):
+    if isinstance(made, type) and (kind != "convolution" or original in convolution_patching.SWAPS):
         return _DEFERRED.get(made, made) if fuse else made
     if made is None and parametrize.is_parametrized(module):
         raise Unsuited("has parametrizations; they can be registered after patch")
