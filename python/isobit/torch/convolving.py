@@ -106,7 +106,7 @@ def _convolution_gradients(call, wanted, grad):
 
 def _along_filters(vector, like):
     """A vector over filters as a tensor of results."""
-    return vector.to(like.dtype).view(1, -1, *(1,) * (like.ndim - 2))
+    return vector.to(like.dtype).view(1, -1, *(1,) * (len(like.shape) - 2)).expand(like.shape)
 
 
 def _convolution_tangents(call, along):
@@ -116,8 +116,7 @@ def _convolution_tangents(call, along):
     )
     if along.bias is None:
         return total
-    like = _convolution_result(call)
-    of_bias = _along_filters(along.bias, like).expand(like.shape)
+    of_bias = _along_filters(along.bias, _convolution_result(call))
     return of_bias.clone() if total is None else total + of_bias
 
 
@@ -133,6 +132,25 @@ CONVOLUTION = Operator(
 )
 
 
+def _bilinear(operation, **gradients):
+    """What a record says of the derivatives of operation(call, one, other), which is linear in each
+    of two tensors. gradients: of either tensor, by its name, from that of the result."""
+    first, second = gradients
+
+    def backward(call, wanted, grad):
+        asked = {name: each for name, each in gradients.items() if getattr(wanted, name)}
+        return {name: gradient(call, grad) for name, gradient in asked.items()}
+
+    def tangents(call, along):
+        of_first, of_second = getattr(along, first), getattr(along, second)
+        return total_of(
+            None if of_first is None else operation(call, of_first, getattr(call, second)),
+            None if of_second is None else operation(call, getattr(call, first), of_second),
+        )
+
+    return {"keeps": (first, second), "gradients": backward, "tangents": tangents}
+
+
 def _input_result(call):
     shape = (call.grad_y.shape[0], call.weight.shape[1] * call.groups, *call.size)
     return _result(call.grad_y, call.weight, shape)
@@ -145,32 +163,18 @@ def _input_axes(call):
         yield Axis({"weight": 1}, (1,))
 
 
-def _input_gradients(call, wanted, into_x):
-    found = {}
-    if wanted.grad_y:
-        found["grad_y"] = _forward(call, into_x, call.weight)
-    if wanted.weight:
-        found["weight"] = _to_weight(call, call.grad_y, into_x, call.weight.shape[2:])
-    return found
-
-
-def _input_tangents(call, along):
-    return total_of(
-        None if along.grad_y is None else _to_input(call, along.grad_y, call.weight, call.size),
-        None if along.weight is None else _to_input(call, call.grad_y, along.weight, call.size),
-    )
-
-
 # Also what a transposed convolution is.
 CONVOLUTION_INPUT = Operator(
     "convolution_input",
     _input_result,
     outputs=("grad_x",),
     axes=_input_axes,
-    keeps=("grad_y", "weight"),
-    gradients=_input_gradients,
-    tangents=_input_tangents,
     autocast=narrow_inputs("grad_y", "weight"),
+    **_bilinear(
+        lambda call, grad, weight: _to_input(call, grad, weight, call.size),
+        grad_y=lambda call, into_x: _forward(call, into_x, call.weight),
+        weight=lambda call, into_x: _to_weight(call, call.grad_y, into_x, call.weight.shape[2:]),
+    ),
 )
 
 
@@ -186,30 +190,16 @@ def _weight_axes(call):
         yield Axis({"x": 1}, (1,))
 
 
-def _weight_gradients(call, wanted, into_weight):
-    found = {}
-    if wanted.grad_y:
-        found["grad_y"] = _forward(call, call.x, into_weight)
-    if wanted.x:
-        found["x"] = _to_input(call, call.grad_y, into_weight, call.x.shape[2:])
-    return found
-
-
-def _weight_tangents(call, along):
-    return total_of(
-        None if along.grad_y is None else _to_weight(call, along.grad_y, call.x, call.kernel),
-        None if along.x is None else _to_weight(call, call.grad_y, along.x, call.kernel),
-    )
-
-
 CONVOLUTION_WEIGHT = Operator(
     "convolution_weight",
     _weight_result,
     outputs=("grad_weight",),
     axes=_weight_axes,
-    keeps=("grad_y", "x"),
-    gradients=_weight_gradients,
-    tangents=_weight_tangents,
+    **_bilinear(
+        lambda call, grad, x: _to_weight(call, grad, x, call.kernel),
+        grad_y=lambda call, into_weight: _forward(call, call.x, into_weight),
+        x=lambda call, into_weight: _to_input(call, call.grad_y, into_weight, call.x.shape[2:]),
+    ),
 )
 
 CONVOLUTION_BIAS = Operator(
@@ -218,11 +208,7 @@ CONVOLUTION_BIAS = Operator(
     outputs=("grad_bias",),
     axes=lambda call: (Axis({"grad_y": 0}, (SUM,)), Axis({"grad_y": 1}, (0,))),
     knows=("grad_y",),
-    gradients=lambda call, wanted, into_bias: {
-        "grad_y": into_bias.to(call.grad_y.dtype)
-        .view(1, -1, *(1,) * (len(call.grad_y.shape) - 2))
-        .expand(call.grad_y.shape)
-    },
+    gradients=lambda call, wanted, into_bias: {"grad_y": _along_filters(into_bias, call.grad_y)},
     tangents=lambda call, along: CONVOLUTION_BIAS.operator(along.grad_y, call.dtype),
 )
 RECORDS = (CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, CONVOLUTION_BIAS)
