@@ -81,11 +81,13 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     memory = {"cache_limit", "cache_use", "empty_cache", "set_cache_limit"}
     classes |= {"Linear", "PackedLinear", "RotaryEmbedding", "Scan", "bmm", "mm"}
     classes |= {"LayerNormLinear", "LayerNormMLP", "RMSNormLinear"}
-    classes |= {"Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d"}
+    classes |= {"CausalConv1d", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d"}
     classes |= {"layer_norm_mlp", "rms_norm_mlp"}
     classes |= {"KeyValueCache", "MultiheadAttention", "SelfAttention"}
     rest = {
         "apply_rotary",
+        "causal_conv1d",
+        "causal_conv1d_update",
         "conv_transpose1d",
         "conv_transpose2d",
         "intercept",

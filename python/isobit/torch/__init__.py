@@ -18,6 +18,7 @@ from isobit.torch.activation_functions import (
 from isobit.torch.activation_modules import GELU, GeGLU, Sigmoid, SiLU, SwiGLU, Tanh
 from isobit.torch.attention_functions import scaled_dot_product_attention
 from isobit.torch.attention_modules import MultiheadAttention
+from isobit.torch.causal_convolutions import CausalConv1d, causal_conv1d, causal_conv1d_update
 from isobit.torch.convolutions import (
     Conv1d,
     Conv2d,
@@ -63,6 +64,7 @@ sharding.register_when_imported()
 
 __all__ = [
     "GELU",
+    "CausalConv1d",
     "Conv1d",
     "Conv2d",
     "ConvTranspose1d",
@@ -94,6 +96,8 @@ __all__ = [
     "bmm",
     "cache_limit",
     "cache_use",
+    "causal_conv1d",
+    "causal_conv1d_update",
     "conv1d",
     "conv2d",
     "conv_transpose1d",

@@ -27,7 +27,7 @@ def _numbers(op, name, value, dims):
     return values
 
 
-def _tensors(op, dims, input, weight, bias):
+def check_dims(op, dims, input, weight, bias):
     for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
         if tensor is None and name == "bias":
             continue
@@ -53,7 +53,7 @@ def _same(op, weight, stride, dilation):
 
 
 def _convolution(op, dims, input, weight, bias, stride, padding, dilation, groups):
-    _tensors(op, dims, input, weight, bias)
+    check_dims(op, dims, input, weight, bias)
     stride = _numbers(op, "stride", stride, dims)
     dilation = _numbers(op, "dilation", dilation, dims)
     extra = (0,) * dims
@@ -88,7 +88,7 @@ def _with_bias(y, bias, dims):
 
 
 def _transposed(op, dims, input, weight, bias, stride, padding, output_padding, groups, dilation):
-    _tensors(op, dims, input, weight, bias)
+    check_dims(op, dims, input, weight, bias)
     stride = _numbers(op, "stride", stride, dims)
     padding = _numbers(op, "padding", padding, dims)
     beyond = _numbers(op, "output_padding", output_padding, dims)
