@@ -4,6 +4,8 @@
 from collections.abc import Iterable
 from numbers import Integral
 
+import numpy as np
+
 from isobit import c_abi
 from isobit._products import ACTIVATIONS
 
@@ -105,17 +107,47 @@ def _convolution(
     activation,
     out_dtype,
 ):
-    from isobit import numpy
+    from isobit import numpy  # which imports this file
 
     _one_of(function, "activation", activation, (None, *ACTIVATIONS[1:]))
     _one_of(function, "padding_mode", padding_mode, PADDING_MODES)
     call = numpy._Call(function, "input", input, _FLOATS)
-    x, weight = call.x, numpy._array(function, "weight", weight, (call.dtype,), call.like)
-    for name, array in (("input", x), ("weight", weight)):
+    weight = numpy._array(function, "weight", weight, (call.dtype,), call.like)
+    for name, array in (("input", call.x), ("weight", weight)):
         if array.ndim != dims + 2:
             raise ValueError(
                 f"{function}: {name} has {array.ndim} dimensions; must have {dims + 2}"
             )
+    more = (stride, padding, dilation, groups, padding_mode, activation, out_dtype)
+    return call.result(_computed(call, dims, call.x, weight, bias, *more))
+
+
+def _bias(call, given):
+    from isobit import numpy
+
+    dtypes = tuple(dict.fromkeys((call.dtype, "float32")))
+    dtypes = ("float64",) if call.dtype == "float64" else dtypes
+    return numpy._array(call.function, "bias", given, dtypes, call.like)
+
+
+def _computed(
+    call,
+    dims,
+    x,
+    weight,
+    bias,
+    stride,
+    padding,
+    dilation,
+    groups,
+    padding_mode="zeros",
+    activation=None,
+    out_dtype=None,
+):
+    """The convolution of an ndarray, which may be another than the call's, as an ndarray."""
+    from isobit import numpy
+
+    function = call.function
     stride = _numbers(function, "stride", stride, dims)
     dilation = _numbers(function, "dilation", dilation, dims)
     (groups,) = _numbers(function, "groups", groups, 1)
@@ -125,9 +157,7 @@ def _convolution(
     before, extra = _padding(function, padding, dims, weight, stride, dilation)
     tensors = {"x": numpy._strided(x), "weight": numpy._strided(weight)}
     if bias is not None:
-        of_bias = tuple(dict.fromkeys((call.dtype, "float32")))
-        of_bias = ("float64",) if call.dtype == "float64" else of_bias
-        tensors["bias"] = numpy._strided(numpy._array(function, "bias", bias, of_bias, call.like))
+        tensors["bias"] = numpy._strided(_bias(call, bias))
     dtype = (
         call.dtype if out_dtype is None else call.named("out_dtype", out_dtype, _OF_Y[call.dtype])
     )
@@ -149,5 +179,104 @@ def _convolution(
         ("extra_padding", extra),
     ):
         options |= {name + side: value for side, value in zip(sides, values, strict=True)}
-    c_abi.call(function, "fwd", numpy._context, **tensors, **options)
-    return call.result(y)
+    c_abi.call(f"conv{dims}d", "fwd", numpy._context, **tensors, **options)
+    return y
+
+
+def causal_conv1d(
+    x, weight, bias=None, *, initial_state=None, return_final_state=False, activation=None
+):
+    """activation(y), y[t] being the sum of x[t - width + 1 + j] * weight[j] over j, and bias: of
+    each channel of x, (batch, channels, length), with its row of weight, (channels, width).
+
+    initial_state: the width - 1 elements before the first, (batch, channels, width - 1); without
+    it, zeros. return_final_state: (y, those before what would come next). activation: None, or
+    "silu", also called "swish", which is applied to the rounded sums.
+    """
+    causal = _Causal("causal_conv1d", x, weight, bias, (3,), activation)
+    state = np.zeros((*causal.x.shape[:2], causal.reach), causal.x.dtype)
+    if initial_state is not None:
+        state = causal.state("initial_state", initial_state)
+    y, joined = causal.following(state)
+    if not return_final_state:
+        return causal.call.result(y)
+    final = joined[..., joined.shape[-1] - causal.reach :].copy()
+    return causal.call.result(y), causal.call.result(final)
+
+
+def causal_conv1d_update(x, conv_state, weight, bias=None, activation=None):
+    """causal_conv1d of what comes next: x is one element of each signal, (batch, channels), or
+    several, (batch, channels, length). conv_state, (batch, channels, state_len), holds those
+    before, at least width - 1, of which the last are looked at; it is changed in place, and then
+    ends with x."""
+    causal = _Causal("causal_conv1d_update", x, weight, bias, (2, 3), activation)
+    state = causal.state("conv_state", conv_state, "at least ")
+    lent = not isinstance(conv_state, np.ndarray) or np.may_share_memory(state, conv_state)
+    if not state.flags.writeable or (state.size and not lent):
+        raise ValueError(
+            f"{causal.call.function}: conv_state may not be written to where it lies; must be a "
+            "writable array in this machine's byte order"
+        )
+    y, joined = causal.following(state)
+    state[...] = joined[..., joined.shape[-1] - state.shape[-1] :]
+    return causal.call.result(y if causal.call.x.ndim == 3 else y[..., 0])
+
+
+class _Causal:
+    """A call with a weight of (channels, width)."""
+
+    def __init__(self, function, x, weight, bias, dims, activation):
+        from isobit import numpy
+
+        self.numpy = numpy
+        _one_of(function, "activation", activation, (None, "silu", "swish"))
+        self.call, self.activation = numpy._Call(function, "x", x, _FLOATS), activation
+        self.x = self.call.x
+        if self.x.ndim not in dims:
+            needed = " or ".join(map(str, dims))
+            raise ValueError(f"{function}: x has {self.x.ndim} dimensions; must have {needed}")
+        if self.x.ndim == 2:
+            self.x = self.x[..., np.newaxis]
+        self.weight = numpy._array(function, "weight", weight, (self.call.dtype,), self.call.like)
+        shape, channels = self.weight.shape, self.x.shape[1]
+        if len(shape) != 2 or shape[0] != channels or shape[1] < 1:
+            raise ValueError(
+                f"{function}: weight has shape {shape}; must be ({channels}, width), since x has "
+                f"{channels} channels"
+            )
+        self.reach = shape[1] - 1
+        self.bias = None if bias is None else _bias(self.call, bias)
+        if bias is not None and self.bias.shape != (channels,):
+            raise ValueError(f"{function}: bias has shape {self.bias.shape}; must be ({channels},)")
+
+    def state(self, name, given, least=""):
+        """least: what is said where it may be longer than it is looked at."""
+        function, dtypes = self.call.function, (self.call.dtype,)
+        state = self.numpy._array(function, name, given, dtypes, self.call.like)
+        leading = self.x.shape[:2]
+        length = state.shape[-1] if state.ndim == 3 else -1
+        fits = length >= self.reach if least else length == self.reach
+        if state.shape[:-1] != leading or not fits:
+            batch, channels = leading
+            raise ValueError(
+                f"{function}: {name} has shape {state.shape}; must be ({batch}, {channels}, "
+                f"{least}{self.reach})"
+            )
+        return state
+
+    def following(self, state):
+        """The results of x behind the state, and both together."""
+        call, channels, length = self.call, *self.x.shape[1:]
+        joined = np.concatenate((state, self.x), axis=-1)
+        seen = joined[..., state.shape[-1] - self.reach :]
+        if length == 0:  # the library has no results without extents
+            seen = np.concatenate((seen, np.zeros((*seen.shape[:2], 1), seen.dtype)), axis=-1)
+        y = _computed(call, 1, seen, self.weight[:, np.newaxis], self.bias, 1, 0, 1, channels)
+        y = y[..., :length]
+        if self.activation is None:
+            return y, joined
+        active = call.empty(y.shape, call.dtype)
+        tensors = {"x": call.tensor(y), "y": call.tensor(active)}
+        context = self.numpy._context
+        c_abi.call("activation", "fwd", context, **tensors, function="silu")
+        return active, joined

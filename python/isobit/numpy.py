@@ -22,7 +22,7 @@ import numpy as np
 from isobit import _arguments, c_abi, dlpack
 from isobit._activations import exp, geglu, gelu, log, sigmoid, silu, swiglu, tanh
 from isobit._attention import scaled_dot_product_attention
-from isobit._convolutions import conv1d, conv2d
+from isobit._convolutions import causal_conv1d, causal_conv1d_update, conv1d, conv2d
 from isobit._library import remedy
 from isobit._norm_linear import layer_norm_linear, rms_norm_linear
 from isobit._products import PackedMatrix, linear, matmul
@@ -35,6 +35,8 @@ __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "apply_rotary",
+    "causal_conv1d",
+    "causal_conv1d_update",
     "conv1d",
     "conv2d",
     "cummax",
@@ -269,10 +271,8 @@ class _Elementwise(_Call):
 
     def run(self, kind, **inputs):
         y = self.empty(self.x.shape, self.dtype)
-        c_abi.call(
-            *("elementwise", "fwd", _context),
-            **{"x": self.tensor(self.x), "y": self.tensor(y), "kind": kind, **inputs},
-        )
+        tensors = {"x": self.tensor(self.x), "y": self.tensor(y)}
+        c_abi.call("elementwise", "fwd", _context, **tensors, kind=kind, **inputs)
         return self.result(y)
 
 

@@ -17,6 +17,8 @@ FUNCTIONS = {
     "add",
     "add_layer_norm",
     "add_rms_norm",
+    "causal_conv1d",
+    "causal_conv1d_update",
     "conv1d",
     "conv2d",
     "dropout_add_layer_norm",
@@ -86,8 +88,6 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"KeyValueCache", "MultiheadAttention", "SelfAttention"}
     rest = {
         "apply_rotary",
-        "causal_conv1d",
-        "causal_conv1d_update",
         "conv_transpose1d",
         "conv_transpose2d",
         "intercept",
