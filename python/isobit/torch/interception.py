@@ -9,7 +9,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from isobit.torch import convolutions, functional, product_functions
-from isobit.torch.patching import DEVICES, DTYPES, Undoable
+from isobit.torch.patching import Undoable
+from isobit.torch.probing import DEVICES, DTYPES
 
 
 def _computes(input, *weights):

@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 
 from isobit.torch import (
     attention_patching,
+    causal_patching,
     convolution_patching,
     deferral,
     linear_patching,
@@ -25,11 +26,8 @@ from isobit.torch import (
 from isobit.torch.attention_modules import MultiheadAttention
 from isobit.torch.deferral import DeferredLayerNorm, DeferredRecipe, DeferredRMSNorm
 from isobit.torch.modules import LayerNorm, RMSNorm
-from isobit.torch.probing import Unsuited, probed
+from isobit.torch.probing import DEVICES, DTYPES, Unsuited, probed
 from isobit.torch.product_modules import Linear
-
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-DEVICES = ("cpu", "cuda", "meta")
 
 _SWAPS = {nn.LayerNorm: LayerNorm, nn.RMSNorm: RMSNorm}
 _OURS = (LayerNorm, RMSNorm, Linear, MultiheadAttention, *convolution_patching.SWAPS.values())
@@ -98,7 +96,8 @@ class Report(Undoable):
     modules whose rotary function was exchanged. linear: the names of the linear layers among those
     replaced, None if they were not asked for; attention, convolutions: those of attentions and of
     convolutions, alike. models: the names of transformers' models whose attention is Isobit's now.
-    fused: of each norm that was to be fused, what has taken its result so far."""
+    causal: the functions by which state-space models convolve, and Isobit's in their place. fused:
+    of each norm that was to be fused, what has taken its result so far."""
 
     replaced: dict[str, type] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -107,11 +106,13 @@ class Report(Undoable):
     attention: list[str] | None = None
     models: list[str] = field(default_factory=list)
     convolutions: list[str] | None = None
+    causal: dict[str, str] = field(default_factory=dict)
     _deferred: dict = field(default_factory=dict, init=False)
     _changes: list = field(default_factory=list, init=False)
     _functions: list = field(default_factory=list, init=False)
     _configurations: list = field(default_factory=list, init=False)
     _encoders: list = field(default_factory=list, init=False)
+    _causal: list = field(default_factory=list, init=False)
 
     @property
     def fused(self):
@@ -133,6 +134,7 @@ class Report(Undoable):
         rotary_patching.restore(self._functions)
         transformers_attention.restore(self._configurations)
         attention_patching.restore(self._encoders)
+        causal_patching.restore(self._causal)
         _forget_compiled()
 
     def _counts(self):
@@ -160,6 +162,7 @@ class Report(Undoable):
         lines += [f"  {name}.{rotary_patching.NAME}: apply_rotary" for name in self.rotary]
         implementation = f"attn_implementation is {transformers_attention.NAME!r}"
         lines += _listed(dict.fromkeys(self.models, implementation))
+        lines += [f"  {name}: {ours}" for name, ours in self.causal.items()]
         if self.skipped:
             lines += ["and leaves alone", *_listed(self.skipped)]
         return "\n".join(lines)
@@ -222,7 +225,8 @@ def patch(
 
     convolutions: also torch.nn.Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, and subclasses
     that inherit their forward, which become isobit.torch's, or a class derived from it and their
-    own.
+    own; and the functions by which transformers' state-space models convolve, for every model of
+    the same classes.
 
     fuse: also the linear layers; and where gradients are recorded, a linear layer normalises what a
     norm would have given it while it multiplies, so that nothing is kept for backward but what was
@@ -288,6 +292,9 @@ def patch(
         report._encoders = attention_patching.keep_padded(model)
     if rotary:
         report.rotary, refused, report._functions = rotary_patching.exchange(model)
+        report.skipped |= refused
+    if convolutions:
+        report.causal, refused, report._causal = causal_patching.exchange(model)
         report.skipped |= refused
     _forget_compiled()
     _note_fast_paths(model, report)

@@ -15,6 +15,10 @@ from torch import nn
 
 from isobit.torch import functional
 
+# What Isobit computes, and where.
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+DEVICES = ("cpu", "cuda", "meta")
+
 _NARROW = (torch.float16, torch.bfloat16)
 _SINGLE = (torch.float32, *_NARROW)  # all are computed in single precision
 _ROUNDINGS = 16  # a row's results differ by fewer, of its largest; a variance over N - 1 by more

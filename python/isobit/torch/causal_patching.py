@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts isobit.torch's causal convolutions in the place of the functions by which transformers'
+state-space models convolve: these take the weight of a Conv1d, and never call it."""
+
+import inspect
+import sys
+
+import torch
+
+from isobit.torch.causal_convolutions import ACTIVATIONS, causal_conv1d, causal_conv1d_update
+from isobit.torch.probing import DEVICES, DTYPES
+
+# What such functions may be given beside a signal, where packages compute them; transformers hand
+# on much else that none of them looks at.
+_FURTHER = (
+    *("seq_idx", "cu_seqlens", "initial_states", "return_final_states", "final_states_out"),
+    *("cache_seqlens", "conv_state_indices"),
+)
+
+
+def _computes(hidden_states, weight, activation, further):
+    return (
+        activation in ACTIVATIONS
+        and all(further.get(name) is None or further[name] is False for name in _FURTHER)
+        and hidden_states.dtype in DTYPES
+        and weight.dtype in DTYPES
+        and hidden_states.device.type in DEVICES
+    )
+
+
+# The arguments have the names that transformers give them.
+def _whole(original):
+    def causal_conv1d_fn(hidden_states, weight, bias=None, activation=None, **further):
+        if not _computes(hidden_states, weight, activation, further):
+            return original(hidden_states, weight, bias, activation=activation, **further)
+        x = hidden_states.to(weight.dtype)
+        return causal_conv1d(x, weight, bias, activation=activation).to(hidden_states.dtype)
+
+    return causal_conv1d_fn
+
+
+def _next(original):
+    def causal_conv1d_update_(
+        hidden_states, conv_state, weight, bias=None, activation=None, **further
+    ):
+        if not _computes(hidden_states, weight, activation, further):
+            more = {"activation": activation} | further
+            return original(hidden_states, conv_state, weight, bias, **more)
+        state = conv_state.to(weight.dtype)
+        x = hidden_states.to(weight.dtype)
+        y = causal_conv1d_update(x, state, weight, bias, activation)
+        if state is not conv_state:
+            conv_state.copy_(state)
+        return y.to(hidden_states.dtype)
+
+    return causal_conv1d_update_
+
+
+_MADE = {"causal_conv1d_fn": _whole, "causal_conv1d_update": _next}
+OURS = {"causal_conv1d_fn": causal_conv1d, "causal_conv1d_update": causal_conv1d_update}
+
+
+def exchange(model):
+    """Exchanges the functions of the Python modules that the model's classes come from, for every
+    model of these classes. Returns ({name: ours}, why others are left alone, what undoes it)."""
+    found, refused, undo = {}, {}, []
+    for source in dict.fromkeys(type(each).__module__ for each in model.modules()):
+        for name, make in _MADE.items():
+            original = getattr(sys.modules.get(source), name, None)
+            if original is None or hasattr(original, "isobit_original"):
+                continue
+            if reason := _difference(name, original):
+                refused[f"{source}.{name}"] = reason
+                continue
+            made = make(original)
+            made.isobit_original = original
+            setattr(sys.modules[source], name, made)
+            found[f"{source}.{name}"] = OURS[name].__name__
+            undo.append((source, name, original, made))
+    return found, refused, undo
+
+
+def restore(undo):
+    while undo:
+        source, name, original, made = undo.pop()
+        if getattr(sys.modules[source], name) is made:
+            setattr(sys.modules[source], name, original)
+
+
+def _results(name, function, activation):
+    """Of a few numbers."""
+    made = torch.Generator().manual_seed(0)
+    shapes = ((2, 4, 6), (4, 3), (4,), (2, 4, 5))
+    x, weight, bias, state = (torch.randn(*shape, generator=made) for shape in shapes)
+    if name == "causal_conv1d_fn":
+        return (function(x, weight, bias, activation=activation),)
+    return function(x, state, weight, bias, activation=activation), state
+
+
+@torch.no_grad()
+def _difference(name, original):
+    """Why it is not what Isobit computes; empty where it is."""
+    # What transformers wrap around theirs warns of packages that are missing.
+    theirs = inspect.unwrap(original)
+    for activation in (None, "silu"):
+        try:
+            found = _results(name, theirs, activation)
+        except Exception as error:
+            return f"cannot be called with a signal and weights: {type(error).__name__}"
+        expected = _results(name, OURS[name], activation)
+        if not all(
+            isinstance(a, torch.Tensor) and a.shape == b.shape and torch.allclose(a, b, atol=1e-5)
+            for a, b in zip(found, expected, strict=True)
+        ):
+            return "computes something else than causal_conv1d"
+    return ""
