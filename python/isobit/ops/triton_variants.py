@@ -111,7 +111,12 @@ class Launch:
         """The kernel as Triton makes it for such arguments, without a GPU."""
         types = {name: _type(value) for name, value in self._in_order()}
         values = dict(_leaves(tuple(value for _, value in self._in_order())))
-        constants = {path: value for path, value in values.items() if _type(value) == "constexpr"}
+        # Without their wrapping: of a function, Triton's cache wants the source.
+        constants = {
+            path: getattr(value, "value", value)
+            for path, value in values.items()
+            if _type(value) == "constexpr"
+        }
         divisible = {
             path: [["tt.divisibility", 16]]
             for path, value in values.items()
@@ -181,6 +186,8 @@ class Variant:
 
     def launches(self, plan: Mapping[str, int] = MappingProxyType({}), **arrays):
         """What fills the outputs among the arrays. A knob that the plan does not name is chosen."""
+        if unknown := sorted(set(arrays) - self.takes):
+            raise TypeError(f"{self.name}: it does not take {', '.join(unknown)}")
         for name, array in arrays.items():
             if self.any_strides or not isinstance(array, torch.Tensor):
                 continue

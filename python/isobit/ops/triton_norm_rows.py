@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row in Triton: its sums in the canonical order, its statistics, its normalised elements.
+"""A row of a norm in Triton: its sums in the canonical order, its elements as statistics make them.
 
-core/order.h specifies the order, formula.h the arithmetic; both are kept to the bit, for every row.
+core/order.h specifies the order, which is kept to the bit for every row.
 How Triton adds along an axis is its own business, except along an axis of two: there is one sum of
 two numbers. So each level of a fold is a reshape that makes such an axis, and `tl.sum` over it.
 
@@ -44,14 +44,17 @@ class Source(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Of one row: x times both factors has these three parts of a mean, and this 1/sigma."""
+    """Of one row: x times both factors has this 1/sigma, and a mean of three parts.
 
-    mean: tl.tensor
-    shift: tl.tensor
-    residue: tl.tensor
+    A norm that leaves the mean where it is has None for each part.
+    """
+
     rstd: tl.tensor
     factor: tl.tensor
     factor_again: tl.tensor
+    mean: tl.tensor
+    shift: tl.tensor
+    residue: tl.tensor
     saved_mean: tl.tensor  # of x, as callers get them
     saved_rstd: tl.tensor
 
@@ -142,7 +145,10 @@ def sum_and_dot(terms: tl.constexpr, known, held, source, cols, tile: tl.constex
 
 @triton.jit
 def _centered(row, x):
-    return x * row.factor * row.factor_again - row.mean - row.shift - row.residue
+    scaled = x * row.factor * row.factor_again
+    if row.mean is not None:
+        scaled = scaled - row.mean - row.shift - row.residue
+    return scaled
 
 
 @triton.jit
@@ -151,7 +157,7 @@ def normalised(row, x):
 
 
 @triton.jit
-def _deviations(row, elements, inside):
+def deviations(row, elements, inside):
     d = tl.where(inside, _centered(row, elements.x), 0.0)
     return d, d
 
@@ -163,19 +169,13 @@ def minus_product(a, b, c):
 
 
 @triton.jit
-def _variance(shift, mean_square):
-    value = minus_product(shift, shift, mean_square)
-    return tl.where(value < 0, 0.0, value)  # NaN stays
+def is_in_range(squares):
+    """Whether no square that matters has left the range of floats."""
+    return (squares > _LOWEST) & (squares < _HIGHEST)
 
 
 @triton.jit
-def _accurate(shift, mean_square):
-    """A mean that is off by more than a quarter of sigma leaves the variance too few digits."""
-    return (shift * shift > mean_square * 0.0625) == 0
-
-
-@triton.jit
-def _inverse_root(value):
+def inverse_root(value):
     return tl.div_rn(tl.cast(1.0, tl.float32), tl.sqrt_rn(value))
 
 
@@ -188,19 +188,19 @@ def _exponent(x):
 
 
 @triton.jit
-def _power_of_two(exponent):
+def power_of_two(exponent):
     return (exponent + 127 << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def _ldexp(x, exponent):
+def ldexp(x, exponent):
     """x * 2^exponent, rounded once: double holds the product."""
     power = ((exponent + 1023).to(tl.int64) << 52).to(tl.float64, bitcast=True)
     return (x.to(tl.float64) * power).to(tl.float32)
 
 
 @triton.jit
-def _scaling_exponent(largest, eps):
+def scaling_exponent(largest, eps):
     """Of the power that brings the largest element to [1, 2), unless eps would leave its range."""
     exponent = -_exponent(largest)
     limit = _EPS_EXPONENT - _exponent(eps) >> 1
@@ -208,73 +208,7 @@ def _scaling_exponent(largest, eps):
 
 
 @triton.jit
-def _two_rounds(factor, again, held, source, cols, tile: tl.constexpr):
-    """The mean as far as one number tells; what that misses, and the mean square around it."""
-    n = tl.cast(cols, tl.float32)
-    zero = tl.cast(0.0, tl.float32)
-    row = Statistics(zero, zero, zero, zero, factor, again, zero, zero)
-    total, _ = sum_and_dot(_deviations, row, held, source, cols, tile)
-    mean = tl.div_rn(total, n)
-    row = Statistics(mean, zero, zero, zero, factor, again, zero, zero)
-    missed, squares = sum_and_dot(_deviations, row, held, source, cols, tile)
-    return mean, tl.div_rn(missed, n), squares
-
-
-@triton.jit
-def statistics_of(held, source, cols, eps, tile: tl.constexpr):
-    eps = tl.cast(eps, tl.float32)
-    one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
-    mean, shift, squares = _two_rounds(one, one, held, source, cols, tile)
-    mean_square = tl.div_rn(squares, tl.cast(cols, tl.float32))
-    in_range = (squares > _LOWEST) & (squares < _HIGHEST)
-    rstd = _inverse_root(_variance(shift, mean_square) + eps)
-    row = Statistics(mean, shift, zero, rstd, one, one, mean + shift, rstd)
-    if (in_range & _accurate(shift, mean_square)) == 0:
-        row = _the_long_way(in_range, held, source, cols, eps, tile)
-    return row
-
-
-@triton.jit
-def _the_long_way(in_range, held, source, cols, eps, tile: tl.constexpr):
-    """For rows that lose digits otherwise: broken, constant, out of range, all but constant."""
-    one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
-    lowest, highest, broken = _extremes(held, source, cols, tile)
-    if broken:
-        nan = zero + float("nan")
-        row = Statistics(nan, zero, zero, nan, one, one, nan, nan)
-    elif lowest == highest:
-        first = tl.load(source.x).to(tl.float32)
-        mean = tl.where(first == 0, tl.abs(first) * -1.0, first)  # less -0, either zero is +0
-        rstd = tl.where(eps == 0, 0.0, _inverse_root(eps))
-        row = Statistics(mean, zero, zero, rstd, one, one, first, rstd)
-    else:
-        largest = tl.maximum(tl.abs(lowest), tl.abs(highest))
-        exponent = tl.where(in_range, 0, _scaling_exponent(largest, eps))
-        row = _scaled_statistics(exponent, held, source, cols, eps, tile)
-    return row
-
-
-@triton.jit
-def _scaled_statistics(exponent, held, source, cols, eps, tile: tl.constexpr):
-    n = tl.cast(cols, tl.float32)
-    zero = tl.cast(0.0, tl.float32)
-    factor, again = _power_of_two(exponent // 2), _power_of_two(exponent - exponent // 2)
-    mean, shift, squares = _two_rounds(factor, again, held, source, cols, tile)
-    residue, mean_square = zero, tl.div_rn(squares, n)
-    variance = _variance(shift, mean_square)
-    if _accurate(shift, mean_square) == 0:
-        row = Statistics(mean, shift, zero, zero, factor, again, zero, zero)
-        missed, squares = sum_and_dot(_deviations, row, held, source, cols, tile)
-        residue = tl.div_rn(missed, n)
-        variance = _variance(residue, tl.div_rn(squares, n))
-    rstd = _inverse_root(variance + _ldexp(eps, 2 * exponent))
-    saved_mean = _ldexp(mean + (shift + residue), -exponent)
-    saved_rstd = _ldexp(rstd, exponent)
-    return Statistics(mean, shift, residue, rstd, factor, again, saved_mean, saved_rstd)
-
-
-@triton.jit
-def _extremes(held, source, cols, tile: tl.constexpr):
+def extremes(held, source, cols, tile: tl.constexpr):
     """The smallest and the largest element, and whether any is not finite."""
     if tile.chunks == 1:
         lowest, highest, broken = _tile_extremes(held.x, columns(0, tile) < cols)

@@ -1,22 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerNorm's forward pass in Triton: rows in registers, or read for each sum and once more."""
+"""The forward pass of norms in Triton: rows in registers, or read for each sum and once more."""
 
 import triton
 import triton.language as tl
 
-from isobit.ops.layernorm.triton_rows import (
+from isobit.ops.triton_norm_rows import (
     BLOCK,
     Source,
     columns,
     load,
     normalised,
-    statistics_of,
 )
 from isobit.ops.triton_variants import store, widened
 
 
 @triton.jit
-def forward_kernel(x, weight, bias, y, mean, rstd, cols, eps, tile: tl.constexpr):
+def forward_kernel(
+    x,
+    weight,
+    bias,
+    y,
+    mean,
+    rstd,
+    cols,
+    eps,
+    statistics_of: tl.constexpr,
+    tile: tl.constexpr,
+):
     """A program takes a row."""
     row = tl.program_id(0).to(tl.int64)
     source = Source(x + row * cols, None, None)

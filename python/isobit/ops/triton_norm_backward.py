@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerNorm's backward pass in Triton: everything in one sweep over runs of rows, or rows first."""
+"""The backward pass of norms in Triton: all in one sweep over runs of rows, or rows first."""
 
 import triton
 import triton.language as tl
 
-from isobit.ops.layernorm.triton_rows import (
+from isobit.ops.triton_norm_rows import (
     BLOCK,
     Source,
     Statistics,
@@ -12,13 +12,13 @@ from isobit.ops.layernorm.triton_rows import (
     load,
     minus_product,
     normalised,
-    statistics_of,
     sum_and_dot,
 )
 from isobit.ops.triton_sums import RUN, pairs
 from isobit.ops.triton_variants import store, widened
 
-KEPT = tl.constexpr(6)  # so many of a row's statistics normalise its elements
+# So many of a row's statistics normalise its elements.
+KEPT, KEPT_WITHOUT_MEAN = tl.constexpr(6), tl.constexpr(3)
 
 
 @triton.jit
@@ -34,6 +34,7 @@ def one_pass_kernel(
     rows,
     cols,
     eps,
+    statistics_of: tl.constexpr,
     tile: tl.constexpr,
 ):
     """A program takes a run of rows and keeps its sums of columns in registers."""
@@ -45,7 +46,7 @@ def one_pass_kernel(
     for row in range(run * RUN, tl.minimum(run * RUN + RUN, rows)):
         source = Source(x + row * cols, grad_y + row * cols, weight)
         held = load(source, at, inside)
-        found = _statistics(row, held, source, mean, rstd, cols, eps, tile)
+        found = _statistics(statistics_of, row, held, source, mean, rstd, cols, eps, tile)
         if grad_x is not None:
             _write_gradient(found, held, source, grad_x + row * cols, cols, tile)
         weight_sum = tl.fma(held.grad_y, normalised(found, held.x), weight_sum)
@@ -57,18 +58,31 @@ def one_pass_kernel(
 
 
 @triton.jit
-def rows_kernel(x, grad_y, weight, mean, rstd, grad_x, statistics, cols, eps, tile: tl.constexpr):
+def rows_kernel(
+    x,
+    grad_y,
+    weight,
+    mean,
+    rstd,
+    grad_x,
+    statistics,
+    cols,
+    eps,
+    statistics_of: tl.constexpr,
+    kept: tl.constexpr,
+    tile: tl.constexpr,
+):
     """A program takes a row: its gradient, and its statistics for the columns that come later."""
     row = tl.program_id(0).to(tl.int64)
     source = Source(x + row * cols, grad_y + row * cols, weight)
     at = columns(0, tile)
     held = load(source, at, at < cols)
-    found = _statistics(row, held, source, mean, rstd, cols, eps, tile)
+    found = _statistics(statistics_of, row, held, source, mean, rstd, cols, eps, tile)
     if grad_x is not None:
         _write_gradient(found, held, source, grad_x + row * cols, cols, tile)
     if statistics is not None:
-        for i in tl.static_range(KEPT):
-            tl.store(statistics + row * KEPT + i, found[i])
+        for i in tl.static_range(kept):
+            tl.store(statistics + row * kept + i, found[i])
 
 
 @triton.jit
@@ -80,6 +94,7 @@ def columns_kernel(
     bias_sums,
     rows,
     cols,
+    kept: tl.constexpr,
     RUNS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -95,7 +110,7 @@ def columns_kernel(
         inside = exists & (at < cols)
         dy = widened(grad_y, row * cols + at, inside)
         if weight_sums is not None:
-            found = _kept_statistics(statistics, row, exists)
+            found = _kept_statistics(statistics, row, exists, kept)
             xhat = normalised(found, widened(x, row * cols + at, inside))
             weight_sum = tl.where(inside, tl.fma(dy, xhat, weight_sum), weight_sum)
         bias_sum += dy
@@ -107,24 +122,34 @@ def columns_kernel(
 
 
 @triton.jit
-def _statistics(row, held, source, mean, rstd, cols, eps, tile: tl.constexpr):
+def _statistics(
+    statistics_of: tl.constexpr, row, held, source, mean, rstd, cols, eps, tile: tl.constexpr
+):
     """Those that the caller gives, or those of x."""
-    if mean is None:
+    one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
+    if rstd is None:
         found = statistics_of(held, source, cols, eps, tile)
+    elif mean is None:
+        given = tl.load(rstd + row)
+        found = Statistics(given, one, one, None, None, None, None, given)
     else:
-        given_mean, given_rstd = tl.load(mean + row), tl.load(rstd + row)
-        one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
-        found = Statistics(given_mean, zero, zero, given_rstd, one, one, given_mean, given_rstd)
+        given, given_mean = tl.load(rstd + row), tl.load(mean + row)
+        found = Statistics(given, one, one, given_mean, zero, zero, given_mean, given)
     return found
 
 
 @triton.jit
-def _kept_statistics(statistics, row, exists):
-    kept = statistics + row * KEPT
-    mean, shift = tl.load(kept, exists, 0), tl.load(kept + 1, exists, 0)
-    residue, rstd = tl.load(kept + 2, exists, 0), tl.load(kept + 3, exists, 0)
-    factor, again = tl.load(kept + 4, exists, 0), tl.load(kept + 5, exists, 0)
-    return Statistics(mean, shift, residue, rstd, factor, again, mean, rstd)
+def _kept_statistics(statistics, row, exists, kept: tl.constexpr):
+    found = statistics + row * kept
+    rstd = tl.load(found, exists, 0)
+    factor, again = tl.load(found + 1, exists, 0), tl.load(found + 2, exists, 0)
+    if kept == KEPT:
+        mean, shift = tl.load(found + 3, exists, 0), tl.load(found + 4, exists, 0)
+        residue = tl.load(found + 5, exists, 0)
+        row_statistics = Statistics(rstd, factor, again, mean, shift, residue, mean, rstd)
+    else:
+        row_statistics = Statistics(rstd, factor, again, None, None, None, None, rstd)
+    return row_statistics
 
 
 @triton.jit
@@ -151,5 +176,7 @@ def _write_gradient(row, held, source, grad_x, cols, tile: tl.constexpr):
 @triton.jit
 def _gradient(row, elements, mean_g, mean_gx):
     g, xhat = elements.grad_y * elements.weight, normalised(row, elements.x)
-    value = row.rstd * minus_product(xhat, mean_gx, g - mean_g)
+    if row.mean is not None:
+        g -= mean_g
+    value = row.rstd * minus_product(xhat, mean_gx, g)
     return value * row.factor * row.factor_again

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The statistics of a row of LayerNorm in Triton, by the arithmetic of formula.h, to the bit."""
+
+import triton
+import triton.language as tl
+
+from isobit.ops.triton_norm_rows import (
+    Statistics,
+    deviations,
+    extremes,
+    inverse_root,
+    is_in_range,
+    ldexp,
+    minus_product,
+    power_of_two,
+    scaling_exponent,
+    sum_and_dot,
+)
+
+
+@triton.jit
+def _variance(shift, mean_square):
+    value = minus_product(shift, shift, mean_square)
+    return tl.where(value < 0, 0.0, value)  # NaN stays
+
+
+@triton.jit
+def _accurate(shift, mean_square):
+    """A mean that is off by more than a quarter of sigma leaves the variance too few digits."""
+    return (shift * shift > mean_square * 0.0625) == 0
+
+
+@triton.jit
+def _two_rounds(factor, again, held, source, cols, tile: tl.constexpr):
+    """The mean as far as one number tells; what that misses, and the mean square around it."""
+    n = tl.cast(cols, tl.float32)
+    zero = tl.cast(0.0, tl.float32)
+    row = Statistics(zero, factor, again, zero, zero, zero, zero, zero)
+    total, _ = sum_and_dot(deviations, row, held, source, cols, tile)
+    mean = tl.div_rn(total, n)
+    row = Statistics(zero, factor, again, mean, zero, zero, zero, zero)
+    missed, squares = sum_and_dot(deviations, row, held, source, cols, tile)
+    return mean, tl.div_rn(missed, n), squares
+
+
+@triton.jit
+def statistics_of(held, source, cols, eps, tile: tl.constexpr):
+    eps = tl.cast(eps, tl.float32)
+    one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
+    mean, shift, squares = _two_rounds(one, one, held, source, cols, tile)
+    mean_square = tl.div_rn(squares, tl.cast(cols, tl.float32))
+    in_range = is_in_range(squares)
+    rstd = inverse_root(_variance(shift, mean_square) + eps)
+    row = Statistics(rstd, one, one, mean, shift, zero, mean + shift, rstd)
+    if (in_range & _accurate(shift, mean_square)) == 0:
+        row = _the_long_way(in_range, held, source, cols, eps, tile)
+    return row
+
+
+@triton.jit
+def _the_long_way(in_range, held, source, cols, eps, tile: tl.constexpr):
+    """For rows that lose digits otherwise: broken, constant, out of range, all but constant."""
+    one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
+    lowest, highest, broken = extremes(held, source, cols, tile)
+    if broken:
+        nan = zero + float("nan")
+        row = Statistics(nan, one, one, nan, zero, zero, nan, nan)
+    elif lowest == highest:
+        first = tl.load(source.x).to(tl.float32)
+        mean = tl.where(first == 0, tl.abs(first) * -1.0, first)  # less -0, either zero is +0
+        rstd = tl.where(eps == 0, 0.0, inverse_root(eps))
+        row = Statistics(rstd, one, one, mean, zero, zero, first, rstd)
+    else:
+        largest = tl.maximum(tl.abs(lowest), tl.abs(highest))
+        exponent = tl.where(in_range, 0, scaling_exponent(largest, eps))
+        row = _scaled_statistics(exponent, held, source, cols, eps, tile)
+    return row
+
+
+@triton.jit
+def _scaled_statistics(exponent, held, source, cols, eps, tile: tl.constexpr):
+    n = tl.cast(cols, tl.float32)
+    zero = tl.cast(0.0, tl.float32)
+    factor, again = power_of_two(exponent // 2), power_of_two(exponent - exponent // 2)
+    mean, shift, squares = _two_rounds(factor, again, held, source, cols, tile)
+    residue, mean_square = zero, tl.div_rn(squares, n)
+    variance = _variance(shift, mean_square)
+    if _accurate(shift, mean_square) == 0:
+        row = Statistics(zero, factor, again, mean, shift, zero, zero, zero)
+        missed, squares = sum_and_dot(deviations, row, held, source, cols, tile)
+        residue = tl.div_rn(missed, n)
+        variance = _variance(residue, tl.div_rn(squares, n))
+    rstd = inverse_root(variance + ldexp(eps, 2 * exponent))
+    saved_mean = ldexp(mean + (shift + residue), -exponent)
+    saved_rstd = ldexp(rstd, exponent)
+    return Statistics(rstd, factor, again, mean, shift, residue, saved_mean, saved_rstd)

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RMSNorm's variants in Triton, with the bits of all other variants on every input.
+
+    VARIANTS["row_per_program"].run(x=x, weight=weight, y=y, rstd=rstd)
+    VARIANTS["one_pass"].run(x=x, grad_y=grad_y, weight=weight, grad_x=grad_x, grad_weight=grad)
+
+What arrays may be: isobit.ops.triton_norms.
+"""
+
+from isobit.ops.rmsnorm.triton_statistics import statistics_of
+from isobit.ops.triton_norms import Norm, variants
+
+VARIANTS = variants(Norm("rmsnorm", statistics_of, centred=False))
