@@ -23,24 +23,22 @@ import triton_calls as others
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
+import triton_norm_calls as norms  # noqa: E402
 from triton_checks import CUOBJDUMP, SM_90, check_for_amd, check_for_nvidia  # noqa: E402
+from triton_norm_calls import draw, unset  # noqa: E402
 
 from isobit import c_abi  # noqa: E402
 from isobit.ops.activation import triton as activation  # noqa: E402
 from isobit.ops.elementwise import triton as elementwise  # noqa: E402
-from isobit.ops.layernorm import triton as layernorm  # noqa: E402
 from isobit.ops.rope import triton as rope  # noqa: E402
 from isobit.ops.scan import triton as scan  # noqa: E402
 from isobit.ops.transpose import triton as transpose  # noqa: E402
-from isobit.ops.triton_variants import DTYPES, Case  # noqa: E402
+from isobit.ops.triton_variants import DTYPES  # noqa: E402
 
-FORWARD = [name for name, variant in layernorm.VARIANTS.items() if variant.kinds == ("fwd",)]
-BACKWARD = [name for name, variant in layernorm.VARIANTS.items() if variant.kinds == ("bwd",)]
 OPERATORS = {"activation fwd": "activation", "activation bwd": "activation"}
 OPERATORS |= {"transpose": "transpose", "matmul": "matmul", "matmul bwd": "matmul"}
-OPERATORS |= {"fwd": "layernorm", "bwd": "layernorm"}
+OPERATORS |= {f"{op} {kind}": op for op in norms.NORMS for kind in ("fwd", "bwd")}
 OPERATORS |= {"rope fwd": "rope", "rope bwd": "rope", "scan": "scan"}
-SHAPES = ((0, 7), (3, 0), (3, 1), (7, 64), (4, 513), (33, 100), (2, 1000))
 REALS = ("f32", "f16", "bf16", "f64")
 ADDED = (*REALS, "i32")
 TRANSPOSED = [
@@ -49,40 +47,6 @@ TRANSPOSED = [
     ("u8", "u8"),
     *((x, y) for x in REALS for y in REALS),
 ]
-TYPES = (("f16", "f16"), ("bf16", "bf16"), ("bf16", "f32"), ("f32", None))
-
-
-def draw(*shape, dtype="f32", seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(DTYPES[dtype])
-
-
-def unset(*shape, dtype="f32"):
-    return torch.full(shape, 99, dtype=DTYPES[dtype])
-
-
-def forward_arrays(x, weight_dtype=None):
-    rows, cols = x.shape
-    arrays = {"x": x, "y": torch.full_like(x, 99), "mean": unset(rows), "rstd": unset(rows)}
-    if weight_dtype is not None:
-        arrays["weight"] = draw(cols, dtype=weight_dtype, seed=2)
-        arrays["bias"] = draw(cols, dtype=weight_dtype, seed=3)
-    return arrays
-
-
-def backward_arrays(x, weight_dtype=None):
-    cols = x.shape[1]
-    gradients = {"dtype": Case.of(x=x).dtypes["x"] if weight_dtype is None else weight_dtype}
-    grad_y = draw(*x.shape, seed=1).to(x.dtype)
-    grad_y[6::4] = -0.0  # a constant row's, where there are rows of every kind
-    arrays = {"x": x, "grad_y": grad_y, "grad_x": torch.full_like(x, 99)}
-    arrays |= {name: unset(cols, **gradients) for name in ("grad_weight", "grad_bias")}
-    if weight_dtype is not None:
-        arrays["weight"] = draw(cols, dtype=weight_dtype, seed=2)
-    return arrays
-
-
-ARRAYS = {"fwd": forward_arrays, "bwd": backward_arrays}
 
 
 def operands(kind, dtype):
@@ -95,28 +59,6 @@ def operands(kind, dtype):
     residual = torch.cat([ends.repeat_interleave(8).to(drawn.dtype), drawn[1]]).reshape(1, -1)
     arrays = {"x": x, "y": torch.full_like(x, 99)}
     return arrays | ({"residual": residual} if kind == "add" else {})
-
-
-def rows_of_every_kind(cols):
-    """Rows that are summed in the usual way, and those of the long way of docs/numerics.md."""
-    z = draw(12, cols).double()
-    scales = z[0] + 1e6, z[1] * 1e18, z[2] * 1e20, z[3] * 1e-20, z[4] * 1e-40, z[5] * 7e37
-    pi, huge, tiny, zeros = (torch.full((cols,), v).double() for v in (3.14159, 3e30, 1e-44, 0.0))
-    zeros[1::2] = -0.0
-    # One number in float near their mean is off by as much as they are.
-    next_to_pi, next_to_huge = pi.clone(), huge.clone()
-    next_to_pi[::3] += 2.0**-22
-    next_to_huge[::3] *= 1 + 2.0**-23
-    nearly_tiny, outlier, cancelling = tiny.clone(), z[6].clone(), zeros.clone()
-    nearly_tiny[-1] = 0
-    outlier[cols // 2] = 1e20
-    cancelling[:3] = torch.tensor([2.0**-40, -(2.0**-40), 2.0**-147])
-    constant = pi, huge, tiny, zeros, -zeros
-    almost = next_to_pi, next_to_huge, nearly_tiny, z[7] * 1e-38 + 1e-36, outlier, cancelling
-    broken = [row.clone() for row in (z[8], z[9], pi, pi)]
-    for row, number in zip(broken, ("nan", "-inf", "nan", "inf"), strict=True):
-        row[cols // 3] = float(number)
-    return torch.stack([*scales, *constant, *almost, *broken, z[10]]).float()
 
 
 def transpose_arrays(x_dtype, y_dtype, *shape):
@@ -167,7 +109,7 @@ class Call:
         arrays = {name: copies[id(array)] for name, array in self.arrays.items()}
         tensors = {name: c_tensor(array) for name, array in arrays.items()}
         options = {"kind": self.kind} if self.op == "elementwise" else {}
-        if self.op == "layernorm":
+        if self.op in norms.NORMS:
             options = {"eps": 1e-5} | self.options
         elif self.op == "scan":
             options = {"kind": "sum"} | self.options
@@ -199,18 +141,8 @@ def calls():
             for shape in ((5, 9), (2, 3, 70), (67, 3), (2, 2, 1, 33), (0, 4), (3, 0, 2)):
                 arrays = transpose_arrays(*types, *shape)
                 yield f"transpose {variant} {types} {shape}", Call("transpose", variant, arrays)
-    for kind, variants in (("fwd", FORWARD), ("bwd", BACKWARD)):
-        arrays = ARRAYS[kind]
-        for variant in variants:
-            for rows, cols in SHAPES:
-                call = Call(kind, variant, arrays(draw(rows, cols), "f32"))
-                yield f"{variant} {rows}x{cols}", call
-            for dtype, weight_dtype in TYPES:
-                call = Call(kind, variant, arrays(draw(3, 130, dtype=dtype), weight_dtype))
-                yield f"{variant} {dtype} {weight_dtype}", call
-            for eps in (1e-5, 0.0):
-                call = Call(kind, variant, arrays(rows_of_every_kind(70), "f32"), eps=eps)
-                yield f"{variant} eps {eps}", call
+    for name, op, kind, variant, *given, options in norms.norm_calls():
+        yield name, Call(f"{op} {kind}", variant, *given, **options)
     for name, direction, *given, options in others.rope_calls():
         call = Call(f"rope {direction}", "token_per_program", *given, **options)
         yield f"rope {name}", call
@@ -223,29 +155,6 @@ def calls():
         call = Call("matmul bwd", "register_tiled", arrays, plan, **options)
         yield f"matmul bwd {name}", call
     yield "matmul, eleven runs", others.Runs()
-    for eps in (1e-40, -1.0):
-        arrays = forward_arrays(rows_of_every_kind(70))
-        yield f"unusual eps {eps}", Call("fwd", "row_per_program", arrays, eps=eps)
-    wide = rows_of_every_kind(8200)[[0, 2, 6, 11, 15, 19]]
-    yield "streamed, wide", Call("fwd", "streamed", forward_arrays(wide, "f32"))
-    yield "two_pass, wide", Call("bwd", "two_pass", only("grad_x", backward_arrays(wide)))
-    for variant in BACKWARD:
-        arrays = backward_arrays(draw(18, 70), "f32")
-        arrays |= {"mean": draw(18) / 10, "rstd": draw(18).abs()}
-        yield f"{variant}, statistics given", Call("bwd", variant, arrays)
-        arrays = only("grad_weight", backward_arrays(draw(1, 70)))
-        arrays["grad_y"].fill_(1e-45)  # products vanish, but for their signs
-        yield f"{variant}, grad_weight", Call("bwd", variant, arrays)
-        arrays = only("grad_x", backward_arrays(draw(7, 64)))
-        yield f"{variant}, grad_x", Call("bwd", variant, arrays)
-    for runs in layernorm.VARIANTS["two_pass"].knobs["runs"]:
-        arrays = only("grad_bias", backward_arrays(draw(2100, 2)))
-        yield f"two_pass, many rows, {runs=}", Call("bwd", "two_pass", arrays, {"runs": runs})
-
-
-def only(gradient, arrays):
-    others = {"grad_x", "grad_weight", "grad_bias"} - {gradient}
-    return {name: array for name, array in arrays.items() if name not in others}
 
 
 CALLS = dict(calls())
@@ -300,55 +209,7 @@ def test_rope_and_scan_decline_or_refuse_what_they_cannot():
             variant.run(x=q, y=q, exclusive="yes")
 
 
-def test_what_registers_do_not_hold_is_declined():
-    def reason(variant, cols, dtype="f32"):
-        x = torch.empty(2, cols, dtype=DTYPES[dtype], device="meta")
-        return layernorm.VARIANTS[variant].declines(Case.of(x=x))
-
-    assert reason("one_pass", 4096) == reason("row_per_program", 16384) == ""
-    assert reason("streamed", 2**22) == reason("two_pass", 2**22) == ""
-    assert "16385 columns" in reason("row_per_program", 16385)
-    assert "4097 columns" in reason("one_pass", 4097)
-    assert reason("streamed", 2**22 + 1) and reason("two_pass", 2**22 + 1)
-    assert "f64" in reason("streamed", 8, "f64")
-    weight = torch.empty(8, dtype=torch.bfloat16)
-    narrower = Case.of(x=torch.empty(2, 8), weight=weight)
-    assert "weights of bf16 beside f32" in layernorm.VARIANTS["streamed"].declines(narrower)
-    x = torch.empty(2, 4097)
-    with pytest.raises(NotImplementedError, match=r"one_pass: 4097 columns; registers hold"):
-        layernorm.VARIANTS["one_pass"].run(x=x, grad_y=x, grad_x=x)
-    with pytest.raises(ValueError, match=r"streamed: y of shape .* has strides \(4097, 2\); its"):
-        layernorm.VARIANTS["streamed"].run(x=x, y=x[:, ::2])
-
-
-def launches(variant, dtype, cols):
-    """Those of arrays that need no memory."""
-    x = torch.empty(40, cols, dtype=DTYPES[dtype], device="meta")
-    weight, per_row = torch.empty(cols, device="meta"), torch.empty(40, device="meta")
-    arrays = {
-        "fwd": {"x": x, "weight": weight, "bias": weight, "y": x, "mean": per_row, "rstd": per_row},
-        "bwd": {"x": x, "grad_y": x, "weight": weight, "grad_x": x, "grad_weight": weight},
-        "add": {"x": x, "residual": x, "y": x},
-    }
-    return variant.launches(**arrays[variant.kinds[0]])
-
-
-COMPILED = [
-    *((variant, dtype, 1008) for variant in elementwise.VARIANTS.values() for dtype in ADDED),
-    *(
-        (layernorm.VARIANTS[name], dtype, cols)
-        for name, cols, dtypes in (
-            ("row_per_program", 1000, ("f16",)),
-            ("row_per_program", 16384, ("f32", "bf16")),
-            ("streamed", 65536, ("f32",)),
-            ("one_pass", 1000, ("f16",)),
-            ("one_pass", 4096, ("f32", "bf16")),
-            ("two_pass", 8192, ("f32", "bf16")),
-            ("two_pass", 65536, ("f32",)),
-        )
-        for dtype in dtypes
-    ),
-]
+COMPILED = [(variant, dtype) for variant in elementwise.VARIANTS.values() for dtype in ADDED]
 
 
 ACTIVATED = [(name, gated, "f32") for name in others.FUNCTIONS for gated in (False, True)]
@@ -373,24 +234,13 @@ def test_compiled_activations_round_as_they_are_told_and_spill_nothing(
     check_for_amd(launch)
 
 
-@pytest.mark.parametrize(
-    ("variant", "dtype", "cols"), COMPILED, ids=lambda v: getattr(v, "name", v)
-)
-def test_compiled_kernels_round_as_they_are_told_and_spill_nothing(variant, dtype, cols, tmp_path):
-    for launch in launches(variant, dtype, cols):
-        # A NaN of the GPU's own has other bits, which no interpreter shows.
-        ptx = check_for_nvidia(launch, tmp_path)
-        assert dtype == "i32" or "setp.nan" in ptx
-
-
-@pytest.mark.parametrize(
-    ("variant", "dtype", "cols"), COMPILED, ids=lambda v: getattr(v, "name", v)
-)
-def test_kernels_for_amd_round_as_they_are_told_and_spill_nothing(variant, dtype, cols):
-    for launch in launches(variant, dtype, cols):
-        code = check_for_amd(launch)
-        if variant in elementwise.VARIANTS.values():
-            assert kernels_hip.fused(code) == []
+@pytest.mark.parametrize(("variant", "dtype"), COMPILED, ids=lambda v: getattr(v, "name", v))
+def test_compiled_kernels_round_as_they_are_told_and_spill_nothing(variant, dtype, tmp_path):
+    x = torch.empty(40, 1008, dtype=DTYPES[dtype], device="meta")
+    (launch,) = variant.launches(x=x, residual=x, y=x)
+    # A NaN of the GPU's own has other bits, which no interpreter shows.
+    assert dtype == "i32" or "setp.nan" in check_for_nvidia(launch, tmp_path)
+    assert kernels_hip.fused(check_for_amd(launch)) == []
 
 
 @pytest.mark.parametrize("types", TRANSPOSED, ids="-".join)
@@ -449,14 +299,6 @@ def test_compiled_scans_round_as_they_are_told_and_spill_nothing(variant, types,
         assert "fma.rn" not in ptx
         check_for_amd(launch)
     assert ("setp.nan" in ptx) == y.dtype.is_floating_point  # the last of them writes y
-
-
-def test_products_melt_into_sums_where_the_formula_says_so_and_nowhere_else():
-    (forward,) = launches(layernorm.VARIANTS["row_per_program"], "f32", 4096)
-    lane = 4096 // (32 * forward.warps)  # elements
-    # y; the first fold of squares in two rounds and in the three of the long way, of which the
-    # first of each is a sum alone; the variances of all rounds but those.
-    assert forward.compiled(SM_90).asm["ptx"].count("fma.rn.f32") == lane + 3 * lane // 2 + 3
 
 
 if __name__ == "__main__":

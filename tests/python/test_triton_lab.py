@@ -35,13 +35,16 @@ def verified(call):
 @pytest.mark.parametrize(
     "call",
     [
-        "--rows 0,3 --cols 70 --input randn,huge1e20",
-        "--rows 2 --cols 530 --dtype bf16 --weight-dtype f32 --y-dtype f16",
-        "--rows 3 --cols 9 --statistics given --offset 3 --input mean1e6,constant --eps 0",
+        "layernorm,rmsnorm --rows 0,3 --cols 70 --input randn,huge1e20",
+        "layernorm --rows 2 --cols 530 --dtype bf16 --weight-dtype f32 --y-dtype f16",
+        "rmsnorm --rows 2 --cols 530 --dtype f16 --weight-dtype f32 --y-dtype bf16",
+        "layernorm --rows 3 --cols 9 --statistics given --offset 3 --input mean1e6 --eps 0",
+        "rmsnorm --rows 3 --cols 9 --statistics given --offset 3 --input constant --eps 0",
     ],
 )
-def test_every_variant_of_layernorm_has_the_bits_of_the_library(call):
-    lines = verified(f"layernorm {call}")
+def test_every_variant_of_a_norm_has_the_bits_of_the_library(call):
+    lines = verified(call)
+    assert {line["op"] for line in lines} == set(call.split()[0].split(","))
     for direction, variants in VARIANTS.items():
         assert {line["variant"] for line in lines if line["pass"] == direction} == variants
     assert all(line["canonical"] for line in lines)
@@ -86,6 +89,8 @@ def test_every_variant_of_transpose_has_the_bits_of_the_library(types):
         ("matmul --batch 2 --m 3 --n 5 --k 9 --dtype f32,f16 --layout reversed,spread", 1),
         ("matmul --m 3 --n 5 --k 9 --with bias+c+residual+pre --alpha 2 --beta -1", 1),
         ("matmul --pass bwd --batch 2 --m 3 --n 5 --k 9 --dtype f32,bf16 --layout tn", 1),
+        ("layernorm_linear,rmsnorm_linear --pass fwd,bwd --rows 3 --cols 20 --features 7", 1),
+        ("rmsnorm_linear --rows 2 --cols 9 --features 3 --with residual+pre+y+rstd", 1),
         ("matmul --pass bwd --m 3 --n 5 --k 9 --with pre+grad_bias+grad_c --activation gelu", 1),
     ],
 )
@@ -105,8 +110,9 @@ def test_every_plan_has_the_bits_of_the_library():
     assert all(line["canonical"] for line in lines)
 
 
-def test_parity_stands_the_variants_beside_the_others():
-    call = "layernorm --pass fwd --rows 2 --cols 20 --device cpu,triton --isa scalar --threads 1"
+@pytest.mark.parametrize("op", ["layernorm", "rmsnorm"])
+def test_parity_stands_the_variants_beside_the_others(op):
+    call = f"{op} --pass fwd --rows 2 --cols 20 --device cpu,triton --isa scalar --threads 1"
     lab = subprocess.run([LAB, "parity", *call.split()], capture_output=True, text=True)
     assert lab.returncode == 0
     for line in (
@@ -195,8 +201,8 @@ def test_a_kind_that_a_variant_lacks_is_unavailable():
 
 
 def test_operators_are_those_with_a_file():
-    products = ["layernorm_linear", "matmul"]
-    others = ["activation", "elementwise", "layernorm", "rope", "scan", "transpose"]
+    products = ["layernorm_linear", "matmul", "rmsnorm_linear"]
+    others = ["activation", "elementwise", "layernorm", "rmsnorm", "rope", "scan", "transpose"]
     assert list(triton_lab.operators()) == sorted(products + others)
 
 

@@ -24,7 +24,6 @@ LANES = tl.constexpr(64)
 
 _LOWEST, _HIGHEST = tl.constexpr(2.0**-80), tl.constexpr(2.0**120)  # sums of squares in range
 _EPS_EXPONENT = tl.constexpr(60)  # how far eps may be scaled
-_INFINITY = tl.constexpr(float("inf"))
 
 
 class Tile(NamedTuple):
@@ -205,27 +204,3 @@ def scaling_exponent(largest, eps):
     exponent = -_exponent(largest)
     limit = _EPS_EXPONENT - _exponent(eps) >> 1
     return tl.where(eps == 0, exponent, tl.minimum(exponent, limit))
-
-
-@triton.jit
-def extremes(held, source, cols, tile: tl.constexpr):
-    """The smallest and the largest element, and whether any is not finite."""
-    if tile.chunks == 1:
-        lowest, highest, broken = _tile_extremes(held.x, columns(0, tile) < cols)
-    else:
-        lowest, highest = tl.cast(_INFINITY, tl.float32), tl.cast(-_INFINITY, tl.float32)
-        broken = tl.cast(0, tl.int32)
-        for chunk in range(tl.cdiv(cols, tile.blocks * BLOCK)):
-            at = columns(chunk, tile)
-            low, high, some = _tile_extremes(load(source, at, at < cols).x, at < cols)
-            lowest, highest = tl.minimum(lowest, low), tl.maximum(highest, high)
-            broken = tl.maximum(broken, some)
-    return lowest, highest, broken > 0
-
-
-@triton.jit
-def _tile_extremes(x, inside):
-    finite = tl.abs(x) < _INFINITY  # NaN is not
-    lowest = tl.min(tl.where(inside & finite, x, _INFINITY))
-    highest = tl.max(tl.where(inside & finite, x, -_INFINITY))
-    return lowest, highest, tl.max((inside & (finite == 0)).to(tl.int32))

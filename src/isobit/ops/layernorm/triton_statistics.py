@@ -5,17 +5,21 @@ import triton
 import triton.language as tl
 
 from isobit.ops.triton_norm_rows import (
+    BLOCK,
     Statistics,
+    columns,
     deviations,
-    extremes,
     inverse_root,
     is_in_range,
     ldexp,
+    load,
     minus_product,
     power_of_two,
     scaling_exponent,
     sum_and_dot,
 )
+
+_INFINITY = tl.constexpr(float("inf"))
 
 
 @triton.jit
@@ -61,7 +65,7 @@ def statistics_of(held, source, cols, eps, tile: tl.constexpr):
 def _the_long_way(in_range, held, source, cols, eps, tile: tl.constexpr):
     """For rows that lose digits otherwise: broken, constant, out of range, all but constant."""
     one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
-    lowest, highest, broken = extremes(held, source, cols, tile)
+    lowest, highest, broken = _extremes(held, source, cols, tile)
     if broken:
         nan = zero + float("nan")
         row = Statistics(nan, one, one, nan, zero, zero, nan, nan)
@@ -94,3 +98,27 @@ def _scaled_statistics(exponent, held, source, cols, eps, tile: tl.constexpr):
     saved_mean = ldexp(mean + (shift + residue), -exponent)
     saved_rstd = ldexp(rstd, exponent)
     return Statistics(rstd, factor, again, mean, shift, residue, saved_mean, saved_rstd)
+
+
+@triton.jit
+def _extremes(held, source, cols, tile: tl.constexpr):
+    """The smallest and the largest element, and whether any is not finite."""
+    if tile.chunks == 1:
+        lowest, highest, broken = _tile_extremes(held.x, columns(0, tile) < cols)
+    else:
+        lowest, highest = tl.cast(_INFINITY, tl.float32), tl.cast(-_INFINITY, tl.float32)
+        broken = tl.cast(0, tl.int32)
+        for chunk in range(tl.cdiv(cols, tile.blocks * BLOCK)):
+            at = columns(chunk, tile)
+            low, high, some = _tile_extremes(load(source, at, at < cols).x, at < cols)
+            lowest, highest = tl.minimum(lowest, low), tl.maximum(highest, high)
+            broken = tl.maximum(broken, some)
+    return lowest, highest, broken > 0
+
+
+@triton.jit
+def _tile_extremes(x, inside):
+    finite = tl.abs(x) < _INFINITY  # NaN is not
+    lowest = tl.min(tl.where(inside & finite, x, _INFINITY))
+    highest = tl.max(tl.where(inside & finite, x, -_INFINITY))
+    return lowest, highest, tl.max((inside & (finite == 0)).to(tl.int32))

@@ -5,12 +5,14 @@ import triton
 import triton.language as tl
 
 from isobit.ops.triton_norm_rows import (
+    BLOCK,
     Statistics,
+    columns,
     deviations,
-    extremes,
     inverse_root,
     is_in_range,
     ldexp,
+    load,
     power_of_two,
     scaling_exponent,
     sum_and_dot,
@@ -53,13 +55,13 @@ def statistics_of(held, source, cols, eps, tile: tl.constexpr):
 @triton.jit
 def _the_long_way(squares, held, source, cols, eps, tile: tl.constexpr):
     """For rows whose squares overflow or underflow, and those that are no numbers."""
-    one = tl.cast(1.0, tl.float32)
-    lowest, highest, broken = extremes(held, source, cols, tile)
-    largest = tl.maximum(tl.abs(lowest), tl.abs(highest))
-    if broken | (cols == 0):
-        # The squares of infinities add up to one, unless there is a NaN.
-        rstd = tl.where(squares == float("inf"), 0.0, float("nan"))
-        row = _of(rstd, one, one, rstd)
+    one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
+    largest = _largest(held, source, cols, tile)
+    if (squares != squares) | (cols == 0):
+        nan = zero + float("nan")
+        row = _of(nan, one, one, nan)
+    elif largest == float("inf"):
+        row = _of(zero, one, one, zero)
     elif largest == 0:
         rstd = tl.where(eps == 0, 0.0, inverse_root(eps))
         row = _of(rstd, one, one, rstd)
@@ -70,3 +72,16 @@ def _the_long_way(squares, held, source, cols, eps, tile: tl.constexpr):
         rstd = _inverse_root_of_mean(squares, cols, ldexp(eps, 2 * exponent))
         row = _of(rstd, factor, again, ldexp(rstd, exponent))
     return row
+
+
+@triton.jit
+def _largest(held, source, cols, tile: tl.constexpr):
+    """Of a row without NaN; what lies outside of it is 0."""
+    if tile.chunks == 1:
+        largest = tl.max(tl.abs(held.x))
+    else:
+        largest = tl.cast(0.0, tl.float32)
+        for chunk in range(tl.cdiv(cols, tile.blocks * BLOCK)):
+            at = columns(chunk, tile)
+            largest = tl.maximum(largest, tl.max(tl.abs(load(source, at, at < cols).x)))
+    return largest

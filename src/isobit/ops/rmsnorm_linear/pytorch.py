@@ -4,12 +4,12 @@
 from torch.nn import functional
 
 from isobit.ops.matmul.pytorch import ACTIVATIONS
+from isobit.ops.rmsnorm import pytorch as norm
 
 
 def reference(x, norm_weight, weight, bias=None, eps=1e-5, *, activation="none"):
     """In double, rounded once to the type of the weight."""
-    wide = x.double()
-    y = wide / (wide.square().mean(-1, keepdim=True) + eps).sqrt() * norm_weight.double()
+    y, _ = norm.reference(x, norm_weight, eps)
     z = y @ weight.double().T
     z = z if bias is None else z + bias.double()
     return ACTIVATIONS[activation](z).to(weight.dtype)
@@ -17,5 +17,5 @@ def reference(x, norm_weight, weight, bias=None, eps=1e-5, *, activation="none")
 
 def standard(x, norm_weight, weight, bias=None, eps=1e-5, *, activation="none"):
     """Two operations, between which the normalised rows are an array that autograd keeps."""
-    y = functional.rms_norm(x, x.shape[-1:], norm_weight, eps)
+    y = norm.standard(x, norm_weight, eps)
     return ACTIVATIONS[activation](functional.linear(y, weight, bias))
