@@ -26,6 +26,7 @@ PYTHON = (
     "torch/__init__.py",
     "lab/report.css",
     "ops/layernorm/triton.py",
+    "ops/triton_norms.py",
     "ops/elementwise/pytorch.py",
 )
 IN_SDIST = ("CMakeLists.txt", "VERSION", "LICENSE", "NOTICE", "src/isobit/capi/call.cpp")

@@ -11,6 +11,7 @@ import isobit.numpy  # noqa: E402
 from isobit.ops.activation import pytorch as activation  # noqa: E402
 from isobit.ops.elementwise import pytorch as elementwise  # noqa: E402
 from isobit.ops.layernorm import pytorch as layernorm  # noqa: E402
+from isobit.ops.rmsnorm import pytorch as rmsnorm  # noqa: E402
 from isobit.ops.rope import pytorch as rope  # noqa: E402
 from isobit.ops.scan import pytorch as scan  # noqa: E402
 from isobit.ops.transpose import pytorch as transpose  # noqa: E402
@@ -269,3 +270,56 @@ def test_the_textbook_module_takes_the_place_of_pytorchs(options):
     ours.load_state_dict(theirs.state_dict())
     x = draw(5, 9)
     torch.testing.assert_close(ours(x), theirs(x))
+
+
+def rms_truths(grad_y, x, weight):
+    """y and the gradients in double, each with the scale of its C."""
+    xhat, rstd = rmsnorm.reference(x)
+    size, dy, rows = xhat.abs(), grad_y.double().abs(), tuple(range(x.dim() - 1))
+    g = dy * weight.double().abs()
+    scale = rstd.unsqueeze(-1) * (g + size * (g * size).mean(-1, keepdim=True))
+    scales = weight.double().abs() * size, scale, (dy * size).sum(rows)
+    truths = rmsnorm.reference(x, weight)[0], *rmsnorm.reference_backward(grad_y, x, weight)
+    return list(zip(truths, scales, strict=True))
+
+
+def rms_function(x, weight=None):
+    return rmsnorm.Function.apply(x, weight, 1e-5)
+
+
+def by_pytorch(norm, grad_y, x, weight):
+    given = x.clone().requires_grad_(), weight.clone().requires_grad_()
+    y = norm(*given)
+    return y.detach(), *torch.autograd.grad(y, given, grad_y)
+
+
+@pytest.mark.parametrize("shape", SHAPES[1:])
+@pytest.mark.parametrize("dtype", REALS)
+def test_rmsnorm_in_the_library_and_in_pytorch_keeps_its_gate(shape, dtype):
+    x, grad_y = draw(*shape, dtype=dtype), draw(*shape, dtype=dtype, seed=1)
+    weight = draw(shape[-1], dtype=dtype, seed=2)
+    truths = rms_truths(grad_y, x, weight)
+    y = isobit.numpy.rms_norm(x, shape[-1], weight, eps=1e-5)
+    ways = [(y, *isobit.numpy.rms_norm_backward(grad_y, x, shape[-1], weight, eps=1e-5))]
+    if dtype == torch.float32:
+        ways += [by_pytorch(way, grad_y, x, weight) for way in (rmsnorm.standard, rms_function)]
+    for way in ways if dtype != torch.float64 else ():  # the reference is in double, too
+        for found, truth in zip(way, truths, strict=True):
+            assert worst_c(found, *truth) <= 8
+    for found, (truth, _) in zip(ways[0], truths, strict=True) if dtype == torch.float64 else ():
+        torch.testing.assert_close(found, truth)
+
+
+def test_rmsnorms_function_is_right_without_a_weight_in_16_bits_and_once():
+    x = draw(3, 7, dtype=torch.float64).requires_grad_()
+    weight = draw(7, dtype=torch.float64, seed=2).requires_grad_()
+    for given in ((x, weight), (x,)):
+        assert torch.autograd.gradcheck(rms_function, given)
+    narrow = x.detach().bfloat16()
+    y = rmsnorm.Function.apply(narrow, weight.detach().float(), 0.1)
+    truth = rmsnorm.reference(narrow, weight.detach().float(), 0.1)[0]
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.double(), truth, rtol=2.0**-8, atol=0)
+    (grad_x,) = torch.autograd.grad(rms_function(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad_x.sum().backward()

@@ -2,6 +2,7 @@
 """RMSNorm in PyTorch: what it means, PyTorch's own, and a function with its own backward."""
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 
@@ -47,6 +48,7 @@ class Function(torch.autograd.Function):
         return (y if weight is None else y * weight).to(x.dtype)
 
     @staticmethod
+    @once_differentiable  # what depends on x in the number a row is not kept
     def backward(ctx, grad_y):
         x, weight, rstd = ctx.saved_tensors
         xhat, grad_y = x * rstd, grad_y.to(rstd.dtype)
