@@ -55,17 +55,15 @@ def statistics_of(held, source, cols, eps, tile: tl.constexpr):
 @triton.jit
 def _the_long_way(squares, held, source, cols, eps, tile: tl.constexpr):
     """For rows whose squares overflow or underflow, and those that are no numbers."""
-    one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
+    one = tl.cast(1.0, tl.float32)
     largest = _largest(held, source, cols, tile)
     if (squares != squares) | (cols == 0):
-        nan = zero + float("nan")
+        nan = tl.cast(float("nan"), tl.float32)
         row = _of(nan, one, one, nan)
-    elif largest == float("inf"):
-        row = _of(zero, one, one, zero)
     elif largest == 0:
         rstd = tl.where(eps == 0, 0.0, inverse_root(eps))
         row = _of(rstd, one, one, rstd)
-    else:
+    else:  # whatever the scale, the squares of an infinity have the inverse root 0
         exponent = scaling_exponent(largest, eps)
         factor, again = power_of_two(exponent // 2), power_of_two(exponent - exponent // 2)
         squares = _squares(factor, again, held, source, cols, tile)
