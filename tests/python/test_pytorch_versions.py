@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import isobit.numpy  # noqa: E402
 from isobit.ops.activation import pytorch as activation  # noqa: E402
+from isobit.ops.attention import pytorch as attention  # noqa: E402
 from isobit.ops.elementwise import pytorch as elementwise  # noqa: E402
 from isobit.ops.layernorm import pytorch as layernorm  # noqa: E402
 from isobit.ops.rmsnorm import pytorch as rmsnorm  # noqa: E402
@@ -193,6 +194,120 @@ def test_the_textbooks_rotary_module_keeps_the_tables_that_the_library_computes(
     y = isobit.numpy.apply_rotary(q, cos=module.cos[:31], sin=module.sin[:31], style=style)
     torch.testing.assert_close(module(q), y, rtol=1e-6, atol=1e-6)
     assert not torch.equal(module(q), module(q.roll(1, 1)).roll(-1, 1))
+
+
+# What a call takes beside q, k and v: queries of 5, keys of 140, two heads for each of k.
+ATTENTIONS = {
+    "plain": {},
+    "top_left": {"causal": "top_left"},
+    "bottom_right": {"causal": "bottom_right"},
+    "window": {"window": 7},
+    "of the last": {"causal": "bottom_right", "window": 9, "scale": -0.3},
+    "softcap": {"softcap": 1.5, "scale": 2.0},
+    "bias": {"bias": draw(5, 140, dtype=torch.float64, seed=8)},
+    "mask": {"mask": draw(1, 1, 5, 140, seed=9) > 0.3, "causal": "bottom_right"},
+    "bias of a query": {"bias": draw(4, 5, 1, dtype=torch.float64, seed=8), "softcap": 2.0},
+    "all": {
+        "bias": draw(2, 1, 5, 140, dtype=torch.float64, seed=8),
+        "mask": draw(2, 4, 5, 140, seed=9) > -1,
+        "causal": "bottom_right",
+        "window": 130,
+        "softcap": 3.0,
+    },
+}
+
+
+def attended(dtype=torch.float64, queries=5):
+    shapes = (2, 4, queries, 8), (2, 2, 140, 8), (2, 2, 140, 6)
+    return [draw(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes)]
+
+
+def of_attention(q, k, v, bias=None, mask=None, *, scale=0, **options):
+    """What isobit.numpy calls it. y and lse."""
+    options |= {"scale": scale or None, "return_lse": True}
+    whole = (*q.shape[:3], k.shape[2])
+    added = None if bias is None else bias.to(q.dtype).expand(whole)
+    if mask is not None and bias is not None:
+        added = added.masked_fill(~mask, -torch.inf)
+    return isobit.numpy.scaled_dot_product_attention(
+        q, k, v, mask if added is None else added, **options
+    )
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("dtype", REALS)
+def test_each_way_to_attend_agrees_with_the_library(dtype, name):
+    arrays, options = attended(dtype), ATTENTIONS[name]
+    options = {k: v.to(dtype) if k == "bias" else v for k, v in options.items()}
+    y, lse = of_attention(*arrays, **options)
+    tolerance = {"rtol": 32 * torch.finfo(dtype).eps, "atol": 8 * torch.finfo(dtype).eps}
+    truth, lse_of_truth = attention.reference(*arrays, **options)
+    torch.testing.assert_close(truth, y.double(), **tolerance)
+    torch.testing.assert_close(lse_of_truth, lse.double(), rtol=1e-5, atol=1e-5)
+    tiled, lse_of_tiled = attention.tiled(*arrays, **options)
+    torch.testing.assert_close(lse_of_tiled, lse, rtol=1e-5, atol=1e-5)
+    others = [tiled, attention.standard(*arrays, **options)]
+    if "softcap" not in options:
+        others.append(attention.fused(*arrays, **options))
+    for other in others:
+        torch.testing.assert_close(other, y, **tolerance)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_the_gradients_of_attention_are_the_derivatives_of_what_a_textbook_writes(name):
+    options = ATTENTIONS[name]
+    arrays = [each.requires_grad_() for each in attended()]
+    if "bias" in options:
+        options = options | {"bias": options["bias"].expand(2, 4, 5, 140).clone().requires_grad_()}
+        arrays.append(options["bias"])
+    grad_y = draw(2, 4, 5, 6, dtype=torch.float64, seed=4)
+    expected = torch.autograd.grad(attention.standard(*arrays[:3], **options), arrays, grad_y)
+    found = attention.reference_backward(grad_y, *arrays[:3], **options)
+    again = torch.autograd.grad(attention.tiled(*arrays[:3], **options)[0], arrays, grad_y)
+    for each in (found[: len(arrays)], again):
+        torch.testing.assert_close(list(each), list(expected))
+
+
+def test_the_gradient_of_lse_and_of_a_bias_that_repeats_reach_their_arrays():
+    q, k, v = (each.requires_grad_() for each in attended())
+    bias = ATTENTIONS["bias of a query"]["bias"].clone().requires_grad_()
+    of_both = draw(2, 4, 5, 6, dtype=torch.float64), draw(2, 4, 5, dtype=torch.float64, seed=1)
+
+    def both(*arrays):
+        scores = attention.scores_of(arrays[0], arrays[1], arrays[3])
+        return attention.standard(*arrays), scores.logsumexp(-1)
+
+    given = (q, k, v, bias)
+    expected = torch.autograd.grad(both(*given), given, of_both)
+    found = torch.autograd.grad(attention.tiled(*given), given, of_both)
+    torch.testing.assert_close(list(found), list(expected))
+    grad_y, grad_lse = of_both
+    formulas = attention.reference_backward(grad_y, *given, grad_lse=grad_lse)
+    torch.testing.assert_close(list(formulas[:3]), list(expected[:3]))
+    torch.testing.assert_close(formulas[3].sum_to_size(bias.shape), expected[3])
+
+
+def test_a_query_without_keys_gives_zeros_to_all_who_say_so_and_to_a_textbook_nan():
+    q, k, v = (each.requires_grad_() for each in attended(queries=200))
+    options = {"causal": "bottom_right"}
+    blind = 60  # that see no key
+    y, lse = of_attention(q.detach(), k.detach(), v.detach(), **options)
+    for found, lse_of_found in (
+        attention.reference(q, k, v, **options),
+        attention.tiled(q, k, v, **options),
+    ):
+        torch.testing.assert_close(found, y)
+        torch.testing.assert_close(lse_of_found, lse)
+        assert not found[:, :, :blind].any() and lse_of_found[:, :, :blind].isneginf().all()
+        gradients = torch.autograd.grad(found.sum(), (k, v), retain_graph=True)
+        assert all(gradient.isfinite().all() for gradient in gradients)
+    of_textbook = attention.standard(q, k, v, **options)
+    assert of_textbook[:, :, :blind].isnan().all() and of_textbook[:, :, blind:].isfinite().all()
+
+
+def test_a_causal_that_there_is_not_is_refused():
+    with pytest.raises(ValueError, match="attention: causal is 'yes'; allowed: no, top_left, bott"):
+        attention.standard(*attended(), causal="yes")
 
 
 def forward_truth(x, weight, bias):
