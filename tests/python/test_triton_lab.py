@@ -23,6 +23,10 @@ ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "build" / "release" / "isobit"
 VARIANTS = {"fwd": {"row_per_program", "streamed"}, "bwd": {"one_pass", "two_pass"}}
 
+ATTENTION = (
+    "attention --batch 1 --heads 2 --kv-heads 1 --seq-q 3 --seq-k 9 --head-dim 5 --value-dim 4"
+)
+
 
 def verified(call):
     """The lines of `isobit verify`, all of which passed."""
@@ -86,6 +90,7 @@ def test_every_variant_of_transpose_has_the_bits_of_the_library(types):
     [
         ("rope --batch 2 --seq 2 --heads 2 --kv-heads 1 --head-dim 10 --dtype f32,bf16", 1),
         ("scan --outer 2 --length 530 --inner 1 --kind sum --with init --exclusive yes", 2),
+        (ATTENTION + " --dtype f32,f16,bf16 --with bias+mask --causal bottom_right --softcap 3", 1),
         ("matmul --batch 2 --m 3 --n 5 --k 9 --dtype f32,f16 --layout reversed,spread", 1),
         ("matmul --m 3 --n 5 --k 9 --with bias+c+residual+pre --alpha 2 --beta -1", 1),
         ("matmul --pass bwd --batch 2 --m 3 --n 5 --k 9 --dtype f32,bf16 --layout tn", 1),
@@ -202,7 +207,8 @@ def test_a_kind_that_a_variant_lacks_is_unavailable():
 
 def test_operators_are_those_with_a_file():
     products = ["layernorm_linear", "matmul", "rmsnorm_linear"]
-    others = ["activation", "elementwise", "layernorm", "rmsnorm", "rope", "scan", "transpose"]
+    others = ["activation", "attention", "elementwise", "layernorm", "rmsnorm", "rope", "scan"]
+    others += ["transpose"]
     assert list(triton_lab.operators()) == sorted(products + others)
 
 

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention in Triton, with the bits of all other variants."""
+
+from isobit.ops.attention.triton_forward import forward
+from isobit.ops.triton_variants import Variant, by_name
+
+_FORWARD = {"q", "k", "v", "bias", "mask", "y", "lse", "max", "sum"}
+_OPTIONS = {"causal", "window", "scale", "softcap"}
+_MOST = 256  # elements of a head, whose sums are in registers
+
+
+def _declines(case):
+    if case.dtypes["q"] == "f64":
+        return "it computes in float, not in f64"
+    longest = max(case.shapes["q"][-1], case.shapes["v"][-1])
+    return f"heads of {longest} elements; registers hold at most {_MOST}" if longest > _MOST else ""
+
+
+def _plan(case):
+    longest = max(case.shapes["q"][-1], case.shapes["v"][-1])
+    return {"rows": 16, "warps": 8 if longest > 64 else 4}
+
+
+VARIANTS = by_name(
+    Variant(
+        name="flash",
+        kinds=("fwd",),
+        takes=frozenset(_FORWARD | _OPTIONS),
+        make=forward,
+        knobs={"rows": (16, 32), "warps": (4, 8)},
+        choose=_plan,
+        declines=_declines,
+        any_strides=True,
+    ),
+)

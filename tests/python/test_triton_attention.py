@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention in Triton gives the library's bits in the interpreter, and compiles to its arithmetic.
+
+As in test_triton.py, a process of its own interprets: this file as a program.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("triton", reason="Triton is not installed")
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))  # where it is a script, too
+import triton_attention_calls as made  # noqa: E402
+from triton_checks import check_for_amd, check_for_nvidia  # noqa: E402
+
+from isobit import c_abi  # noqa: E402
+from isobit.ops.attention import triton as attention  # noqa: E402
+from isobit.ops.triton_variants import DTYPES  # noqa: E402
+
+OPTIONS = {"causal": "bottom_right", "window": 3000, "scale": -0.7, "softcap": 20.0}
+
+
+class Call:
+    """One call of a variant, which the library repeats."""
+
+    def __init__(self, direction, variant, arrays, options, plan):
+        self.direction, self.variant, self.options, self.plan = direction, variant, options, plan
+        self.arrays = arrays
+
+    def run(self):
+        attention.VARIANTS[self.variant].run(self.plan, **self.arrays, **self.options)
+
+    def canonical(self):
+        """The same arrays as the library leaves them."""
+        arrays = {name: array.clone() for name, array in self.arrays.items()}
+        tensors = {name: c_tensor(array) for name, array in arrays.items()}
+        c_abi.call("attention", self.direction, **tensors, **self.options)
+        return arrays
+
+
+def c_tensor(array):
+    shape, strides = ((ctypes.c_int64 * 8)(*each) for each in (array.shape, array.stride()))
+    code = c_abi.DTYPES[str(array.dtype).removeprefix("torch.")]
+    return c_abi.Tensor(array.data_ptr(), array.nbytes, code, array.dim(), shape, strides)
+
+
+CALLS = {f"fwd {name}": Call("fwd", "flash", *call) for name, *call in made.forward_calls()}
+CALLS["fwd five runs"] = made.Runs()
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory):
+    """The arrays of every call as the interpreted kernels leave them."""
+    results = tmp_path_factory.mktemp("triton") / "results.pt"
+    interpreting = os.environ | {"TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore"}
+    interpreting.pop("COVERAGE_PROCESS_CONFIG", None)  # to trace it takes three times as long
+    subprocess.run([sys.executable, __file__, results], env=interpreting, check=True)
+    return torch.load(results)
+
+
+def bits(array):
+    return array.contiguous().reshape(-1).view(torch.uint8).tolist()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_interpreted_attention_gives_the_bits_of_the_library(name, interpreted):
+    for array, expected in CALLS[name].canonical().items():
+        assert bits(interpreted[name][array]) == bits(expected), array
+
+
+def arrays_of(dtype, dims=(128, 64), keys=5000):
+    """Queries and keys of a packed array, whose heads lie apart."""
+    shapes = {"q": (8, 512, dims[0]), "k": (2, keys, dims[0]), "v": (2, keys, dims[1])}
+    shapes |= {"bias": (8, 512, keys), "y": (8, 512, dims[1])}
+    arrays = {
+        name: torch.empty(2, *shape, dtype=DTYPES[dtype], device="meta")
+        for name, shape in shapes.items()
+    }
+    arrays["mask"] = torch.empty(2, 1, 1, keys, dtype=torch.bool, device="meta")
+    arrays["mask"] = arrays["mask"].expand(2, 8, 512, keys)
+    rows = torch.empty(2, 8, 512, device="meta")
+    return arrays | {"lse": rows, "max": rows, "sum": rows}
+
+
+def test_attention_declines_or_refuses_what_it_cannot():
+    (forward,) = attention.VARIANTS.values()
+    given = {name: torch.empty(1, 1, 2, 300) for name in ("q", "k", "v", "y")}
+    with pytest.raises(NotImplementedError, match="flash: heads of 300 elements; registers hold"):
+        forward.run(**given)
+    with pytest.raises(NotImplementedError, match="flash: it computes in float, not in f64"):
+        forward.run(**{name: array.double() for name, array in given.items()})
+
+
+@pytest.mark.parametrize("dtype", ("f32", "f16", "bf16"))
+def test_compiled_attention_rounds_as_it_is_told_and_spills_nothing(dtype, tmp_path):
+    (forward,) = attention.VARIANTS.values()
+    for launch in forward.launches(**arrays_of(dtype), **OPTIONS):
+        ptx = check_for_nvidia(launch, tmp_path)
+        assert "tl_dot" not in ptx and "mma" not in ptx
+        check_for_amd(launch)
+
+
+if __name__ == "__main__":
+    for call in CALLS.values():
+        call.run()
+    torch.save({name: call.arrays for name, call in CALLS.items()}, sys.argv[1])
