@@ -91,6 +91,11 @@ def test_every_variant_of_transpose_has_the_bits_of_the_library(types):
         ("rope --batch 2 --seq 2 --heads 2 --kv-heads 1 --head-dim 10 --dtype f32,bf16", 1),
         ("scan --outer 2 --length 530 --inner 1 --kind sum --with init --exclusive yes", 2),
         (ATTENTION + " --dtype f32,f16,bf16 --with bias+mask --causal bottom_right --softcap 3", 1),
+        (
+            ATTENTION
+            + " --pass bwd --dtype f32,bf16 --with bias+mask+grad_lse+grad_bias --window 4",
+            1,
+        ),
         ("matmul --batch 2 --m 3 --n 5 --k 9 --dtype f32,f16 --layout reversed,spread", 1),
         ("matmul --m 3 --n 5 --k 9 --with bias+c+residual+pre --alpha 2 --beta -1", 1),
         ("matmul --pass bwd --batch 2 --m 3 --n 5 --k 9 --dtype f32,bf16 --layout tn", 1),

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of attention that test_triton_attention.py makes of Triton and of the library."""
 
+import ctypes
+
 import torch
 
+from isobit import c_abi
 from isobit.ops.triton_variants import DTYPES
 
 # batch, heads, kv_heads, seq_q, seq_k, head_dim, value_dim
@@ -16,6 +19,15 @@ BANDS = (
 )
 EMPTY = ((0, 2, 1, 3, 4, 5, 6), (1, 2, 1, 0, 4, 5, 6), (1, 2, 1, 3, 0, 5, 6))
 EMPTY += ((1, 2, 1, 3, 4, 0, 6), (1, 2, 1, 3, 4, 5, 0), (1, 0, 0, 3, 4, 5, 6))
+
+
+FAR = (1, 1, 1, 150, 40, 1, 1)  # the first queries see no key, and keys no query of a panel
+
+
+def c_tensor(array):
+    shape, strides = ((ctypes.c_int64 * 8)(*each) for each in (array.shape, array.stride()))
+    code = c_abi.DTYPES[str(array.dtype).removeprefix("torch.")]
+    return c_abi.Tensor(array.data_ptr(), array.nbytes, code, array.dim(), shape, strides)
 
 
 def forward_arrays(dtype, shape, extra="", results="y lse max sum", scale=1.0):
@@ -118,6 +130,60 @@ def forward_calls():
     for keys in (2070, 4110):  # a band that two runs have keys of, of two and of three
         band = {"causal": "bottom_right", "window": 50}
         yield f"{keys} keys", forward_arrays("f32", (1, 1, 1, 20, keys, 2, 3)), band, {}
+
+
+GRADIENTS = "grad_q grad_k grad_v"
+
+
+def backward_arrays(dtype, shape, extra="", wanted=GRADIENTS, options=None, change=None):
+    """What forward takes and gives, changed, and gradients."""
+    arrays = forward_arrays(dtype, shape, extra, results="y max sum")
+    arrays = change(arrays) if change else arrays
+    tensors = {name: c_tensor(array) for name, array in arrays.items()}
+    c_abi.call("attention", "fwd", **tensors, **(options or {}))
+    generator = torch.Generator().manual_seed(3)
+    for name in ["grad_y", *(["grad_lse"] * ("lse" in extra))]:
+        of = arrays["y" if name == "grad_y" else "max"]
+        drawn = torch.randn(of.shape, generator=generator, dtype=torch.float64)
+        arrays[name] = drawn.to(of.dtype)
+    return arrays | {name: torch.full_like(arrays[name[5:]], 99) for name in wanted.split()}
+
+
+def backward_calls():
+    """name, arrays, options, plan."""
+    every = GRADIENTS + " grad_bias"
+    for dtype in ("f32", "f16", "bf16"):
+        options = {"causal": "bottom_right", "softcap": 2.0, "scale": -0.7}
+        shape = (1, 2, 1, 3, 140 if dtype == "f32" else 20, 4, 3)
+        arrays = backward_arrays(dtype, shape, "bias mask lse", every, options)
+        yield f"{dtype} all", arrays, options, {}
+        arrays = backward_arrays(dtype, SMALL, "bias mask", every, change=with_ends)
+        yield f"{dtype} infinities and NaN", arrays, {}, {}
+    for band in BANDS:
+        for shape in ((1, 1, 1, 20, 9, 3, 2), (1, 1, 1, 9, 20, 3, 2)):
+            yield f"{band} {shape}", backward_arrays("f32", shape, options=band), band, {}
+    yield "far from the band", backward_arrays("f32", FAR, options=BANDS[3]), BANDS[3], {}
+    for shape in EMPTY:
+        yield f"{shape}", backward_arrays("f32", shape), {"scale": -0.0}, {}
+    for name in every.split():
+        arrays = backward_arrays("f32", SMALL, "bias", name, BANDS[0])
+        yield f"{name} alone", arrays, BANDS[0], {}
+    for name, change in LAYOUTS.items():
+        arrays = backward_arrays("bf16", (2, 2, 1, 5, 9, 3, 2), "bias mask lse", every)
+        yield f"layout {name}", {k: change(v) for k, v in arrays.items()}, {}, {"warps": 8}
+    # Queries in two panels, and keys in two runs, of two and of three.
+    yield "many queries", backward_arrays("f32", (1, 1, 1, 130, 3, 2, 3)), {}, {"rows": 32}
+    for keys in (2070, 4110):
+        band = {"causal": "bottom_right", "window": 50}
+        arrays = backward_arrays("f32", (1, 1, 1, 20, keys, 2, 3), "", "grad_q", band)
+        yield f"{keys} keys", arrays, band, {}
+    # Heads that share one of k are three runs.
+    yield "many heads", backward_arrays("f32", (1, 33, 1, 1, 3, 2, 3), "", "grad_k grad_v"), {}, {}
+    # What no forward gave: a maximum far below the scores, and one beyond them.
+    arrays = backward_arrays("f32", SMALL)
+    for row, number in enumerate((-300.0, -128.0, 127.0, 300.0, *map(float, ("inf", "nan")))):
+        arrays["max"][0, 0, row] = number
+    yield "another maximum", arrays, {}, {}
 
 
 class Runs:

@@ -45,8 +45,8 @@ KNOBS = MappingProxyType(
         "warps": "warps that share a program",
         "runs": "runs of 16 rows that a program adds up",
         "heads": "heads that a program turns at a time",
-        "rows": "rows of y that a program computes",
-        "cols": "columns of y that a program computes",
+        "rows": "rows of y, or of a gradient, that a program computes",
+        "cols": "columns of y, or of a gradient, that a program computes",
     }
 )
 

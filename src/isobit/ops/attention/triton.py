@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention in Triton, with the bits of all other variants."""
 
+from isobit.ops.attention.triton_backward import backward
 from isobit.ops.attention.triton_forward import forward
 from isobit.ops.triton_variants import Variant, by_name
 
 _FORWARD = {"q", "k", "v", "bias", "mask", "y", "lse", "max", "sum"}
+_BACKWARD = {"grad_y", "grad_lse", "q", "k", "v", "bias", "mask", "y", "max", "sum"}
+_BACKWARD |= {"grad_q", "grad_k", "grad_v", "grad_bias"}
 _OPTIONS = {"causal", "window", "scale", "softcap"}
 _MOST = 256  # elements of a head, whose sums are in registers
 
@@ -21,15 +24,20 @@ def _plan(case):
     return {"rows": 16, "warps": 8 if longest > 64 else 4}
 
 
-VARIANTS = by_name(
-    Variant(
-        name="flash",
-        kinds=("fwd",),
-        takes=frozenset(_FORWARD | _OPTIONS),
-        make=forward,
+def _variant(name, kind, arrays, make):
+    return Variant(
+        name=name,
+        kinds=(kind,),
+        takes=frozenset(arrays | _OPTIONS),
+        make=make,
         knobs={"rows": (16, 32), "warps": (4, 8)},
         choose=_plan,
         declines=_declines,
         any_strides=True,
-    ),
+    )
+
+
+VARIANTS = by_name(
+    _variant("flash", "fwd", _FORWARD, forward),
+    _variant("dq_dkdv", "bwd", _BACKWARD, backward),
 )

@@ -37,7 +37,7 @@ from isobit.ops.triton_variants import wide, widened
 PANEL = tl.constexpr(128)  # keys, or queries, whose terms are one chain
 RUN = tl.constexpr(16)  # panels that are folded one after the other
 INFINITY = tl.constexpr(float("inf"))
-_LOWEST = tl.constexpr(-3.4028234663852886e38)
+LOWEST = tl.constexpr(-3.4028234663852886e38)
 _LEAST, _MOST = tl.constexpr(-125.0), tl.constexpr(128.0)  # exponents of weights
 _WHOLE = tl.constexpr(2.0**23)  # beyond, every number is one
 _SIGN = tl.constexpr(0x80000000)
@@ -99,7 +99,7 @@ def band_of(queries, keys, causal, window):
     return Band(low, high)
 
 
-def _bits_of(number):
+def bits_of(number):
     """Of a number, rounded to float once, to infinity beyond its range."""
     return torch.tensor(number, dtype=torch.float64).float().view(torch.int32).item()
 
@@ -109,10 +109,10 @@ def scaling_of(head_dim, scale, softcap):
     log2_e = float.fromhex("0x1.71547652b82fep0")
     caps = softcap != 0
     return Scaling(
-        _bits_of((softcap if caps else scale) * log2_e),
-        _bits_of(log2_e),
-        _bits_of(scale / softcap) if caps else None,
-        _bits_of(scale),
+        bits_of((softcap if caps else scale) * log2_e),
+        bits_of(log2_e),
+        bits_of(scale / softcap) if caps else None,
+        bits_of(scale),
     )
 
 
@@ -160,7 +160,7 @@ def _power_or_zero(n):
 @triton.jit
 def base_of(most):
     """What is taken off exponents: their largest, or 0 where there is none."""
-    return tl.where(most < _LOWEST, 0.0, most)
+    return tl.where(most < LOWEST, 0.0, most)
 
 
 @triton.jit
@@ -173,7 +173,7 @@ def exponents(product, bias, mask, batch, head, query, key, inside, band, scalin
         at = query * bias.row + key * bias.col
         added = widened(start(bias, batch, head), at, inside)
         biased = tl.fma(added, scalar(scaling.bias, exponent), exponent)
-        exponent = tl.where(added < _LOWEST, -INFINITY, biased)
+        exponent = tl.where(added < LOWEST, -INFINITY, biased)
     seen = inside & (key - query >= band.low) & (key - query <= band.high)
     if mask is not None:
         at = query * mask.row + key * mask.col
@@ -241,7 +241,7 @@ def folded(a, of_a, b, of_b):
 def inverse_of(most, total):
     """Of the weights' sum: 0 where there are no keys, NaN where the largest is."""
     inverse = tl.div_rn(tl.full(total.shape, 1.0, tl.float32), total) + (most - most)
-    return tl.where(most < _LOWEST, total, inverse)
+    return tl.where(most < LOWEST, total, inverse)
 
 
 @triton.jit
@@ -278,7 +278,7 @@ def logarithm(most, total):
 def leave(room, at, value, exponent):
     """Lets a tile wait in memory, with bits of its own for what is not seen."""
     bits = tl.where(value != value, _NAN, _bits(value))
-    tl.store(room + at, tl.where(exponent < _LOWEST, _UNSEEN, bits).to(tl.int32))
+    tl.store(room + at, tl.where(exponent < LOWEST, _UNSEEN, bits).to(tl.int32))
 
 
 @triton.jit
