@@ -58,6 +58,8 @@ def with_ends(arrays):
     """Infinities, NaN, zeros and subnormal numbers, which some queries see and others do not."""
     q, k, v, bias, mask = (arrays[name] for name in ("q", "k", "v", "bias", "mask"))
     q[0, 0, 3, 1], q[0, 1, 4] = float("nan"), 0.0
+    if q.dtype == torch.float32:  # a NaN whose bits stand for what is not seen
+        q.view(torch.int32)[0, 0, 3, 1] = 0x7FC00001
     k[0, 0, 2, 0], k[0, 0, 5, 0], k[0, 0, 6, 1] = float("inf"), -float("inf"), float("nan")
     v[0, 0, 1], v[0, 0, 7, 0], v[0, 0, 8, 1] = float("nan"), float("inf"), -0.0
     v[0, 0, 9:12, 0] = torch.tensor([-6e-8, 1e-45, -1e-45])
@@ -162,6 +164,11 @@ def backward_calls():
     for band in BANDS:
         for shape in ((1, 1, 1, 20, 9, 3, 2), (1, 1, 1, 9, 20, 3, 2)):
             yield f"{band} {shape}", backward_arrays("f32", shape, options=band), band, {}
+    # Of a tile of 16 keys, the first or the last alone is seen.
+    for keys, band in ((17, {}), (20, {"window": 3})):
+        options = {"causal": "bottom_right"} | band
+        arrays = backward_arrays("f32", (1, 1, 1, 3, keys, 2, 3), options=options)
+        yield f"edge {keys}", arrays, options, {}
     yield "far from the band", backward_arrays("f32", FAR, options=BANDS[3]), BANDS[3], {}
     for shape in EMPTY:
         yield f"{shape}", backward_arrays("f32", shape), {"scale": -0.0}, {}
