@@ -7,38 +7,17 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from pytorch_draws import REALS, draw, same_bits  # noqa: E402
+
 import isobit.numpy  # noqa: E402
 from isobit.ops.activation import pytorch as activation  # noqa: E402
 from isobit.ops.attention import pytorch as attention  # noqa: E402
+from isobit.ops.conv1d import pytorch as conv1d  # noqa: E402
+from isobit.ops.conv2d import pytorch as conv2d  # noqa: E402
 from isobit.ops.elementwise import pytorch as elementwise  # noqa: E402
-from isobit.ops.layernorm import pytorch as layernorm  # noqa: E402
-from isobit.ops.rmsnorm import pytorch as rmsnorm  # noqa: E402
 from isobit.ops.rope import pytorch as rope  # noqa: E402
 from isobit.ops.scan import pytorch as scan  # noqa: E402
 from isobit.ops.transpose import pytorch as transpose  # noqa: E402
-
-REALS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-SHAPES = ((3, 1), (5, 64), (2, 4, 513), (33, 100))
-
-
-def draw(*shape, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
-
-
-def same_bits(a, b):
-    """NaN counts as equal: only the library has but one."""
-    return a.dtype == b.dtype and torch.equal(*(t.nan_to_num(nan=12345.0) for t in (a, b)))
-
-
-def worst_c(actual, truth, scale):
-    """The largest C of docs/numerics.md, without what it says of subnormal and infinite numbers."""
-    apart = torch.zeros_like(truth)
-    if actual.itemsize == 2:
-        digits = 11 if actual.dtype == torch.float16 else 8
-        apart = torch.ldexp(torch.ones_like(truth), torch.frexp(truth).exponent - digits - 1)
-    unit = 2.0**-53 if actual.dtype == torch.float64 else 2.0**-24
-    return float(((actual.double() - truth).abs() - apart).clamp(min=0).div(unit * scale).max())
 
 
 def operands(dtype):
@@ -310,131 +289,95 @@ def test_a_causal_that_there_is_not_is_refused():
         attention.standard(*attended(), causal="yes")
 
 
-def forward_truth(x, weight, bias):
-    """y in double, and the scale of its C."""
-    xhat, _, _ = layernorm.reference(x)
-    scale = weight.double().abs() * (1 + xhat.abs()) + bias.double().abs()
-    return layernorm.reference(x, weight, bias)[0], scale
+CONVOLUTIONS = {1: conv1d, 2: conv2d}
+WINDOWS = (
+    {},
+    {"bias": True, "stride": 2, "padding": 1, "activation": "silu"},
+    {"dilation": 2, "groups": 3, "padding": "same", "activation": "gelu"},
+    {"padding": "valid", "stride": (3, 2), "dilation": (1, 2), "activation": "gelu_tanh"},
+    {"padding": (2, 1), "padding_mode": "reflect", "bias": True, "activation": "relu"},
+    {"padding": 2, "padding_mode": "replicate", "stride": 2, "groups": 3},
+    {"padding": "same", "padding_mode": "circular", "dilation": 2},
+    {"padding": "causal", "dilation": 2, "bias": True},
+)
 
 
-def backward_truth(grad_y, x, weight):
-    """Each gradient in double, and the scale of its C."""
-    xhat, _, rstd = layernorm.reference(x)
-    xhat, dy, rows = xhat.abs(), grad_y.double().abs(), tuple(range(x.dim() - 1))
-    g = dy * weight.double().abs()
-    mean_g, mean_gx = g.mean(-1, keepdim=True), (g * xhat).mean(-1, keepdim=True)
-    scale = rstd.unsqueeze(-1) * (g + mean_g + xhat * mean_gx)
-    scales = scale, (dy * (1 + xhat)).sum(rows), dy.sum(rows)
-    return zip(layernorm.reference_backward(grad_y, x, weight), scales, strict=True)
+def window_arrays(dims, options, dtype):
+    """x, weight, a bias if it is asked for, and the other options of so many dimensions."""
+    options = {
+        name: value[-dims:] if isinstance(value, tuple) else value
+        for name, value in options.items()
+    }
+    kernel = (3, 4)[-dims:]
+    x = draw(2, 6, *(9, 11)[-dims:], dtype=dtype)
+    weight = draw(9, 6 // options.get("groups", 1), *kernel, dtype=dtype, seed=1)
+    bias = draw(9, dtype=dtype, seed=2) if options.pop("bias", False) else None
+    return (x, weight, bias), options
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", REALS[:3])
-def test_the_library_keeps_its_gate_against_the_reference(shape, dtype):
-    x, grad_y = draw(*shape, dtype=dtype), draw(*shape, dtype=dtype, seed=1)
-    weight, bias = draw(shape[-1], dtype=dtype, seed=2), draw(shape[-1], dtype=dtype, seed=3)
-    y = isobit.numpy.layer_norm(x, shape[-1], weight, bias)
-    assert worst_c(y, *forward_truth(x, weight, bias)) <= 8
-    gradients = isobit.numpy.layer_norm_backward(grad_y, x, shape[-1], weight)
-    for gradient, truth in zip(gradients, backward_truth(grad_y, x, weight), strict=True):
-        assert worst_c(gradient, *truth) <= 8
+@pytest.mark.parametrize("options", WINDOWS, ids=lambda o: " ".join(f"{k} {o[k]}" for k in o))
+@pytest.mark.parametrize("dims", CONVOLUTIONS)
+@pytest.mark.parametrize("dtype", REALS)
+def test_each_way_to_convolve_agrees_with_the_library(dims, options, dtype):
+    version = CONVOLUTIONS[dims]
+    (x, *weights), options = window_arrays(dims, options, dtype)
+    named = options | {"activation": options.get("activation")}
+    before = x
+    if options.get("padding") == "causal" and dims == 2:  # which the library has of signals alone
+        before, named["padding"] = torch.nn.functional.pad(x, (2 * 3, 0, 2 * 2, 0)), 0
+    y = getattr(isobit.numpy, f"conv{dims}d")(before, *weights, **named)
+    residual = draw(*y.shape, dtype=dtype, seed=3)
+    tolerance = {"rtol": 2e-2 if y.itemsize == 2 else 1e-5, "atol": 64 * torch.finfo(dtype).eps}
+    for way in (version.reference, version.standard, version.custom):
+        found = way(x, *weights, **options)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found, y, **tolerance)
+        found = way(x, *weights, **options, residual=residual)
+        torch.testing.assert_close(found, y + residual, **tolerance)
 
 
-@pytest.mark.parametrize("shape", SHAPES[1:])
-def test_pytorchs_versions_keep_it_too_on_plain_rows_of_floats(shape):
-    x, grad_y = draw(*shape), draw(*shape, seed=1)
-    module = layernorm.Standard(shape[-1])
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(2))
-    weight, bias = module.weight.detach(), module.bias.detach()
-    for y in (module(x).detach(), layernorm.fused(x, weight, bias)):
-        assert worst_c(y, *forward_truth(x, weight, bias)) <= 8
-    gradients = layernorm.fused_backward(grad_y, x, weight)
-    for gradient, truth in zip(gradients, backward_truth(grad_y, x, weight), strict=True):
-        assert worst_c(gradient, *truth) <= 8
+@pytest.mark.parametrize("options", WINDOWS, ids=lambda o: " ".join(f"{k} {o[k]}" for k in o))
+@pytest.mark.parametrize("dims", CONVOLUTIONS)
+def test_gradients_by_formula_are_those_of_pytorchs_convolution(dims, options):
+    version = CONVOLUTIONS[dims]
+    arrays, options = window_arrays(dims, options, torch.float64)
+    given = [each.requires_grad_() for each in arrays if each is not None]
+    results = [way(*arrays, **options) for way in (version.custom, version.standard)]
+    along = draw(*results[0].shape, dtype=torch.float64, seed=3)
+    ours, theirs = (torch.autograd.grad(y, given, along) for y in results)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
 
 
-def test_the_fused_operator_does_without_weights():
-    x, grad_y = draw(6, 300), draw(6, 300, seed=1)
-    torch.testing.assert_close(layernorm.fused(x), layernorm.reference(x)[0].float())
-    truths = layernorm.reference_backward(grad_y, x)
-    for gradient, truth in zip(layernorm.fused_backward(grad_y, x), truths, strict=True):
-        torch.testing.assert_close(gradient, truth.float(), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("affine", [True, False])
-def test_the_formulas_are_the_derivatives_of_what_a_textbook_writes(affine):
-    module = layernorm.Standard(7, elementwise_affine=affine).double()
-    x = draw(3, 4, 7, dtype=torch.float64).requires_grad_()
-    grad_y = draw(3, 4, 7, dtype=torch.float64, seed=1)
-    if affine:
-        torch.nn.init.normal_(module.weight, generator=torch.Generator().manual_seed(2))
-    module(x).backward(grad_y)
-    grad_x, grad_weight, grad_bias = layernorm.reference_backward(grad_y, x, module.weight)
-    torch.testing.assert_close(x.grad, grad_x)
-    if affine:
-        torch.testing.assert_close(module.weight.grad, grad_weight)
-        torch.testing.assert_close(module.bias.grad, grad_bias)
-
-
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"elementwise_affine": False}])
-def test_the_textbook_module_takes_the_place_of_pytorchs(options):
-    ours, theirs = layernorm.Standard(9, 1e-3, **options), torch.nn.LayerNorm(9, 1e-3, **options)
-    for parameter in theirs.parameters():
-        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(2))
-    ours.load_state_dict(theirs.state_dict())
-    x = draw(5, 9)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"stride": 2, "padding": 1, "dilation": 2, "groups": 3, "bias": False},
+        {"padding": "same", "padding_mode": "reflect"},
+    ],
+)
+@pytest.mark.parametrize("dims", CONVOLUTIONS)
+def test_the_module_of_a_convolution_takes_the_place_of_pytorchs(dims, options):
+    ours = CONVOLUTIONS[dims].Module(6, 9, 3, **options)
+    theirs = getattr(torch.nn, f"Conv{dims}d")(6, 9, 3, **options)
+    bound = 1 / (ours.weight[0].numel() ** 0.5)
+    assert bound / 2 < max(each.abs().max() for each in ours.parameters()) <= bound
+    theirs.load_state_dict(ours.state_dict())
+    x = draw(2, 6, *(9,) * dims)
     torch.testing.assert_close(ours(x), theirs(x))
 
 
-def rms_truths(grad_y, x, weight):
-    """y and the gradients in double, each with the scale of its C."""
-    xhat, rstd = rmsnorm.reference(x)
-    size, dy, rows = xhat.abs(), grad_y.double().abs(), tuple(range(x.dim() - 1))
-    g = dy * weight.double().abs()
-    scale = rstd.unsqueeze(-1) * (g + size * (g * size).mean(-1, keepdim=True))
-    scales = weight.double().abs() * size, scale, (dy * size).sum(rows)
-    truths = rmsnorm.reference(x, weight)[0], *rmsnorm.reference_backward(grad_y, x, weight)
-    return list(zip(truths, scales, strict=True))
-
-
-def rms_function(x, weight=None):
-    return rmsnorm.Function.apply(x, weight, 1e-5)
-
-
-def by_pytorch(norm, grad_y, x, weight):
-    given = x.clone().requires_grad_(), weight.clone().requires_grad_()
-    y = norm(*given)
-    return y.detach(), *torch.autograd.grad(y, given, grad_y)
-
-
-@pytest.mark.parametrize("shape", SHAPES[1:])
-@pytest.mark.parametrize("dtype", REALS)
-def test_rmsnorm_in_the_library_and_in_pytorch_keeps_its_gate(shape, dtype):
-    x, grad_y = draw(*shape, dtype=dtype), draw(*shape, dtype=dtype, seed=1)
-    weight = draw(shape[-1], dtype=dtype, seed=2)
-    truths = rms_truths(grad_y, x, weight)
-    y = isobit.numpy.rms_norm(x, shape[-1], weight, eps=1e-5)
-    ways = [(y, *isobit.numpy.rms_norm_backward(grad_y, x, shape[-1], weight, eps=1e-5))]
-    if dtype == torch.float32:
-        ways += [by_pytorch(way, grad_y, x, weight) for way in (rmsnorm.standard, rms_function)]
-    for way in ways if dtype != torch.float64 else ():  # the reference is in double, too
-        for found, truth in zip(way, truths, strict=True):
-            assert worst_c(found, *truth) <= 8
-    for found, (truth, _) in zip(ways[0], truths, strict=True) if dtype == torch.float64 else ():
-        torch.testing.assert_close(found, truth)
-
-
-def test_rmsnorms_function_is_right_without_a_weight_in_16_bits_and_once():
-    x = draw(3, 7, dtype=torch.float64).requires_grad_()
-    weight = draw(7, dtype=torch.float64, seed=2).requires_grad_()
-    for given in ((x, weight), (x,)):
-        assert torch.autograd.gradcheck(rms_function, given)
-    narrow = x.detach().bfloat16()
-    y = rmsnorm.Function.apply(narrow, weight.detach().float(), 0.1)
-    truth = rmsnorm.reference(narrow, weight.detach().float(), 0.1)[0]
-    assert y.dtype == torch.bfloat16
-    torch.testing.assert_close(y.double(), truth, rtol=2.0**-8, atol=0)
-    (grad_x,) = torch.autograd.grad(rms_function(x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad_x.sum().backward()
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"padding": "full"}, "convolution: padding is 'full'; allowed: numbers, 'same'"),
+        ({"padding": "same", "stride": 2}, "padding is 'same', which needs stride 1; it is .2, 2"),
+        ({"padding": 1, "padding_mode": "edge"}, "padding_mode is 'edge'; allowed: zeros, reflect"),
+    ],
+)
+def test_convolutions_refuse_a_padding_that_they_do_not_have(options, said):
+    x, weight = draw(1, 1, 5, 5), draw(1, 1, 2, 2)
+    for way in (conv2d.reference, conv2d.standard, conv2d.custom):
+        with pytest.raises(ValueError, match=said):
+            way(x, weight, **options)
