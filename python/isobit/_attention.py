@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from isobit import c_abi
+from isobit import _arrays, c_abi
 
 _OP = "scaled_dot_product_attention"
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -40,7 +40,7 @@ def scaled_dot_product_attention(
     call = numpy._Call(_OP, "query", query, _FLOATS)
     q = call.x
     k, v = (
-        numpy._array(_OP, name, given, (call.dtype,), call.like)
+        _arrays.checked(_OP, name, given, (call.dtype,), call.like)
         for name, given in (("key", key), ("value", value))
     )
     for name, array in (("query", q), ("key", k), ("value", v)):
@@ -49,9 +49,9 @@ def scaled_dot_product_attention(
                 f"{_OP}: {name} has {array.ndim} dimensions; must have 4: batch, heads, sequence, "
                 "elements"
             )
-    tensors = {"q": numpy._strided(q), "k": numpy._strided(k), "v": numpy._strided(v)}
+    tensors = {"q": _arrays.strided(q), "k": _arrays.strided(k), "v": _arrays.strided(v)}
     if attn_mask is not None:
-        mask = numpy._array(_OP, "attn_mask", attn_mask, ("bool", call.dtype), call.like)
+        mask = _arrays.checked(_OP, "attn_mask", attn_mask, ("bool", call.dtype), call.like)
         shape = (*q.shape[:3], k.shape[2])
         try:
             mask = np.broadcast_to(mask, shape)
@@ -59,13 +59,13 @@ def scaled_dot_product_attention(
             raise ValueError(
                 f"{_OP}: attn_mask has shape {mask.shape}, which does not broadcast to {shape}"
             ) from None
-        tensors["mask" if mask.dtype == bool else "bias"] = numpy._strided(mask)
+        tensors["mask" if mask.dtype == bool else "bias"] = _arrays.strided(mask)
     y = call.empty((*q.shape[:3], v.shape[3]), call.dtype)
-    tensors["y"] = numpy._strided(y)
+    tensors["y"] = _arrays.strided(y)
     lse = None
     if return_lse:
         lse = call.empty(q.shape[:3], "float64" if call.dtype == "float64" else "float32")
-        tensors["lse"] = numpy._strided(lse)
+        tensors["lse"] = _arrays.strided(lse)
     options = {
         "causal": causal,
         "window": window,

@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 
-from isobit import c_abi
+from isobit import _arrays, c_abi
 from isobit._products import ACTIVATIONS
 
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
@@ -112,7 +112,7 @@ def _convolution(
     _one_of(function, "activation", activation, (None, *ACTIVATIONS[1:]))
     _one_of(function, "padding_mode", padding_mode, PADDING_MODES)
     call = numpy._Call(function, "input", input, _FLOATS)
-    weight = numpy._array(function, "weight", weight, (call.dtype,), call.like)
+    weight = _arrays.checked(function, "weight", weight, (call.dtype,), call.like)
     for name, array in (("input", call.x), ("weight", weight)):
         if array.ndim != dims + 2:
             raise ValueError(
@@ -123,11 +123,10 @@ def _convolution(
 
 
 def _bias(call, given):
-    from isobit import numpy
 
     dtypes = tuple(dict.fromkeys((call.dtype, "float32")))
     dtypes = ("float64",) if call.dtype == "float64" else dtypes
-    return numpy._array(call.function, "bias", given, dtypes, call.like)
+    return _arrays.checked(call.function, "bias", given, dtypes, call.like)
 
 
 def _computed(
@@ -155,9 +154,9 @@ def _computed(
         if min(values) < 1:
             raise ValueError(f"{function}: {name} is {min(values)}; must be at least 1")
     before, extra = _padding(function, padding, dims, weight, stride, dilation)
-    tensors = {"x": numpy._strided(x), "weight": numpy._strided(weight)}
+    tensors = {"x": _arrays.strided(x), "weight": _arrays.strided(weight)}
     if bias is not None:
-        tensors["bias"] = numpy._strided(_bias(call, bias))
+        tensors["bias"] = _arrays.strided(_bias(call, bias))
     dtype = (
         call.dtype if out_dtype is None else call.named("out_dtype", out_dtype, _OF_Y[call.dtype])
     )
@@ -165,7 +164,7 @@ def _computed(
     extents = [(n + 2 * p + e - d * (taps - 1) - 1) // s + 1 for n, taps, s, p, e, d in sides]
     # What leaves nothing, the library tells.
     y = call.empty((x.shape[0], weight.shape[0], *(max(0, each) for each in extents)), dtype)
-    tensors["y"] = numpy._strided(y)
+    tensors["y"] = _arrays.strided(y)
     options = {
         "groups": groups,
         "padding_mode": padding_mode,
@@ -237,7 +236,9 @@ class _Causal:
             raise ValueError(f"{function}: x has {self.x.ndim} dimensions; must have {needed}")
         if self.x.ndim == 2:
             self.x = self.x[..., np.newaxis]
-        self.weight = numpy._array(function, "weight", weight, (self.call.dtype,), self.call.like)
+        self.weight = _arrays.checked(
+            function, "weight", weight, (self.call.dtype,), self.call.like
+        )
         shape, channels = self.weight.shape, self.x.shape[1]
         if len(shape) != 2 or shape[0] != channels or shape[1] < 1:
             raise ValueError(
@@ -252,7 +253,7 @@ class _Causal:
     def state(self, name, given, least=""):
         """least: what is said where it may be longer than it is looked at."""
         function, dtypes = self.call.function, (self.call.dtype,)
-        state = self.numpy._array(function, name, given, dtypes, self.call.like)
+        state = _arrays.checked(function, name, given, dtypes, self.call.like)
         leading = self.x.shape[:2]
         length = state.shape[-1] if state.ndim == 3 else -1
         fits = length >= self.reach if least else length == self.reach

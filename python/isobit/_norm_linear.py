@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A norm and the linear layer that it feeds, of isobit.numpy."""
 
-from isobit import c_abi
+from isobit import _arrays, c_abi
 from isobit._products import chosen
 
 
@@ -71,21 +71,21 @@ def _call(
         raise ValueError(
             f"{function}: normalized_shape is {normalized_shape}; must be the last dimension alone"
         )
-    weight = numpy._array(function, "weight", weight, call.of_y, call.like)
+    weight = _arrays.checked(function, "weight", weight, call.of_y, call.like)
     if weight.ndim != 2 or weight.shape[1:] != call.row:
         raise ValueError(
             f"{function}: weight has shape {weight.shape}; must be (features, {call.row[0]})"
         )
-    dtype = numpy._NAMES[weight.dtype]
+    dtype = _arrays.NAMES[weight.dtype]
     shape, like = (*call.x.shape[:-1], weight.shape[0]), ("weight", dtype)
     tensors = {name: call.per_column(name, each) for name, each in norm_weights.items()}
-    tensors["weight"] = numpy._strided(weight)
+    tensors["weight"] = _arrays.strided(weight)
     if bias is not None:
         allowed = tuple(dict.fromkeys((dtype, "float64" if dtype == "float64" else "float32")))
-        bias = numpy._array(function, "bias", bias, allowed, like)
+        bias = _arrays.checked(function, "bias", bias, allowed, like)
         if bias.shape != shape[-1:]:
             raise ValueError(f"{function}: bias has shape {bias.shape}; must be {shape[-1:]}")
-        tensors["bias"] = numpy._strided(bias)
+        tensors["bias"] = _arrays.strided(bias)
     if residual is not None:
         tensors["residual"] = call.input("residual", residual, (dtype,), like, shape, "must be")
     z = call.empty(shape, dtype)

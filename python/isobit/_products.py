@@ -5,7 +5,7 @@ import weakref
 
 import numpy as np
 
-from isobit import c_abi
+from isobit import _arrays, c_abi
 
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 _OF_Y = {
@@ -27,11 +27,11 @@ class PackedMatrix:
 
         if isinstance(b, PackedMatrix):
             raise TypeError("PackedMatrix: b is a PackedMatrix already; give the array")
-        b = numpy._array("PackedMatrix", "b", b, _FLOATS)
+        b = _arrays.checked("PackedMatrix", "b", b, _FLOATS)
         if b.ndim != 2:
             raise ValueError(f"PackedMatrix: b has {b.ndim} dimensions; must have 2")
-        self.shape, self.dtype = b.shape, numpy._NAMES[b.dtype]
-        self._address = c_abi.pack(numpy._strided(b), numpy._context)
+        self.shape, self.dtype = b.shape, _arrays.NAMES[b.dtype]
+        self._address = c_abi.pack(_arrays.strided(b), numpy._context)
         weakref.finalize(self, c_abi.free_packed, self._address).atexit = False
 
     @property
@@ -60,11 +60,10 @@ def matmul(a, b, *, bias=None, activation=None, out_dtype=None, arithmetic="cano
 
 def linear(input, weight, bias=None, *, activation=None, arithmetic="canonical"):
     """activation(input @ weight.T + bias), rounded once. arithmetic: as of matmul."""
-    from isobit import numpy
 
     if isinstance(weight, PackedMatrix):
         raise TypeError("linear: weight is a PackedMatrix, of weight.T; call matmul(input, weight)")
-    weight = numpy._array("linear", "weight", weight, _FLOATS)
+    weight = _arrays.checked("linear", "weight", weight, _FLOATS)
     if weight.ndim != 2:
         raise ValueError(f"linear: weight has {weight.ndim} dimensions; must have 2")
     return _product("linear", input, weight.T, bias, activation, None, arithmetic)
@@ -93,7 +92,7 @@ def _product(function, a, b, bias, activation, out_dtype, arithmetic):
     call = numpy._Call(function, name_a, a, _FLOATS if packed is None else (packed.dtype,))
     a = call.x
     if packed is None:
-        b = numpy._array(function, name_b, b, (call.dtype,), call.like)
+        b = _arrays.checked(function, name_b, b, (call.dtype,), call.like)
     else:  # of which only the shape is wanted
         b = np.broadcast_to(np.float32(0), packed.shape)
     if a.ndim == 0 or b.ndim == 0:
@@ -119,19 +118,19 @@ def _product(function, a, b, bias, activation, out_dtype, arithmetic):
     of_y = _OF_Y[call.dtype]
     dtype = call.dtype if out_dtype is None else call.named("out_dtype", out_dtype, of_y)
     tensors = {
-        name: numpy._strided(np.broadcast_to(array, (*batch, *array.shape[-2:])))
+        name: _arrays.strided(np.broadcast_to(array, (*batch, *array.shape[-2:])))
         for name, array in (("a", a), ("b", b))
         if name == "a" or packed is None
     }
     if bias is not None:
         of_bias = tuple(dict.fromkeys((call.dtype, "float32")))
         of_bias = ("float64",) if call.dtype == "float64" else of_bias
-        bias = numpy._array(function, "bias", bias, of_bias, call.like)
+        bias = _arrays.checked(function, "bias", bias, of_bias, call.like)
         if bias.shape != b.shape[-1:]:
             raise ValueError(f"{function}: bias has shape {bias.shape}; must be {b.shape[-1:]}")
-        tensors["bias"] = numpy._strided(bias)
+        tensors["bias"] = _arrays.strided(bias)
     y = call.empty((*batch, a.shape[-2], b.shape[-1]), dtype)
-    tensors["y"] = numpy._strided(y)
+    tensors["y"] = _arrays.strided(y)
     if packed is None:
         c_abi.call("matmul", "fwd", numpy._context, **tensors, **options)
     else:

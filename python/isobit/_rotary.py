@@ -5,7 +5,7 @@ import operator
 
 import numpy as np
 
-from isobit import _arguments, c_abi
+from isobit import _arguments, _arrays, c_abi
 
 STYLES = ("half", "interleaved")
 LAYOUTS = ("bshd", "bhsd")
@@ -32,19 +32,19 @@ def rotary_tables(
     cos, sin = (np.empty((length, dim // 2), name) for _ in range(2))
     given = {}
     if inv_freq is not None:
-        array = numpy._array(call, "inv_freq", inv_freq, ("float64", "float32"))
+        array = _arrays.checked(call, "inv_freq", inv_freq, ("float64", "float32"))
         if array.shape != (dim // 2,):
             raise ValueError(f"{call}: inv_freq has shape {array.shape}; must be ({dim // 2},)")
-        given["inv_freq"] = numpy._strided(np.ascontiguousarray(array))
+        given["inv_freq"] = _arrays.strided(np.ascontiguousarray(array))
     if positions is not None:
-        array = numpy._array(call, "positions", positions, ("int64",))
+        array = _arrays.checked(call, "positions", positions, ("int64",))
         if array.shape != (length,):
             raise ValueError(f"{call}: positions has shape {array.shape}; must be ({length},)")
-        given["positions"] = numpy._strided(np.ascontiguousarray(array))
+        given["positions"] = _arrays.strided(np.ascontiguousarray(array))
     c_abi.call(
         *("rope_tables", "fwd", numpy._context),
         **given,
-        **{"cos": numpy._tensor(cos, 1), "sin": numpy._tensor(sin, 1)},
+        **{"cos": _arrays.rows_of(cos, 1), "sin": _arrays.rows_of(sin, 1)},
         **{"base": float(base), "offset_positions": operator.index(offset)},
     )
     return cos, sin
@@ -98,7 +98,7 @@ def apply_rotary(
         outputs = [call.empty(call.x.shape, call.dtype) for call in calls]
     else:
         outputs = [
-            numpy._array(name, "out", each, (calls[0].dtype,))
+            _arrays.checked(name, "out", each, (calls[0].dtype,))
             for each in (out if k is not None else (out,))
         ]
 
@@ -109,25 +109,25 @@ def apply_rotary(
     given = {}
     if packed:
         tokens = view(calls[0].x).shape[1]
-        ends = numpy._array(name, "cu_seqlens", cu_seqlens, ("int64", "int32"))
-        given["positions"] = numpy._strided(positions_of(name, ends, tokens))
+        ends = _arrays.checked(name, "cu_seqlens", cu_seqlens, ("int64", "int32"))
+        given["positions"] = _arrays.strided(positions_of(name, ends, tokens))
     elif position_ids is not None:
-        ids = numpy._array(name, "position_ids", position_ids, ("int64",))
-        given["positions"] = numpy._strided(ids)
+        ids = _arrays.checked(name, "position_ids", position_ids, ("int64",))
+        given["positions"] = _arrays.strided(ids)
     if cos is not None:
         real = ("float64",) if calls[0].dtype == "float64" else ("float32",)
         for label, table in (("cos", cos), ("sin", sin)):
-            table = numpy._array(name, label, table, real, calls[0].like)
-            given[label] = numpy._tensor(table, 1)
+            table = _arrays.checked(name, label, table, real, calls[0].like)
+            given[label] = _arrays.rows_of(table, 1)
         width = 2 * given["cos"].array.shape[-1]
         rotary_dim = width if rotary_dim is None else rotary_dim
     names = (("grad_y_q", "grad_q"), ("grad_y_k", "grad_k")) if backward else ("q y_q", "k y_k")
     for pair, call, output in zip(names, calls, outputs, strict=False):
         x, y = pair if backward else pair.split()
-        to = numpy._strided(view(output))
+        to = _arrays.strided(view(output))
         if to.array.ctypes.data != view(output).ctypes.data:
             raise ValueError(f"{name}: out must be aligned, with strides that are not negative")
-        given |= {x: numpy._strided(view(call.x)), y: to}
+        given |= {x: _arrays.strided(view(call.x)), y: to}
     c_abi.call(
         *("rope", "bwd" if backward else "fwd", numpy._context),
         **given,

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from isobit import _arguments, c_abi
+from isobit import _arguments, _arrays, c_abi
 
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 _INTEGERS = ("int32", "int64")
@@ -73,12 +73,12 @@ class _Scan:
         arrays = {"x": self.seen(self.call.x), "y": self.seen(y)}
         if init is not None:
             shape = self.shape[: self.dim] + self.shape[self.dim + 1 :]
-            array = self.numpy._array(self.function, "init", init, (dtype,), ("y", dtype))
+            array = _arrays.checked(self.function, "init", init, (dtype,), ("y", dtype))
             if array.shape != shape:
                 raise ValueError(
                     f"{self.function}: init has shape {array.shape}; x without dim has {shape}"
                 )
-            arrays["init"] = self.numpy._strided(array[..., np.newaxis])
+            arrays["init"] = _arrays.strided(array[..., np.newaxis])
         found = None
         if kind in ("max", "min"):
             found = self.call.empty(self.shape, "int64")
@@ -91,4 +91,4 @@ class _Scan:
     def seen(self, array):
         if array.ndim == 0:
             array = array.reshape(1)
-        return self.numpy._strided(np.moveaxis(array, self.dim, -1)[..., np.newaxis])
+        return _arrays.strided(np.moveaxis(array, self.dim, -1)[..., np.newaxis])

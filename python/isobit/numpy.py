@@ -15,11 +15,9 @@ unless given that of x. A `zero_centered` weight is stored less 1. What a dropou
 `seed` and an element's place alone; None draws a seed. The backward of a sum takes `sum` for input.
 """
 
-import math
-
 import numpy as np
 
-from isobit import _arguments, c_abi, dlpack
+from isobit import _arguments, _arrays, c_abi, dlpack
 from isobit._activations import exp, geglu, gelu, log, sigmoid, silu, swiglu, tanh
 from isobit._attention import scaled_dot_product_attention
 from isobit._convolutions import causal_conv1d, causal_conv1d_update, conv1d, conv2d
@@ -28,6 +26,7 @@ from isobit._norm_linear import layer_norm_linear, rms_norm_linear
 from isobit._products import PackedMatrix, linear, matmul
 from isobit._rotary import apply_rotary, rotary_tables
 from isobit._scans import cummax, cummin, cumprod, cumsum, logcumsumexp
+from isobit._softmax import log_softmax, softmax
 
 __all__ = [
     "PackedMatrix",
@@ -55,6 +54,7 @@ __all__ = [
     "layer_norm_linear",
     "linear",
     "log",
+    "log_softmax",
     "logcumsumexp",
     "matmul",
     "rms_norm",
@@ -65,14 +65,12 @@ __all__ = [
     "set_num_threads",
     "sigmoid",
     "silu",
+    "softmax",
     "swiglu",
     "tanh",
     "transpose",
 ]
 
-_DTYPES = {name: dlpack.BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in c_abi.DTYPES}
-_CODES = {_DTYPES[name]: code for name, code in c_abi.DTYPES.items()}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _NARROW = ("float32", "float16", "bfloat16")  # computed in float32, and so each other's results
 
 _context = c_abi.Context()
@@ -214,14 +212,14 @@ def transpose(x, dim0, dim1, *, dtype=None):
 class _Call:
     """One call: its name in messages, and x, which its other arrays must be like."""
 
-    allowed, row_dims = tuple(_DTYPES), 1
+    allowed, row_dims = tuple(_arrays.DTYPES), 1
 
     def __init__(self, function, name, x, allowed=None):
         self.function, self.name = function, name
-        self.x = _array(function, name, x, allowed or self.allowed)
-        self.dtype = _NAMES[self.x.dtype]
+        self.x = _arrays.checked(function, name, x, allowed or self.allowed)
+        self.dtype = _arrays.NAMES[self.x.dtype]
         self.like = (name, self.dtype)  # why another array must be of some dtype
-        self.result = _to_numpy if isinstance(x, np.ndarray) else dlpack.exporter(x)
+        self.result = _arrays.to_numpy if isinstance(x, np.ndarray) else dlpack.exporter(x)
 
     def like_x(self, name, given):
         return self.of_shape_of_x(name, given, (self.dtype,))
@@ -230,17 +228,17 @@ class _Call:
         return self.input(name, given, dtypes, self.like, self.x.shape, f"{self.name} has")
 
     def input(self, name, given, dtypes, like, shape, of):
-        array = _array(self.function, name, given, dtypes, like)
+        array = _arrays.checked(self.function, name, given, dtypes, like)
         if array.shape != shape:
             raise ValueError(f"{self.function}: {name} has shape {array.shape}; {of} {shape}")
         return self.tensor(array)
 
     def tensor(self, array):
-        return _tensor(array, self.row_dims)
+        return _arrays.rows_of(array, self.row_dims)
 
     def empty(self, shape, dtype):
         """An output, of a kind that can be returned."""
-        if dtype == "bfloat16" and self.result is _to_numpy:
+        if dtype == "bfloat16" and self.result is _arrays.to_numpy:
             try:
                 import ml_dtypes  # noqa: F401
             except ImportError as error:
@@ -248,7 +246,7 @@ class _Call:
                     f"{self.function}: results of bfloat16 need ml_dtypes; {remedy('ml_dtypes')}"
                 ) from error
         try:
-            return np.empty(shape, _DTYPES[dtype])
+            return np.empty(shape, _arrays.DTYPES[dtype])
         except (MemoryError, ValueError):
             raise MemoryError(
                 f"{self.function}: cannot allocate a result of shape {shape} and dtype {dtype}"
@@ -261,7 +259,7 @@ class _Call:
         except Exception:  # whatever NumPy makes of what is no dtype
             name, said = str(dtype).rpartition(".")[2], _arguments.shown(dtype)
         if name not in allowed:
-            needed = _needed(allowed, self.like)
+            needed = _arrays.needed(allowed, self.like)
             raise TypeError(f"{self.function}: {function_argument} is {said}; {needed}")
         return name
 
@@ -304,7 +302,7 @@ class _Transpose(_Call):
             raise ValueError(
                 f"{self.function}: x has {array.ndim} dimensions; allowed: at most {c_abi.MAX_RANK}"
             )
-        return _strided(array)
+        return _arrays.strided(array)
 
 
 class _Norm(_Call):
@@ -371,7 +369,7 @@ class _Norm(_Call):
         if self.first_weight:
             dtypes, like = self.first_weight[1:], self.first_weight
         tensor = self.input(name, given, dtypes, like, self.row, "normalized_shape is")
-        self.first_weight = self.first_weight or (name, _NAMES[tensor.array.dtype])
+        self.first_weight = self.first_weight or (name, _arrays.NAMES[tensor.array.dtype])
         return tensor
 
     def run(self, pass_, **given):
@@ -387,114 +385,9 @@ class _RMSNorm(_Norm):
     op, weight_grads = "rmsnorm", ("grad_weight",)
 
 
-def _array(function, name, given, dtypes, like=None):
-    """What is given as an ndarray of one of the dtypes, copied only if its bytes are in another
-    machine's order."""
-    if isinstance(given, np.ma.MaskedArray):
-        raise TypeError(f"{function}: {name} is a masked array; fill it first")
-    if isinstance(given, np.ndarray):
-        array = np.asarray(given)
-    elif hasattr(given, "__dlpack__"):
-        array = _imported(function, name, given, dtypes, like)
-    else:
-        raise TypeError(f"{function}: {name} is {_no_array(name, given)}")
-    if _NAMES.get(array.dtype) in dtypes:
-        return array
-    if array.dtype.name == "bfloat16" in dtypes:
-        return array.view(dlpack.BFLOAT16)
-    native = array.dtype.newbyteorder("=")
-    if _NAMES.get(native) in dtypes:
-        return array.astype(native, order="C")
-    dtype = _NAMES.get(native, array.dtype)
-    raise TypeError(f"{function}: {name} has dtype {dtype}; {_needed(dtypes, like)}")
-
-
-def _imported(function, name, given, dtypes, like):
-    try:
-        if dlpack.in_host_memory(given):
-            return dlpack.imported(given)
-    except (BufferError, RuntimeError, ValueError) as error:
-        if "Unsupported dtype" in str(error):  # NumPy has none such
-            dtype = getattr(given, "dtype", "unknown to NumPy")
-            needed = _needed(dtypes, like)
-            raise TypeError(f"{function}: {name} has dtype {dtype}; {needed}") from None
-        raise BufferError(f"{function}: {name} cannot be read: {error}") from error
-    raise ValueError(f"{function}: {name} is not in CPU memory, as isobit.numpy requires")
-
-
-def _no_array(name, given):
-    """What something is that is neither an ndarray nor has `__dlpack__`, and what to do."""
-    if given is None:
-        return "None; must be an array"
-    kind = type(given).__name__
-    for dense in ("toarray", "todense"):  # of scipy.sparse, of others
-        if hasattr(given, dense):
-            return f"sparse, of type {kind}; convert it with {name}.{dense}()"
-    return f"of type {kind}; convert it with np.asarray"
-
-
-def _needed(dtypes, like):
-    """like: the name and dtype of what asks for them."""
-    *others, last = dtypes
-    needed = f"{', '.join(others)} or {last}" if others else last
-    return f"must be {needed}" + (f", since {like[0]} has dtype {like[1]}" if like else "")
-
-
 def _flag(function, name, given):
     """As in C any number but 0 is a yes."""
     if not isinstance(given, (bool, np.bool_, int)):
         said = _arguments.shown(given)
         raise TypeError(f"{function}: {name} is {said}; must be True or False")
     return bool(given)
-
-
-def _tensor(array, row_dims):
-    """The array as rows of its last dimensions, copied if these are not evenly spaced."""
-    leading, row = array.shape[:-row_dims], array.shape[-row_dims:]
-    matrix = array.reshape(math.prod(leading), math.prod(row))
-    rows, cols = matrix.shape
-    size = matrix.itemsize
-    pitch, step = matrix.strides
-    if pitch < 0 or (step != size and cols > 1) or not matrix.flags.aligned:
-        matrix = matrix.copy()
-        pitch, _ = matrix.strides
-    reach = (rows - 1) * pitch + cols * size if matrix.size else 0
-    tensor = c_abi.Tensor(
-        matrix.ctypes.data, reach, _CODES[matrix.dtype], 2, (rows, cols), (pitch // size, 1)
-    )
-    tensor.array = matrix  # lives as long as the tensor
-    return tensor
-
-
-def _strided(array):
-    """The array with the strides that it has, copied if the library takes none such."""
-    size = array.itemsize
-    if not array.flags.aligned or any(
-        stride < 0 or stride % size
-        for count, stride in zip(array.shape, array.strides, strict=True)
-        if count > 1
-    ):
-        array = array.copy()
-    steps = tuple(
-        stride // size if count > 1 else 1
-        for count, stride in zip(array.shape, array.strides, strict=True)
-    )
-    last = sum((count - 1) * step for count, step in zip(array.shape, steps, strict=True))
-    tensor = c_abi.Tensor(
-        array.ctypes.data,
-        (last + 1) * size if array.size else 0,
-        _CODES[array.dtype],
-        array.ndim,
-        array.shape,
-        steps,
-    )
-    tensor.array = array  # lives as long as the tensor
-    return tensor
-
-
-def _to_numpy(array):
-    if array.dtype != dlpack.BFLOAT16:
-        return array
-    from ml_dtypes import bfloat16
-
-    return array.view(bfloat16)

@@ -47,6 +47,8 @@ KNOBS = MappingProxyType(
         "heads": "heads that a program turns at a time",
         "rows": "rows of y, or of a gradient, that a program computes",
         "cols": "columns of y, or of a gradient, that a program computes",
+        "channels": "channels of results, or filters, that a program computes",
+        "places": "places of results, or weights of a filter, that a program computes",
     }
 )
 

@@ -11,6 +11,7 @@ from isobit.torch import (
     products,
     rotation,
     scanning,
+    softmaxes,
     transposition,
 )
 
@@ -25,4 +26,5 @@ RECORDS = (
     *norm_linear.RECORDS,
     *convolving.RECORDS,
     *attending.RECORDS,
+    *softmaxes.RECORDS,
 )

@@ -65,7 +65,7 @@ _KINDS = {
         _INTEGER,
     ),
     **dict.fromkeys(("dilation", "extra_padding", "padding", "size", "stride"), _INTEGERS),
-    **dict.fromkeys(("exclusive", "reverse", "zero_centered"), _FLAG),
+    **dict.fromkeys(("exclusive", "log", "reverse", "zero_centered"), _FLAG),
     **dict.fromkeys(("out_dtype", "dtype"), _DTYPE),
 }
 

@@ -15,7 +15,7 @@ import triton.language as tl
 from isobit.ops.activation.triton_functions import function_of
 from isobit.ops.triton_variants import Launch, parts, store, widened
 
-_PANEL, _RUN = tl.constexpr(512), tl.constexpr(16 * 512)  # k
+PANEL, RUN = tl.constexpr(512), tl.constexpr(16 * 512)  # k
 _BLOCK = 128  # elements whose runs a program adds up
 
 
@@ -50,7 +50,7 @@ def scalar(number_bits, like):
 
 
 @triton.jit
-def _finish(
+def finish(
     value,
     bias,
     c,
@@ -130,17 +130,17 @@ def _tiles(
     row_inside, col_inside = row < m, col < n
     wide: tl.constexpr = tl.float64 if a.data.dtype.element_ty == tl.float64 else tl.float32
     total = tl.zeros([ROWS // DOWN, COLS // ACROSS, DOWN, ACROSS], wide)
-    begin = run * _RUN
-    end = tl.minimum(begin + _RUN, k)
-    for panel in range(begin, end, _PANEL):
+    begin = run * RUN
+    end = tl.minimum(begin + RUN, k)
+    for panel in range(begin, end, PANEL):
         chain = tl.zeros_like(total)
-        for at in range(panel, tl.minimum(panel + _PANEL, end)):
+        for at in range(panel, tl.minimum(panel + PANEL, end)):
             of_rows = widened(a_rows, at * a.col, row_inside)
             chain = tl.fma(of_rows, widened(b_cols, at * b.row, col_inside), chain)
         total = total + chain
     inside = row_inside & col_inside
     if sums is None:
-        _finish(
+        finish(
             *(total, bias, c, residual, y, pre, extents, product),
             *(row, col, inside, alpha, beta, ACTIVATION),
         )
@@ -149,7 +149,30 @@ def _tiles(
 
 
 @triton.jit
-def _add_runs(
+def push(nodes, node, run):
+    """Adds the sum of a run to those of all runs before it, by adjacent pairs: the nodes of their
+    tree stand as a binary counter holds its ones."""
+    level = tl.arange(0, nodes.shape[0])[:, None]
+    place = 0
+    while (run >> place & 1) == 1:
+        held = tl.where(level == place, nodes, tl.zeros_like(nodes))
+        node = tl.sum(held, 0) + node
+        place += 1
+    return tl.where(level == place, node[None, :], nodes)
+
+
+@triton.jit
+def total_of(nodes, runs):
+    level = tl.arange(0, nodes.shape[0])[:, None]
+    total = tl.zeros([nodes.shape[1]], nodes.dtype)
+    for place in tl.static_range(nodes.shape[0]):
+        held = (level == place) & ((runs >> place & 1) == 1)
+        total = tl.sum(tl.where(held, nodes, tl.zeros_like(nodes)), 0) + total
+    return total
+
+
+@triton.jit
+def add_runs(
     sums,
     bias,
     c,
@@ -167,30 +190,19 @@ def _add_runs(
     LEVELS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The sums of runs, added by adjacent pairs; the nodes of their tree stand as a binary counter
-    holds its ones."""
+    """The sums of runs, added by adjacent pairs."""
     index = tl.program_id(0).to(tl.int64)
     product = index // blocks
     at = (index - product * blocks) * BLOCK + tl.arange(0, BLOCK)
     size = tl.full([], m, tl.int64) * n
     inside = at < size
     sums += product * runs * size
-    level = tl.arange(0, LEVELS)[:, None]
     nodes = tl.zeros([LEVELS, BLOCK], sums.dtype.element_ty)
     for run in range(0, runs):
-        node = tl.load(sums + run * size + at, mask=inside, other=0)
-        place = 0
-        while (run >> place & 1) == 1:
-            held = tl.where(level == place, nodes, tl.zeros_like(nodes))
-            node = tl.sum(held, 0) + node
-            place += 1
-        nodes = tl.where(level == place, node[None, :], nodes)
-    total = tl.zeros([BLOCK], sums.dtype.element_ty)
-    for place in tl.static_range(LEVELS):
-        held = (level == place) & ((runs >> place & 1) == 1)
-        total = tl.sum(tl.where(held, nodes, tl.zeros_like(nodes)), 0) + total
+        nodes = push(nodes, tl.load(sums + run * size + at, mask=inside, other=0), run)
+    total = total_of(nodes, runs)
     row = at // n
-    _finish(
+    finish(
         *(total, bias, c, residual, y, pre, extents, product),
         *(row, at - row * n, inside, alpha, beta, ACTIVATION),
     )
@@ -200,6 +212,18 @@ def bits_of(number, dtype):
     """Of a number, rounded to the type that is computed in."""
     number_type, integer_type = ("<d", "<q") if dtype == torch.float64 else ("<f", "<i")
     return struct.unpack(integer_type, struct.pack(number_type, number))[0]
+
+
+def levels_for(runs):
+    """Of the tree that adds them."""
+    return triton.next_power_of_2(max(runs, 1).bit_length())
+
+
+def adding(sums, products, runs, arguments):
+    """The launch that adds the runs of products; of `add_runs` the other arguments."""
+    blocks = parts(arguments["m"] * arguments["n"], _BLOCK)
+    sizes = {"runs": runs, "blocks": blocks, "LEVELS": levels_for(runs), "BLOCK": _BLOCK}
+    return Launch(add_runs, (products * blocks,), {"sums": sums, **arguments, **sizes})
 
 
 def _loops(tensors):
@@ -260,7 +284,7 @@ def forward(
     arrays, extents, m = arrays_of(tensors)
     arrays = dict.fromkeys(given) | arrays
     products = y.numel() // (m * n) if m * n else 0
-    runs = max(parts(k, _RUN.value), 1)
+    runs = max(parts(k, RUN.value), 1)
     down, across = parts(m, plan["rows"]), parts(n, plan["cols"])
     sums = None
     if runs > 1:
@@ -280,9 +304,5 @@ def forward(
     yield Launch(_tiles, (products * runs * down * across,), arguments, plan["warps"])
     if runs == 1:
         return
-    blocks = parts(m * n, _BLOCK)
-    levels = triton.next_power_of_2(runs.bit_length())
     outputs = {name: array for name, array in arrays.items() if name not in ("a", "b")}
-    arguments = {"sums": sums, **outputs, **sizes, **last, "blocks": blocks}
-    arguments |= {"LEVELS": levels, "BLOCK": _BLOCK}
-    yield Launch(_add_runs, (products * blocks,), arguments)
+    yield adding(sums, products, runs, {**outputs, **sizes, **last})

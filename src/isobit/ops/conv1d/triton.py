@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""conv1d in Triton, forward and backward, with the bits of all other variants."""
+
+from isobit.ops.convolution.triton_calls import variants
+
+VARIANTS = variants(1)
