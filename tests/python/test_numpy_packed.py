@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import isobit.numpy as isobit_numpy
-from isobit import c_abi
+from isobit import _arrays, c_abi
 from isobit.numpy import PackedMatrix, matmul
 
 
@@ -152,7 +152,7 @@ def test_it_says_what_is_wrong(call, error, says):
 def test_what_the_library_refuses_is_an_error_and_frees_nothing():
     packed = PackedMatrix(drawn(3, 4))
     with pytest.raises(ValueError, match="matmul: the packed matrix is null"):
-        c_abi.multiply_packed(None, None, a=isobit_numpy._strided(drawn(2, 3)))
+        c_abi.multiply_packed(None, None, a=_arrays.strided(drawn(2, 3)))
     with pytest.raises(ValueError, match="matmul: y is missing"):
-        c_abi.multiply_packed(packed._address, None, a=isobit_numpy._strided(drawn(2, 3)))
+        c_abi.multiply_packed(packed._address, None, a=_arrays.strided(drawn(2, 3)))
     assert np.isfinite(matmul(drawn(2, 3), packed)).all()

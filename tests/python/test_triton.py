@@ -19,6 +19,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))  # where it is a script, too
 import kernels_hip
 import triton_calls as others
+import triton_convolutions as convolutions
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 triton = pytest.importorskip("triton", reason="Triton is not installed")
@@ -38,6 +39,8 @@ from isobit.ops.triton_variants import DTYPES  # noqa: E402
 OPERATORS = {"activation fwd": "activation", "activation bwd": "activation"}
 OPERATORS |= {"transpose": "transpose", "matmul": "matmul", "matmul bwd": "matmul"}
 OPERATORS |= {f"{op} {kind}": op for op in norms.NORMS for kind in ("fwd", "bwd")}
+OPERATORS |= {"conv1d": "conv1d", "conv1d bwd": "conv1d"}
+OPERATORS |= {"conv2d": "conv2d", "conv2d bwd": "conv2d"}
 OPERATORS |= {"rope fwd": "rope", "rope bwd": "rope", "scan": "scan"}
 REALS = ("f32", "f16", "bf16", "f64")
 ADDED = (*REALS, "i32")
@@ -155,6 +158,12 @@ def calls():
         call = Call("matmul bwd", "register_tiled", arrays, plan, **options)
         yield f"matmul bwd {name}", call
     yield "matmul, eleven runs", others.Runs()
+    for name, op, variant, arrays, options, plan in convolutions.forward_calls():
+        yield name, Call(op, variant, arrays, plan, **options)
+    for name, op, variant, arrays, options, plan in convolutions.backward_calls():
+        yield name, Call(f"{op} bwd", variant, arrays, plan, **options)
+    for variant in convolutions.VARIANTS:
+        yield f"convolution {variant}, eleven runs", convolutions.Runs(variant)
 
 
 CALLS = dict(calls())

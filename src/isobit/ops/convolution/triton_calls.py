@@ -107,8 +107,8 @@ def _options(dims):
 
 
 def _plan(case):
-    """Tiles that are no larger than what they are of, and twice the warps for doubles, which take
-    twice the registers."""
+    """Tiles that are no larger than what they are of. Twice the warps for doubles, which take twice
+    the registers, and for forward's largest tile: what finishes it spills from those of four."""
     groups = int(case.options.get("groups", 1))
     results = [case.shapes[name] for name in ("y", "grad_x") if name in case.shapes]
     down = [shape[1] // groups for shape in results]
@@ -121,7 +121,8 @@ def _plan(case):
         next((side for side in _SIDES if side >= max(extents, default=0)), _SIDES[-1])
         for extents in (down, across)
     )
-    warps = 8 if case.dtypes["x"] == "f64" else 4
+    largest = channels * places == _SIDES[-1] ** 2
+    warps = 8 if case.dtypes["x"] == "f64" or ("y" in case.shapes and largest) else 4
     return {"channels": channels, "places": places, "warps": warps}
 
 
