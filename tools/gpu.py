@@ -30,7 +30,10 @@ OPERATORS = (
     "activation,attention,conv1d,conv2d,elementwise,layernorm,layernorm_linear,matmul,"
     "rmsnorm,rmsnorm_linear,rope,rope_tables,scan,transpose"
 )
-IN_TRITON = "activation,elementwise,layernorm,matmul,rmsnorm,rope,scan,transpose"
+IN_TRITON = (
+    "activation,attention,conv1d,conv2d,elementwise,layernorm,layernorm_linear,matmul,"
+    "rmsnorm,rmsnorm_linear,rope,scan,transpose"
+)
 TRITON_CASES = (  # each width and dtype is compiled
     *("--rows", "1,37", "--cols", "1,600,4096", "--dtype", "f32,bf16"),
     *("--input", "randn,mean1e6,huge1e20,const_grad"),

@@ -85,6 +85,11 @@ def test_every_variant_of_transpose_has_the_bits_of_the_library(types):
     assert all(line["canonical"] for line in lines)
 
 
+SIGNAL = "--batch 2 --channels 4 --filters 2 --length 7 --kernel 3 --padding 1"
+IMAGE = "--batch 1 --channels 2 --filters 3 --height 3 --width 7 --kernel-h 2 --kernel-w 3"
+IMAGE += " --padding-h 1 --padding-w 1"
+
+
 @pytest.mark.parametrize(
     ("call", "variants"),
     [
@@ -102,6 +107,9 @@ def test_every_variant_of_transpose_has_the_bits_of_the_library(types):
         ("layernorm_linear,rmsnorm_linear --pass fwd,bwd --rows 3 --cols 20 --features 7", 1),
         ("rmsnorm_linear --rows 2 --cols 9 --features 3 --with residual+pre+y+rstd", 1),
         ("matmul --pass bwd --m 3 --n 5 --k 9 --with pre+grad_bias+grad_c --activation gelu", 1),
+        (f"conv1d {SIGNAL} --dtype f32,bf16 --with bias+residual+pre --padding-mode reflect", 2),
+        (f"conv1d --pass bwd {SIGNAL} --padding-mode circular", 1),
+        (f"conv2d --pass bwd {IMAGE} --stride-h 2 --extra-padding-w -1 --dtype bf16", 2),
     ],
 )
 def test_operators_whose_dims_are_no_rows_have_the_bits_of_the_library(call, variants):
@@ -211,7 +219,7 @@ def test_a_kind_that_a_variant_lacks_is_unavailable():
 
 
 def test_operators_are_those_with_a_file():
-    products = ["layernorm_linear", "matmul", "rmsnorm_linear"]
+    products = ["conv1d", "conv2d", "layernorm_linear", "matmul", "rmsnorm_linear"]
     others = ["activation", "attention", "elementwise", "layernorm", "rmsnorm", "rope", "scan"]
     others += ["transpose"]
     assert list(triton_lab.operators()) == sorted(products + others)

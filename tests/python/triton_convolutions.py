@@ -110,7 +110,7 @@ def _forwards(variant):
     for x_shape, filters, kernel, options in WINDOWS:
         yield f"{x_shape}", arrays(F32, x_shape, filters, kernel, **options), options
     if variant == "implicit":  # a panel ends among the channels of a tap
-        yield "513 k", arrays(F32, (1, 171, 1), 2, (3,), padding=1), {"padding": 1}
+        yield "513 k", arrays(F32, (1, 171, 2), 2, (3,), padding=1), {"padding": 1}
     for mode in MODES[1:]:
         options = {"padding": (3, 2), "extra_padding": (-1, 1), "padding_mode": mode}
         yield mode, arrays(F32, *FORM, **options), options
@@ -143,7 +143,7 @@ def _backwards(variant):
     for x_shape, filters, kernel, options in WINDOWS:
         yield f"{x_shape}", gradient_arrays(F32, x_shape, filters, kernel, **options), options
     wanted, *form = {
-        "direct": ("grad_x", (1, 2, 1), 171, (3,)),
+        "direct": ("grad_x", (1, 2, 2), 171, (3,)),
         "implicit": ("grad_weight", (3, 1, 171), 2, (3,)),
     }[variant]
     given = gradient_arrays(F32, *form, wanted=wanted, padding=1)

@@ -27,15 +27,16 @@ class _Call:
             for name, array in arrays.items()
         }
         self.mode = options.get("padding_mode", "zeros")
-        self._hold(self.mode in _MODES, f"padding_mode is {self.mode!r}; allowed: {_MODES}")
+        allowed = ", ".join(_MODES)
+        self._hold(self.mode in _MODES, f"padding_mode is {self.mode!r}; allowed: {allowed}")
         self.groups = int(options.get("groups", 1))
         tails = ("_h", "_w") if dims == 2 else (None, "")
         self.h, self.w = (self._axis(dim, tail, options) for dim, tail in enumerate(tails, 2))
-        weight, x = self.arrays["weight"], self.arrays["x"]
         name = "y" if "y" in arrays else "grad_y"
-        expected = x.shape[0], weight.shape[0], self.h.results, self.w.results
-        found = tuple(self.arrays[name].shape)
-        self._hold(found == expected, f"{name} as images has shape {found}; must have {expected}")
+        places = (self.h.results, self.w.results)[-dims:]
+        expected = arrays["x"].shape[0], arrays["weight"].shape[0], *places
+        found = tuple(arrays[name].shape)
+        self._hold(found == expected, f"{name} has shape {found}; must have {expected}")
 
     def _hold(self, condition, what):
         if not condition:
