@@ -29,6 +29,12 @@ def test_convolutions_decline_or_refuse_what_they_cannot():
             variant.run(x=x, weight=weight, y=y, padding=1)
         with pytest.raises(ValueError, match="conv1d: padding_mode is 'edge'; allowed: zeros, ref"):
             variant.run(x=x, weight=weight, y=y, padding_mode="edge")
+        with pytest.raises(
+            ValueError, match="conv1d: x has 2 channels, weight 3 filters of 2; in 2"
+        ):
+            variant.run(x=x, weight=weight, y=y, groups=2)
+        with pytest.raises(ValueError, match="conv1d: stride is 0; must be at least 1"):
+            variant.run(x=x, weight=weight, y=y, stride=0)
         with pytest.raises(NotImplementedError, match="it computes silu in float, not in f64"):
             variant.run(**wide, activation="silu")
     x, weight, y = (each[:, :, None] for each in (x, weight, y))

@@ -30,6 +30,10 @@ class _Call:
         allowed = ", ".join(_MODES)
         self._hold(self.mode in _MODES, f"padding_mode is {self.mode!r}; allowed: {allowed}")
         self.groups = int(options.get("groups", 1))
+        channels, (filters, ins) = arrays["x"].shape[1], arrays["weight"].shape[:2]
+        fit = self.groups >= 1 and filters % self.groups == 0 and ins * self.groups == channels
+        found = f"x has {channels} channels, weight {filters} filters of {ins}"
+        self._hold(fit, f"{found}; in {self.groups} groups they do not fit")
         tails = ("_h", "_w") if dims == 2 else (None, "")
         self.h, self.w = (self._axis(dim, tail, options) for dim, tail in enumerate(tails, 2))
         name = "y" if "y" in arrays else "grad_y"
@@ -48,6 +52,8 @@ class _Call:
         stride, dilation, padding, extra = (
             int(options.get(name + tail, int(name in ("stride", "dilation")))) for name in _NUMBERS
         )
+        for name, number in (("stride", stride), ("dilation", dilation)):
+            self._hold(number >= 1, f"{name}{tail} is {number}; must be at least 1")
         extent, taps = (self.arrays[name].shape[dim] for name in ("x", "weight"))
         results = (extent + 2 * padding + extra - dilation * (taps - 1) - 1) // stride + 1
         return Axis(results, extent, taps, stride, dilation, padding, padding + extra)
