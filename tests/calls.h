@@ -42,6 +42,12 @@ inline isobit_status activation(const World& world) {
 inline isobit_status activation_backward(const World& world) {
   return isobit_activation_backward(&world.activation_backward, &world.context);
 }
+inline isobit_status softmax(const World& world) {
+  return isobit_softmax_forward(&world.softmax, &world.context);
+}
+inline isobit_status softmax_backward(const World& world) {
+  return isobit_softmax_backward(&world.softmax_backward, &world.context);
+}
 inline isobit_status scan_sum(const World& world) {
   return isobit_scan_sum(&world.scan_sum, &world.context);
 }
@@ -139,6 +145,8 @@ constexpr Entry kEntries[] = {
     {"transpose", transpose},
     {"activation", activation},
     {"activation backward", activation_backward},
+    {"softmax", softmax},
+    {"softmax backward", softmax_backward},
     {"rope", rope},
     {"rope backward", rope_backward},
     {"rope_tables", rope_tables},

@@ -106,6 +106,15 @@ class World {
                                                          .grad_x = &grad_x,
                                                          .grad_gate = &grad_residual,
                                                          .function = 4};
+  isobit_softmax_forward_args softmax = {
+      .struct_size = sizeof softmax, .x = &x, .mask = nullptr, .y = &y, .scale = 1, .log = 0};
+  isobit_softmax_backward_args softmax_backward = {.struct_size = sizeof softmax_backward,
+                                                   .y = &x,
+                                                   .grad_y = &grad_y,
+                                                   .mask = nullptr,
+                                                   .grad_x = &grad_x,
+                                                   .scale = 1,
+                                                   .log = 1};
   isobit_tensor q = heads(0), k = heads(1), y_q = heads(5), y_k = heads(6);
   isobit_tensor cos = table(3), sin = table(4);
   isobit_rope_forward_args rope = {.struct_size = sizeof rope,

@@ -11,7 +11,7 @@ struct Golden {
   const char *op, *pass, *dtype, *weight_dtype;
   std::int64_t rows, cols;
   const char* bits;
-  const char* kind = "add";  // or the function of an activation, or rope's style
+  const char* kind = "add";  // or the function of an activation, or rope's style, ...
   bool given_statistics = false;
   const char* y_dtype = nullptr;  // null: as x
   const char* with = "none";

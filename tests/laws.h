@@ -114,6 +114,11 @@ inline const std::vector<Law> kLawsOfGradientsOfAttention = {
      {{"v", 1}, {"y", 1}, {"grad_lse", 1}, {"grad_q", 1}, {"grad_k", 1}, {"grad_bias", 1}}},
     {"q", false, {{"q", 1}, {"k", -1}, {"grad_q", -1}, {"grad_k", 1}}},
 };
+// Of a gradient, what it is made of.
+inline const std::vector<Law> kLawsOfGradientsOfSoftmax = {
+    {"grad_y", false, {{"grad_y", 1}, {"grad_x", 1}}},
+    {"grad_y", true, {{"grad_y", 1}, {"grad_x", 1}}},
+};
 // By operator, or by one of its passes; one that keeps no such law is left out.
 inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"attention", kLawsOfAttention},
@@ -131,6 +136,7 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"rmsnorm", kLawsOfNorms},
     {"rmsnorm_linear", kLawsOfLinear},
     {"rmsnorm_linear bwd", kLawsOfGradientsOfLinear},
+    {"softmax bwd", kLawsOfGradientsOfSoftmax},
     {"transpose", kLawsOfMoves},
 };
 

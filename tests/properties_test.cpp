@@ -250,13 +250,11 @@ const std::vector<Law>* laws_of(const Operation& operation) {
   return found == kLaws.end() ? nullptr : &found->second;
 }
 
-// Every bit of a normal number; below those, scaling loses some.
+// Every bit; but below normal numbers scaling loses some, of terms of a sum too.
 bool scaled(double value, double factor, double actual, DType dtype) {
   const double expected = value * factor;
-  if (same(expected, actual)) return true;
-  const double smallest = std::ldexp(1.0, limits_of(dtype).min_exponent);
-  return std::min(std::fabs(value), std::fabs(expected)) < smallest &&
-         std::fabs(actual - expected) < smallest;
+  const double lost = std::ldexp(std::max(1.0, std::fabs(factor)), limits_of(dtype).min_exponent);
+  return same(expected, actual) || std::fabs(actual - expected) < lost;
 }
 
 class PropertiesOfFactors : public Properties {};

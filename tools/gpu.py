@@ -28,7 +28,7 @@ ARCHIVE = ROOT / "build" / "gpu.tar.gz"
 SONAME = "libisobit.so." + ".".join((ROOT / "VERSION").read_text().split(".")[:2])
 OPERATORS = (
     "activation,attention,conv1d,conv2d,elementwise,layernorm,layernorm_linear,matmul,"
-    "rmsnorm,rmsnorm_linear,rope,rope_tables,scan,transpose"
+    "rmsnorm,rmsnorm_linear,rope,rope_tables,scan,softmax,transpose"
 )
 IN_TRITON = (
     "activation,attention,conv1d,conv2d,elementwise,layernorm,layernorm_linear,matmul,"

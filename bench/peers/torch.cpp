@@ -2,8 +2,12 @@
 // PyTorch's eager CPU operators as a peer, writing into memory that lives from call to call.
 #include <ATen/Parallel.h>
 #include <ATen/native/layer_norm.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_log_softmax_backward_data.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/bmm.h>
@@ -184,6 +188,21 @@ Call activation_backward(const IsobitPeerCase& c, const Setting& s) {
   throw Declined("no gradient of " + std::string(function) + " here");
 }
 
+Call softmax(const IsobitPeerCase& c, const Setting& s, bool forward) {
+  if (find(c, "mask") != nullptr) throw Declined("no mask here");
+  if (std::string_view(c.y_dtype) != c.dtype) throw Declined("no result of another type here");
+  const bool log = option(c, "log").number != 0;
+  if (forward)
+    return [log, x = s.matrix("x"), y = s.matrix("y")]() mutable {
+      log ? at::_log_softmax_out(y, x, -1, false) : at::_softmax_out(y, x, -1, false);
+    };
+  const at::Tensor y = s.matrix("y"), grad_y = s.matrix("grad_y");
+  return [log, y, grad_y, dtype = y.scalar_type(), grad_x = s.matrix("grad_x")]() mutable {
+    log ? at::_log_softmax_backward_data_out(grad_x, grad_y, y, -1, dtype)
+        : at::_softmax_backward_data_out(grad_x, grad_y, y, -1, dtype);
+  };
+}
+
 // One sweep, which casts on its way.
 Call transpose(const IsobitPeerCase& c) {
   const std::int64_t batch = dim(c, "batch"), rows = dim(c, "rows"), cols = dim(c, "cols");
@@ -311,6 +330,10 @@ Call choose(const IsobitPeerCase& c) {
   if (op == "activation") {
     decline_unless_known(c, {"function"});
     return pass == "fwd" ? activation(c, s) : activation_backward(c, s);
+  }
+  if (op == "softmax") {
+    decline_unless_known(c, {"log"});
+    return softmax(c, s, pass == "fwd");
   }
   if (op == "scan" && pass == "fwd") {
     decline_unless_known(c, {"kind"});

@@ -692,6 +692,37 @@ typedef struct isobit_attention_backward_args {
 ISOBIT_API isobit_status isobit_attention_backward(const isobit_attention_backward_args* args,
                                                    const isobit_context* context);
 
+/* y = exp(scale x) / sum of exp(scale x) over each row, the last dimension, or with log its
+ * logarithm. Where a mask is 0 there is no element: y is 0, or -infinity. */
+typedef struct isobit_softmax_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x; /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor*
+      mask;               /* like x in bool or u8, or NULL; 0 where there is no element, optional */
+  const isobit_tensor* y; /* output, like x, or f32 beside 16 bits; may be x */
+  double scale;           /* of x; 1 for none, and never 0 */
+  int32_t log;            /* not 0: y is its logarithm */
+} isobit_softmax_forward_args;
+
+ISOBIT_API isobit_status isobit_softmax_forward(const isobit_softmax_forward_args* args,
+                                                const isobit_context* context);
+
+/* The gradient of softmax_forward, from its result: scale y (grad_y - sum of grad_y y), or with
+ * log scale (grad_y - exp(y) sum of grad_y). 0 where a mask is 0. */
+typedef struct isobit_softmax_backward_args {
+  size_t struct_size;
+  const isobit_tensor* y;      /* as forward gave it; rows evenly spaced */
+  const isobit_tensor* grad_y; /* like y */
+  const isobit_tensor*
+      mask; /* like x in bool or u8, or NULL; 0 where there is no element, optional */
+  const isobit_tensor* grad_x; /* output, like y, or 16 bits beside f32; may be grad_y or y */
+  double scale;                /* of x; 1 for none, and never 0 */
+  int32_t log;                 /* not 0: y is its logarithm */
+} isobit_softmax_backward_args;
+
+ISOBIT_API isobit_status isobit_softmax_backward(const isobit_softmax_backward_args* args,
+                                                 const isobit_context* context);
+
 #ifdef __cplusplus
 }
 #endif

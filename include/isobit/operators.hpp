@@ -1027,6 +1027,61 @@ inline void attention_backward(const AttentionBackward& given, const Context& co
   detail::check(isobit_attention_backward(&args, &context));
 }
 
+// y = exp(scale x) / sum of exp(scale x) over each row, the last dimension, or with log its
+// logarithm. Where a mask is 0 there is no element: y is 0, or -infinity.
+struct SoftmaxForward {
+  Tensor x = {}, mask = {};
+  Output y = {};
+  double scale = 1;
+  bool log = false;
+};
+
+namespace detail {
+inline isobit_softmax_forward_args arguments(const SoftmaxForward& given) {
+  isobit_softmax_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.mask = given.mask.get();
+  args.y = given.y.get();
+  args.scale = given.scale;
+  args.log = given.log;
+  return args;
+}
+}  // namespace detail
+
+inline void softmax_forward(const SoftmaxForward& given, const Context& context = {}) {
+  const isobit_softmax_forward_args args = detail::arguments(given);
+  detail::check(isobit_softmax_forward(&args, &context));
+}
+
+// The gradient of softmax_forward, from its result: scale y (grad_y - sum of grad_y y), or with
+// log scale (grad_y - exp(y) sum of grad_y). 0 where a mask is 0.
+struct SoftmaxBackward {
+  Tensor y = {}, grad_y = {}, mask = {};
+  Output grad_x = {};
+  double scale = 1;
+  bool log = false;
+};
+
+namespace detail {
+inline isobit_softmax_backward_args arguments(const SoftmaxBackward& given) {
+  isobit_softmax_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.y = given.y.get();
+  args.grad_y = given.grad_y.get();
+  args.mask = given.mask.get();
+  args.grad_x = given.grad_x.get();
+  args.scale = given.scale;
+  args.log = given.log;
+  return args;
+}
+}  // namespace detail
+
+inline void softmax_backward(const SoftmaxBackward& given, const Context& context = {}) {
+  const isobit_softmax_backward_args args = detail::arguments(given);
+  detail::check(isobit_softmax_backward(&args, &context));
+}
+
 }  // namespace isobit
 
 #endif

@@ -19,7 +19,7 @@ from pictures import order
 OPERATORS = (
     *("activation", "attention", "conv1d", "conv2d", "elementwise", "layernorm"),
     *("layernorm_linear", "matmul", "rmsnorm"),
-    *("rmsnorm_linear", "rope", "rope_tables", "scan", "transpose"),
+    *("rmsnorm_linear", "rope", "rope_tables", "scan", "softmax", "transpose"),
 )
 # Of the C++ and C interfaces: the lab's rows have one dimension.
 NOT_IN_THE_LAB = {"hidden_dims"}

@@ -56,6 +56,7 @@ def test_the_lab_has_a_package_of_its_own():
 
 
 ACTIVATIONS = {"exp", "geglu", "gelu", "log", "sigmoid", "silu", "swiglu", "tanh"}
+ACTIVATIONS |= {"log_softmax", "softmax"}
 
 
 SCANS = {"cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"}
@@ -86,6 +87,7 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"CausalConv1d", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d"}
     classes |= {"layer_norm_mlp", "rms_norm_mlp"}
     classes |= {"KeyValueCache", "MultiheadAttention", "SelfAttention"}
+    classes |= {"LogSoftmax", "Softmax"}
     rest = {
         "apply_rotary",
         "conv_transpose1d",

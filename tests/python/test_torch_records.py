@@ -174,6 +174,8 @@ def samples():
         "convolution_input": (*few(draw(2, 6, 6, 6), draw(6, 4, 3, 3)), (6, 6), *windows),
         "convolution_weight": (*few(draw(2, 6, 6, 6), draw(2, 4, 6, 6)), (3, 3), *windows),
         "convolution_bias": few(draw(2, 6, 4, 4)),
+        "softmax": (x(), x(1) > 0),
+        "softmax_backward": (x(1), x().softmax(-1), x(2) > 0),
         "transpose": (x(), 0, -1),
         "activation": (x(), CODES["gelu"]),
         "activation_backward": (x(1), x(), CODES["gelu"]),

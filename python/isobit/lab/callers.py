@@ -114,7 +114,7 @@ def _numpy(call):
         gradients = {name.removeprefix("grad_y_"): each for name, each in inputs.items()}
         found = call.forward(library, str)(**gradients)
         outputs = {name.replace("y_", "grad_"): each for name, each in found.items()}
-    elif call.case["op"] in ("attention", "conv1d", "conv2d", "matmul", *LINEAR):
+    elif call.case["op"] in ("attention", "conv1d", "conv2d", "matmul", "softmax", *LINEAR):
         raise Unavailable(f"isobit.numpy has no gradients of {call.case['op']}")
     elif call.adds:
         raise Unavailable("isobit.numpy has no gradients of sums or dropout")
@@ -183,6 +183,13 @@ def _gradients(call, forward, inputs):
         return {f"grad_{name}": each for name, each in zip(at, found, strict=True)}
     if call.case["op"] == "attention":
         raise Unavailable("autograd makes max and sum itself")
+    if call.case["op"] == "softmax":  # autograd makes y itself
+        case, dtype = call.case, getattr(torch, DTYPES[call.case["dtype"]])
+        given = (inputs["grad_y"], inputs["y"], inputs.get("mask"))
+        grad_x = torch.ops.isobit.softmax_backward(
+            *given, case["scale"], case["log"] == "yes", dtype
+        )
+        return {"grad_x": grad_x}
     if call.case["op"] in LINEAR:
         return _product_gradients(call, forward, inputs, inputs.pop("grad_z"))
     gradients = {"y": inputs.pop("grad_y")}

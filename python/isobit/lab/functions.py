@@ -172,6 +172,15 @@ def _attention(call, library, _dtype_named):
     return attend
 
 
+def _softmax(call, library, dtype_named):
+    case, in_torch = call.case, library.__name__.endswith("torch")
+    function = getattr(library, "log_softmax" if case["log"] == "yes" else "softmax")
+    options = {"scale": case["scale"]} | call.cast("dtype", dtype_named)
+    if "dtype" in options and not in_torch:
+        raise Unavailable("isobit.numpy.softmax has no dtype")
+    return lambda x, mask=None: {"y": function(x, -1, mask=mask, **options)}
+
+
 # What Call.forward is of an operator; of all others it is the function of its name.
 FORWARD = {
     "attention": _attention,
@@ -185,6 +194,7 @@ FORWARD = {
     "rope": _rope,
     "rope_tables": _rope_tables,
     "scan": _scan,
+    "softmax": _softmax,
     "transpose": _transpose,
 }
 

@@ -58,6 +58,8 @@ from isobit.torch.rotary import RotaryEmbedding, apply_rotary, rotary_tables
 from isobit.torch.scans import Scan, cummax, cummin, cumprod, cumsum, logcumsumexp
 from isobit.torch.self_attention import KeyValueCache, SelfAttention
 from isobit.torch.settings import settings
+from isobit.torch.softmax_functions import log_softmax, softmax
+from isobit.torch.softmax_modules import LogSoftmax, Softmax
 from isobit.torch.transformers_attention import register_transformers_attention
 
 sharding.register_when_imported()
@@ -75,6 +77,7 @@ __all__ = [
     "LayerNormLinear",
     "LayerNormMLP",
     "Linear",
+    "LogSoftmax",
     "MultiheadAttention",
     "Override",
     "PackedLinear",
@@ -86,6 +89,7 @@ __all__ = [
     "SelfAttention",
     "SiLU",
     "Sigmoid",
+    "Softmax",
     "SwiGLU",
     "Tanh",
     "Transpose",
@@ -119,6 +123,7 @@ __all__ = [
     "layer_norm_mlp",
     "linear",
     "log",
+    "log_softmax",
     "logcumsumexp",
     "matmul",
     "mm",
@@ -134,6 +139,7 @@ __all__ = [
     "settings",
     "sigmoid",
     "silu",
+    "softmax",
     "swiglu",
     "tanh",
     "transpose",

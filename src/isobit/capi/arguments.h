@@ -17,6 +17,7 @@
 #include "isobit/ops/rope/rope.h"
 #include "isobit/ops/rope_tables/rope_tables.h"
 #include "isobit/ops/scan/scan.h"
+#include "isobit/ops/softmax/softmax.h"
 #include "isobit/ops/transpose/transpose.h"
 
 namespace isobit::capi {
@@ -503,6 +504,29 @@ inline attention::BackwardArgs arguments(const isobit_attention_backward_args& g
   args.dropout = given.dropout;
   args.dropout_seed = given.dropout_seed;
   args.causal = decltype(args.causal){given.causal};
+  return args;
+}
+
+inline softmax::ForwardArgs arguments(const isobit_softmax_forward_args& given,
+                                      const Reader& read) {
+  softmax::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.mask = read("mask", given.mask);
+  args.y = read("y", given.y);
+  args.scale = given.scale;
+  args.log = given.log != 0;
+  return args;
+}
+
+inline softmax::BackwardArgs arguments(const isobit_softmax_backward_args& given,
+                                       const Reader& read) {
+  softmax::BackwardArgs args;
+  args.y = read("y", given.y);
+  args.grad_y = read("grad_y", given.grad_y);
+  args.mask = read("mask", given.mask);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.scale = given.scale;
+  args.log = given.log != 0;
   return args;
 }
 

@@ -228,3 +228,19 @@ isobit_status isobit_attention_backward(const isobit_attention_backward_args* ar
                       attention::backward(capi::arguments(given, read), execution);
                     });
 }
+
+isobit_status isobit_softmax_forward(const isobit_softmax_forward_args* args,
+                                     const isobit_context* context) {
+  return capi::call("softmax", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      softmax::forward(capi::arguments(given, read), execution);
+                    });
+}
+
+isobit_status isobit_softmax_backward(const isobit_softmax_backward_args* args,
+                                      const isobit_context* context) {
+  return capi::call("softmax backward", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      softmax::backward(capi::arguments(given, read), execution);
+                    });
+}

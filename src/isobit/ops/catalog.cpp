@@ -15,6 +15,7 @@
 #include "isobit/ops/rope/rope.h"
 #include "isobit/ops/rope_tables/rope_tables.h"
 #include "isobit/ops/scan/scan.h"
+#include "isobit/ops/softmax/softmax.h"
 #include "isobit/ops/transpose/transpose.h"
 
 namespace isobit {
@@ -45,6 +46,8 @@ std::span<const Operation* const> catalog() {
       &conv2d::backward_operation(),
       &attention::forward_operation(),
       &attention::backward_operation(),
+      &softmax::forward_operation(),
+      &softmax::backward_operation(),
   };
   return kOperations;
 }

@@ -16,6 +16,7 @@
 #include "isobit/ops/rope/problem.h"
 #include "isobit/ops/rope_tables/problem.h"
 #include "isobit/ops/scan/problem.h"
+#include "isobit/ops/softmax/problem.h"
 #include "isobit/ops/transpose/problem.h"
 #include "isobit/simt/simt.h"
 
@@ -55,6 +56,8 @@ const DeviceLibrary& device_library() {
                       convolution::cuda_backward_variants<convolution::BackwardArgs>()),
       device_variants("attention", "fwd", attention::cuda_forward_variants()),
       device_variants("attention", "bwd", attention::cuda_backward_variants()),
+      device_variants("softmax", "fwd", softmax::cuda_forward_variants()),
+      device_variants("softmax", "bwd", softmax::cuda_backward_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
                                          simt::about,   simt::kMemory, kOperations};

@@ -15,6 +15,7 @@
 #include "isobit/torch/product.h"
 #include "isobit/torch/rotary.h"
 #include "isobit/torch/scan.h"
+#include "isobit/torch/softmax.h"
 #include "isobit/torch/stack.h"
 
 namespace isobit::torch {
@@ -431,6 +432,14 @@ constexpr Operator kOperators[] = {
      ", bool needs_q=True, bool needs_k=True, bool needs_v=True, bool needs_bias=False)"
      " -> (Tensor, Tensor, Tensor, Tensor)",
      attention_backward},
+    {"softmax",
+     "(Tensor x, Tensor? mask=None, float scale=1.0, bool log=False, ScalarType? dtype=None)"
+     " -> Tensor",
+     softmax},
+    {"softmax_backward",
+     "(Tensor grad_y, Tensor y, Tensor? mask=None, float scale=1.0, bool log=False, "
+     "ScalarType? dtype=None) -> Tensor",
+     softmax_backward},
     {"transpose", "(Tensor x, int dim0, int dim1, ScalarType? dtype=None) -> Tensor", transpose},
 };
 
