@@ -99,6 +99,7 @@ def test_isobit_torch_shows_functions_modules_and_settings():
         "rotary_tables",
         "scaled_dot_product_attention",
         "settings",
+        "varlen_attention",
     }
     assert {*isobit.torch.__all__} == FUNCTIONS | ACTIVATIONS | SCANS | classes | memory | rest
 

@@ -61,6 +61,7 @@ from isobit.torch.settings import settings
 from isobit.torch.softmax_functions import log_softmax, softmax
 from isobit.torch.softmax_modules import LogSoftmax, Softmax
 from isobit.torch.transformers_attention import register_transformers_attention
+from isobit.torch.varlen_functions import varlen_attention
 
 sharding.register_when_imported()
 
@@ -143,4 +144,5 @@ __all__ = [
     "swiglu",
     "tanh",
     "transpose",
+    "varlen_attention",
 ]

@@ -10,13 +10,30 @@ CAUSALS = ("no", "top_left", "bottom_right")
 _MOST_DIM = 512  # of a head
 
 
-def _real(dtype):
+def real(dtype):
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def causal_number(op, is_causal, causal):
+    """The number of what the arguments say."""
+    if causal is None:
+        causal = "top_left" if is_causal else "no"
+    elif is_causal and causal != "top_left":
+        raise ValueError(f"{op}: is_causal means causal='top_left'; causal is {causal!r}")
+    if causal not in CAUSALS:
+        allowed = ", ".join(map(repr, CAUSALS))
+        raise ValueError(f"{op}: causal is {causal!r}; allowed: None, {allowed}")
+    return CAUSALS.index(causal)
+
+
+def autocasts(tensor):
+    """Whether types are made one later."""
+    return torch.is_autocast_enabled(tensor.device.type)
 
 
 def _results(call):
     shape = (*call.q.shape[:-1], call.v.shape[-1])
-    rows = [call.q.new_empty(shape[:-1], dtype=_real(call.q.dtype)) for _ in range(3)]
+    rows = [call.q.new_empty(shape[:-1], dtype=real(call.q.dtype)) for _ in range(3)]
     return call.q.new_empty(shape), *rows
 
 
@@ -82,7 +99,7 @@ def kept(q, k, seed, dropout):
         )[0]
         for each in columns
     ]
-    return (torch.cat(parts, -1) > 0).to(_real(q.dtype)) / (1 - dropout)
+    return (torch.cat(parts, -1) > 0).to(real(q.dtype)) / (1 - dropout)
 
 
 def _kept(call):
@@ -95,7 +112,7 @@ def _each_head(call, tensor):
     if tensor is None:
         return None
     group = call.q.shape[1] // max(1, call.k.shape[1])
-    tensor = tensor.to(_real(tensor.dtype))
+    tensor = tensor.to(real(tensor.dtype))
     tensor = tensor if group == 1 else tensor.repeat_interleave(group, 1)
     return tensor.masked_fill(~_allowed(call).any(-2).unsqueeze(-1), 0)
 
@@ -145,7 +162,7 @@ class _Moved:
     """Scores and weights of a call, and their tangents along those of q, k and bias."""
 
     def __init__(self, call, along):
-        wide = _real(call.q.dtype)
+        wide = real(call.q.dtype)
         self.q, self.k, self.v = call.q.to(wide), _each_head(call, call.k), _each_head(call, call.v)
         self.q_t = None if along.q is None else along.q.to(wide)
         self.k_t, self.v_t = _each_head(call, along.k), _each_head(call, along.v)

@@ -5,25 +5,11 @@ whatever stands beside it."""
 import torch
 
 from isobit._attention import _LEAST
-from isobit.torch.attending import ATTENTION, CAUSALS
+from isobit.torch.attending import ATTENTION, autocasts, causal_number
 from isobit.torch.functional import _seed, overridable, run
 from isobit.torch.records import NARROW
 
 _OP = "scaled_dot_product_attention"
-
-
-def _causal(is_causal, causal, attn_mask):
-    """The number of what the arguments say."""
-    if causal is None:
-        causal = "top_left" if is_causal else "no"
-    elif is_causal and causal != "top_left":
-        raise ValueError(f"{_OP}: is_causal means causal='top_left'; causal is {causal!r}")
-    if causal not in CAUSALS:
-        allowed = ", ".join(map(repr, CAUSALS))
-        raise ValueError(f"{_OP}: causal is {causal!r}; allowed: None, {allowed}")
-    if attn_mask is not None and is_causal:
-        raise RuntimeError(f"{_OP}: attn_mask and is_causal are given; one of them may be")
-    return CAUSALS.index(causal)
 
 
 def _check(query, key, value, attn_mask):
@@ -34,21 +20,17 @@ def _check(query, key, value, attn_mask):
             raise NotImplementedError(f"{_OP}: {name} is nested; pad it, or call for each sequence")
         if each.dim() < 2:
             raise ValueError(f"{_OP}: {name} has {each.dim()} dimensions; must have 2 or more")
-        if each.dtype != query.dtype and not _autocast(query):
+        if each.dtype != query.dtype and not autocasts(query):
             raise ValueError(f"{_OP}: {name} has dtype {each.dtype}; query has {query.dtype}")
     if attn_mask is None:
         return
     if not isinstance(attn_mask, torch.Tensor):
         raise TypeError(f"{_OP}: attn_mask must be a Tensor; it is {type(attn_mask).__name__}")
-    if attn_mask.dtype not in (torch.bool, torch.float32, query.dtype) and not _autocast(query):
+    if attn_mask.dtype not in (torch.bool, torch.float32, query.dtype) and not autocasts(query):
         raise ValueError(
             f"{_OP}: attn_mask has dtype {attn_mask.dtype}; must be bool, float32 or query's, "
             f"{query.dtype}"
         )
-
-
-def _autocast(query):
-    return torch.is_autocast_enabled(query.device.type)
 
 
 def _narrowed(bias, dtype):
@@ -104,7 +86,9 @@ def scaled_dot_product_attention(
     lengths. A float32 attn_mask beside 16 bits is rounded to these.
     """
     _check(query, key, value, attn_mask)
-    code = _causal(is_causal, causal, attn_mask)
+    code = causal_number(_OP, is_causal, causal)
+    if attn_mask is not None and is_causal:
+        raise RuntimeError(f"{_OP}: attn_mask and is_causal are given; one of them may be")
     rank = max(query.dim(), key.dim(), value.dim())
     tensors = [each[(None,) * max(0, 3 - each.dim())] for each in (query, key, value)]
     tensors = [each[(None,) * (max(rank, 4) - each.dim())] for each in tensors]

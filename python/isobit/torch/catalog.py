@@ -13,6 +13,7 @@ from isobit.torch import (
     scanning,
     softmaxes,
     transposition,
+    varlen_attending,
 )
 
 RECORDS = (
@@ -26,5 +27,6 @@ RECORDS = (
     *norm_linear.RECORDS,
     *convolving.RECORDS,
     *attending.RECORDS,
+    *varlen_attending.RECORDS,
     *softmaxes.RECORDS,
 )
