@@ -8,6 +8,7 @@ from isobit._attention import _LEAST
 from isobit.torch.attending import ATTENTION, autocasts, causal_number
 from isobit.torch.functional import _seed, overridable, run
 from isobit.torch.records import NARROW
+from isobit.torch.varlen_functions import of_nested
 
 _OP = "scaled_dot_product_attention"
 
@@ -16,8 +17,6 @@ def _check(query, key, value, attn_mask):
     for name, each in (("query", query), ("key", key), ("value", value)):
         if not isinstance(each, torch.Tensor):
             raise TypeError(f"{_OP}: {name} must be a Tensor; it is {type(each).__name__}")
-        if each.is_nested:
-            raise NotImplementedError(f"{_OP}: {name} is nested; pad it, or call for each sequence")
         if each.dim() < 2:
             raise ValueError(f"{_OP}: {name} has {each.dim()} dimensions; must have 2 or more")
         if each.dtype != query.dtype and not autocasts(query):
@@ -83,8 +82,16 @@ def scaled_dot_product_attention(
 
     A key that is not allowed is not there, whatever stands in it; a query without keys gives 0. A
     query alone has the bits that it has among others, and beside other sequences, paddings and
-    lengths. A float32 attn_mask beside 16 bits is rounded to these.
+    lengths. A float32 attn_mask beside 16 bits is rounded to these. Sequences of nested tensors are
+    those of varlen_attention.
     """
+    if any(isinstance(each, torch.Tensor) and each.is_nested for each in (query, key, value)):
+        if attn_mask is not None or dropout_p != 0:
+            name, rule = ("attn_mask", "None") if attn_mask is not None else ("dropout_p", "0")
+            raise NotImplementedError(f"{_OP}: {name} is given; must be {rule} of nested tensors")
+        options = {"window": window, "scale": scale, "softcap": softcap}
+        options["causal"] = causal_number(_OP, is_causal, causal)
+        return of_nested(_OP, query, key, value, enable_gqa, return_lse, **options)
     _check(query, key, value, attn_mask)
     code = causal_number(_OP, is_causal, causal)
     if attn_mask is not None and is_causal:

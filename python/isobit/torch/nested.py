@@ -19,19 +19,24 @@ def of_rows(op, names, call, rows):
         if tensor is not None and tensor.shape[:-1] != x.shape[:-1]:
             its, own = tuple(tensor.shape), tuple(x.shape)
             raise ValueError(f"{op}: {name} has shape {its}; input has shape {own}")
+    require_no_holes(op, x)
+    results = call(*(None if tensor is None else tensor.values() for tensor in rows))
+    if isinstance(results, tuple):
+        return tuple(with_parts_of(x, each) for each in results)
+    return with_parts_of(x, results)
+
+
+def require_no_holes(op, x):
     if x.lengths() is not None:
         raise NotImplementedError(f"{op}: a nested tensor has rows that belong to no part of it")
 
-    def with_rows_of_x(values):
-        return torch.nested.nested_tensor_from_jagged(
-            values,
-            x.offsets(),
-            jagged_dim=x._ragged_idx,
-            min_seqlen=x._maybe_min_seqlen,
-            max_seqlen=x._maybe_max_seqlen,
-        )
 
-    results = call(*(None if tensor is None else tensor.values() for tensor in rows))
-    if isinstance(results, tuple):
-        return tuple(map(with_rows_of_x, results))
-    return with_rows_of_x(results)
+def with_parts_of(x, values):
+    """A nested tensor of the structure of x."""
+    return torch.nested.nested_tensor_from_jagged(
+        values,
+        x.offsets(),
+        jagged_dim=x._ragged_idx,
+        min_seqlen=x._maybe_min_seqlen,
+        max_seqlen=x._maybe_max_seqlen,
+    )

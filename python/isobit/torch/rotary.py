@@ -84,7 +84,7 @@ def apply_rotary(
     if packed:
         if position_ids is not None:
             raise ValueError(f"{name}: position_ids and cu_seqlens are given; one says positions")
-        position_ids = _positions(name, cu_seqlens, q.shape[0 if layout == "bshd" else 1])
+        position_ids = sequence_positions(name, cu_seqlens, q.shape[0 if layout == "bshd" else 1])
 
     def there(x):
         if x is None:
@@ -134,7 +134,7 @@ def _in_place(q, k, there, turn):
     return q if k is None else (q, k)
 
 
-def _positions(function, ends, tokens):
+def sequence_positions(function, ends, tokens):
     """The place of every token in its sequence, of sequences that end where cu_seqlens says."""
     if ends.dtype not in (torch.int32, torch.int64) or ends.dim() != 1 or ends.numel() == 0:
         raise ValueError(f"{function}: cu_seqlens must be one row of int32 or int64")

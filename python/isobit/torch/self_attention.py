@@ -5,10 +5,12 @@ the keys and values that it keeps while a text grows."""
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
+from isobit.torch import nested
 from isobit.torch.attention_functions import scaled_dot_product_attention
 from isobit.torch.functional import _seed
 from isobit.torch.product_modules import Linear
-from isobit.torch.rotary import RotaryEmbedding
+from isobit.torch.rotary import RotaryEmbedding, sequence_positions
+from isobit.torch.varlen_functions import varlen_attention
 
 _OP = "SelfAttention"
 
@@ -118,8 +120,10 @@ class SelfAttention(torch.nn.Module):
     def _check(self, x, cache):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{_OP}: x must be a Tensor; it is {type(x).__name__}")
-        if x.is_nested:
-            raise NotImplementedError(f"{_OP}: x is nested; pad it, or call for each sequence")
+        if x.is_nested and (x.layout != torch.jagged or x.dim() != 3 or x._ragged_idx != 1):
+            raise NotImplementedError(
+                f"{_OP}: x is nested; must have layout=torch.jagged, as (batch, seq, dim)"
+            )
         if x.dim() not in (2, 3):
             raise ValueError(f"{_OP}: x has {x.dim()} dimensions; must have 2 or 3")
         if cache is not None and not isinstance(cache, KeyValueCache):
@@ -151,15 +155,56 @@ class SelfAttention(torch.nn.Module):
         )
         return self.o_proj(y.transpose(1, 2).flatten(-2))
 
+    def _attended_nested(self, x, position_ids):
+        rows, ends = x.values(), x.offsets()
+        q, k, v = (
+            project(rows).unflatten(-1, (-1, self.head_dim))
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if self.rotary is not None:
+            places = sequence_positions(_OP, ends, rows.shape[0])
+            places = places if position_ids is None else position_ids.values()
+            q, k = self.rotary(q.unsqueeze(0), k.unsqueeze(0), position_ids=places.unsqueeze(0))
+            q, k = q.squeeze(0), k.squeeze(0)
+        y = varlen_attention(
+            *(q, k, v, ends),
+            scale=self.scale,
+            enable_gqa=True,
+            causal="bottom_right" if self.causal else "no",
+            window=self.window,
+            softcap=self.softcap,
+        )
+        return nested.with_parts_of(x, self.o_proj(y.flatten(-2)))
+
+    def _of_nested(self, x, attn_mask, position_ids, cache):
+        nested.require_no_holes(_OP, x)
+        dropout = self.dropout if self.training else 0
+        for name, value in (
+            ("attn_mask", attn_mask),
+            ("cache", cache),
+            ("dropout", dropout or None),
+        ):
+            if value is not None:
+                raise NotImplementedError(f"{_OP}: {name} and x, which is nested, are given")
+        if position_ids is not None and position_ids.shape != x.shape[:-1]:
+            shapes = f"{tuple(position_ids.shape)}; x, which is nested, has {tuple(x.shape)}"
+            raise ValueError(f"{_OP}: position_ids has shape {shapes}")
+        if self.checkpoint and torch.is_grad_enabled():
+            return recomputed(self._attended_nested, x, position_ids, use_reentrant=False)
+        return self._attended_nested(x, position_ids)
+
     def forward(self, x, *, attn_mask=None, position_ids=None, cache=None, seed=None):
-        """Of x (batch, seq, dim) or (seq, dim).
+        """Of x (batch, seq, dim) or (seq, dim); or a nested x of the jagged layout, whose sequences
+        have the bits that they have alone, without attn_mask, cache and dropout.
 
         attn_mask: as of scaled_dot_product_attention, for all keys, and beside causal. cache: a
         KeyValueCache, whose tokens come before those of x; needs causal=True, and no gradients.
-        position_ids: those by which rotary turns, (batch, seq) or (seq); else they count on from
-        the cache's. seed: of dropout.
+        position_ids: those by which rotary turns, (batch, seq) or (seq), nested as x is; else they
+        count on from the cache's. seed: of dropout.
         """
         self._check(x, cache)
+        if x.is_nested:
+            return self._of_nested(x, attn_mask, position_ids, cache)
         batched = x.dim() == 3
         x = x if batched else x.unsqueeze(0)
         seed = _seed(_OP, self.dropout if self.training else 0.0, seed)

@@ -5,6 +5,7 @@ bits that it has alone."""
 import torch
 
 from isobit._attention import _LEAST
+from isobit.torch import nested
 from isobit.torch.attending import autocasts, causal_number
 from isobit.torch.functional import overridable, run
 from isobit.torch.varlen_attending import NAME as _OP
@@ -13,7 +14,31 @@ from isobit.torch.varlen_attending import VARLEN_ATTENTION
 _INDICES = (torch.int32, torch.int64)
 
 
-def _check_packed(query, key, value, enable_gqa):
+def _check_alike(op, query, key, value, enable_gqa):
+    """Of packed ones."""
+    for name, each in (("key", key), ("value", value)):
+        if each.dtype != query.dtype and not autocasts(query):
+            raise ValueError(f"{op}: {name} has dtype {each.dtype}; query has {query.dtype}")
+    if key.shape[:2] != value.shape[:2]:
+        shapes = f"{tuple(key.shape)} and {tuple(value.shape)}"
+        raise ValueError(
+            f"{op}: key and value have shapes {shapes}; must have equally many rows and heads"
+        )
+    if query.shape[2] != key.shape[2]:
+        raise ValueError(
+            f"{op}: key has rows of {key.shape[2]} elements; query has {query.shape[2]}"
+        )
+    heads, kv_heads = query.shape[1], key.shape[1]
+    if heads != kv_heads and not enable_gqa:
+        raise ValueError(
+            f"{op}: query and key have {heads} and {kv_heads} heads; must have equally many, or "
+            "enable_gqa=True"
+        )
+    if heads != kv_heads and (kv_heads == 0 or heads % kv_heads != 0):
+        raise ValueError(f"{op}: query has {heads} heads; must be a multiple of key's {kv_heads}")
+
+
+def _check_packed(query, key, value):
     for name, each in (("query", query), ("key", key), ("value", value)):
         if not isinstance(each, torch.Tensor):
             raise TypeError(f"{_OP}: {name} must be a Tensor; it is {type(each).__name__}")
@@ -26,25 +51,6 @@ def _check_packed(query, key, value, enable_gqa):
                 f"{_OP}: {name} has {each.dim()} dimensions; must have 3: rows of all sequences, "
                 "heads, elements"
             )
-        if each.dtype != query.dtype and not autocasts(query):
-            raise ValueError(f"{_OP}: {name} has dtype {each.dtype}; query has {query.dtype}")
-    if key.shape[:2] != value.shape[:2]:
-        shapes = f"{tuple(key.shape)} and {tuple(value.shape)}"
-        raise ValueError(
-            f"{_OP}: key and value have shapes {shapes}; must have equally many rows and heads"
-        )
-    if query.shape[2] != key.shape[2]:
-        raise ValueError(
-            f"{_OP}: key has rows of {key.shape[2]} elements; query has {query.shape[2]}"
-        )
-    heads, kv_heads = query.shape[1], key.shape[1]
-    if heads != kv_heads and not enable_gqa:
-        raise ValueError(
-            f"{_OP}: query and key have {heads} and {kv_heads} heads; must have equally many, or "
-            "enable_gqa=True"
-        )
-    if heads != kv_heads and (kv_heads == 0 or heads % kv_heads != 0):
-        raise ValueError(f"{_OP}: query has {heads} heads; must be a multiple of key's {kv_heads}")
 
 
 def _check_offsets(name, offsets, query):
@@ -92,7 +98,8 @@ def varlen_attention(
     The options are those of scaled_dot_product_attention. FlashAttention's causal is
     causal="bottom_right". dropout_p must be 0. return_lse: (y, lse), lse (heads, total).
     """
-    _check_packed(query, key, value, enable_gqa)
+    _check_packed(query, key, value)
+    _check_alike(_OP, query, key, value, enable_gqa)
     _check_offsets("cu_seqlens_q", cu_seqlens_q, query)
     if cu_seqlens_k is None:
         cu_seqlens_k = cu_seqlens_q
@@ -104,13 +111,64 @@ def varlen_attention(
         )
     if dropout_p != 0:
         raise NotImplementedError(f"{_OP}: dropout_p is {dropout_p}; must be 0")
-    given = {"q": query, "k": key, "v": value, "cu_q": cu_seqlens_q, "cu_k": cu_seqlens_k}
+    options = causal_number(_OP, is_causal, causal), window, scale, softcap
+    y, lse = _computed((query, key, value, cu_seqlens_q, cu_seqlens_k), *options)
+    return (y, lse) if return_lse else y
+
+
+def _computed(tensors, causal, window, scale, softcap):
     y, lse, _max, _sum = run(
         VARLEN_ATTENTION,
-        given,
-        causal=causal_number(_OP, is_causal, causal),
+        dict(zip(VARLEN_ATTENTION.tensors, tensors, strict=True)),
+        causal=causal,
         window=window,
         scale=0.0 if scale is None else float(scale) or _LEAST,
         softcap=float(softcap),
     )
-    return (y, lse) if return_lse else y
+    return y, lse
+
+
+def _packed(op, name, each, rank):
+    """(rows, heads, elements) of a nested tensor, without a copy."""
+    if not (isinstance(each, torch.Tensor) and each.is_nested):
+        kind = "a plain one" if isinstance(each, torch.Tensor) else type(each).__name__
+        raise TypeError(f"{op}: {name} must be a nested Tensor, as others are; it is {kind}")
+    if each.layout != torch.jagged:
+        raise NotImplementedError(f"{op}: {name} is nested; must have layout=torch.jagged")
+    if each.dim() not in (3, 4) or each.dim() != rank:
+        allowed = rank if rank in (3, 4) else "3 or 4"
+        raise ValueError(
+            f"{op}: {name} is nested and has {each.dim()} dimensions; must have {allowed}"
+        )
+    if each._ragged_idx != rank - 2:
+        raise ValueError(
+            f"{op}: {name} is nested, with several lengths of dimension {each._ragged_idx}; must "
+            f"be of {rank - 2}, the sequence's"
+        )
+    nested.require_no_holes(op, each)
+    return each.values().unsqueeze(1) if rank == 3 else each.values().transpose(0, 1)
+
+
+def of_nested(op, query, key, value, enable_gqa, return_lse, *, causal, window, scale, softcap):
+    """Attention of the sequences of nested tensors, (batch, heads, sequence, elements) or without
+    heads: a nested tensor with those of query."""
+    rank = query.dim() if isinstance(query, torch.Tensor) else 4
+    packed = [
+        _packed(op, name, each, rank)
+        for name, each in (("query", query), ("key", key), ("value", value))
+    ]
+    if key.shape[:-1] != value.shape[:-1] or key.shape[0] != query.shape[0]:
+        shapes = ", ".join(str(tuple(each.shape)) for each in (query, key, value))
+        raise ValueError(
+            f"{op}: query, key and value are nested, of shapes {shapes}; must be of one batch, and "
+            "key and value of the same sequences"
+        )
+    _check_alike(op, *packed, enable_gqa)
+    ends = query.offsets(), key.offsets()
+    y, lse = _computed((*packed, *ends), causal, window, scale, softcap)
+    if rank == 3:
+        y, lse = y.squeeze(1), lse.squeeze(0)
+    else:
+        y = y.transpose(0, 1)
+    y = nested.with_parts_of(query, y)
+    return (y, nested.with_parts_of(query, lse)) if return_lse else y
