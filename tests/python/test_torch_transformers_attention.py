@@ -235,6 +235,76 @@ def test_what_is_passed_counts():
         attended(q, k, v, None, cache=object())
 
 
+LENGTHS = (5, 1, 6)
+PLACES = torch.cat([torch.arange(length) for length in LENGTHS])[None]
+PACKED = {"cu_seq_lens_q": torch.tensor([0, 5, 6, 12], dtype=torch.int32), "max_length_q": 6}
+PACKED |= {"cu_seq_lens_k": PACKED["cu_seq_lens_q"], "max_length_k": 6}
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt_oss"])
+@pytest.mark.parametrize("use_cache", [False, True])
+def test_packed_sequences_have_the_bits_that_they_have_alone(name, use_cache):
+    model, tokens = drawn(name), TOKENS[:1]
+    patch(model, linear=True, attention=True)
+    with torch.no_grad():
+        whole = model(tokens, position_ids=PLACES, use_cache=use_cache, **PACKED).logits
+        alone = torch.cat([model(each).logits for each in tokens.split(LENGTHS, 1)], 1)
+    if name == "gpt_oss":  # whose experts are products of PyTorch
+        torch.testing.assert_close(whole, alone, atol=1e-4, rtol=1e-4)
+    else:
+        assert bits(whole) == bits(alone)
+
+
+def test_packed_sequences_have_the_gradients_of_a_mask_between_them():
+    model, tokens = drawn("llama"), TOKENS[:1]
+    patch(model, attention=True)
+    found = []
+    for more in (PACKED, {}):  # without a cache transformers tells sequences by their positions
+        y = model(tokens, position_ids=PLACES, use_cache=False, **more).logits
+        found.append(torch.autograd.grad(y.square().mean(), [*model.parameters()]))
+    torch.testing.assert_close(*found, atol=1e-4, rtol=1e-3)
+
+
+def test_packed_sequences_that_are_passed_count():
+    q, k, v = draw(2, 4, 6, 8), draw(2, 2, 6, 8), draw(2, 2, 6, 8, seed=1)
+    ends = torch.tensor([0, 5, 6, 12])
+    rows = [each.transpose(1, 2).flatten(0, 1) for each in (q, k, v)]
+    options = {"window": 3, "softcap": 2.0, "scale": 0.3, "enable_gqa": True}
+    expected = isobit.torch.varlen_attention(*rows, ends, causal="bottom_right", **options)
+    given = {"scaling": 0.3, "softcap": 2.0, "sliding_window": 3, "cu_seq_lens_q": ends}
+    y, weights = attended(q, k, v, None, **given)
+    assert weights is None and bits(y.flatten(0, 1)) == bits(expected)
+    both = isobit.torch.varlen_attention(*rows, ends, **options)
+    assert bits(attended(q, k, v, None, is_causal=False, **given)[0].flatten(0, 1)) == bits(both)
+    sinks = draw(4)
+    y, _ = attended(q, k, v, None, s_aux=sinks, cu_seq_lens_q=torch.tensor([0, 6, 12]))
+    torch.testing.assert_close(y, attended(q, k, v, None, s_aux=sinks)[0])
+
+
+def test_a_mask_beside_packed_sequences_may_only_say_the_same():
+    q, k, v = draw(1, 4, 6, 8), draw(1, 2, 6, 8), draw(1, 2, 6, 8, seed=1)
+    given = {"cu_seq_lens_q": torch.tensor([0, 2, 5]), "sliding_window": 2}
+    whole = torch.ones(6, 6, dtype=torch.bool).tril().triu(-1)[None, None]
+    own = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3), torch.ones(1, 1)).bool()
+    expected, _ = attended(q, k, v, None, **given)
+    for mask in (whole, whole & own):
+        assert bits(attended(q, k, v, mask, **given)[0]) == bits(expected)
+    padded, wide = whole.clone(), whole.clone()
+    padded[..., 3, 2], wide[..., 4, 2] = False, True
+    for mask in (padded, wide, draw(1, 1, 6, 6)):
+        with pytest.raises(ValueError, match="attention_mask allows other keys of a sequence"):
+            attended(q, k, v, mask, **given)
+    with pytest.raises(ValueError, match="are given for a batch of 2; must be 1"):
+        attended(*[each.expand(2, -1, -1, -1) for each in (q, k, v)], whole, **given)
+    for name, value in (("output_attentions", True), ("position_bias", draw(1, 4, 6, 6))):
+        with pytest.raises(NotImplementedError, match=f"{name} and cu_seq_lens_q are given"):
+            attended(q, k, v, None, **{name: value}, **given)
+    with pytest.raises(NotImplementedError, match=r"dropout_p is 0\.5; must be 0"):
+        attended(q, k, v, None, dropout=0.5, **given)
+    with pytest.raises(ValueError, match="cu_seq_lens_k is given without cu_seq_lens_q"):
+        attended(q, k, v, None, cu_seq_lens_k=given["cu_seq_lens_q"])
+
+
 def test_transformers_is_not_imported_before_it_is_asked_for():
     script = (
         "import sys, torch, isobit.torch as it; it.patch(torch.nn.Linear(2, 2), attention=True);"

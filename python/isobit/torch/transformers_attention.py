@@ -9,6 +9,7 @@ import torch
 from isobit.torch import activation_functions, attention_modules
 from isobit.torch.attention_functions import scaled_dot_product_attention
 from isobit.torch.functional import _seed
+from isobit.torch.varlen_functions import varlen_attention
 
 NAME = "isobit"
 _OP = f"attn_implementation={NAME!r}"
@@ -27,6 +28,62 @@ def _joined(mask, position_bias):
     return position_bias.masked_fill(~mask, -torch.inf)
 
 
+def _of_sequences(ends, rows, device):
+    """Of each row: its sequence, and its place there from the end."""
+    ends = ends.to(device=device, dtype=torch.int64)
+    places = torch.arange(rows, device=device)
+    sequence = torch.searchsorted(ends, places, right=True)
+    return sequence, places - ends[sequence.clamp(max=ends.shape[0] - 1)]
+
+
+def _require_mask_of(mask, ends_q, ends_k, is_causal, window):
+    """transformers may make a mask for the whole, or of packed positions. It may tell nothing of a
+    sequence that is not known without it."""
+    rows, device = mask.shape[-2:], mask.device
+    (own, place), (others, key) = (
+        _of_sequences(ends, count, device)
+        for ends, count in zip((ends_q, ends_k), rows, strict=True)
+    )
+    apart, together = key - place[:, None], own[:, None] == others
+    allowed = torch.ones_like(together)
+    if is_causal:
+        allowed = allowed & (apart <= 0)
+    if window:
+        allowed = allowed & (apart.abs() < window)
+    together = together & (own[:, None] < ends_q.shape[0])
+    if mask.dtype != torch.bool or not ((mask == allowed) | ~together).all():
+        raise ValueError(
+            f"{_OP}: attention_mask allows other keys of a sequence than is_causal and "
+            "sliding_window do; with cu_seq_lens_q it must allow the same"
+        )
+
+
+def _packed(query, key, value, mask, ends, is_causal, window, refused, **given):
+    """(y, lse) of sequences that lie one behind the other, whatever is their batch."""
+    for name, value_given in refused.items():
+        if value_given is not None and value_given is not False:
+            raise NotImplementedError(f"{_OP}: {name} and cu_seq_lens_q are given")
+    ends_q, ends_k = ends
+    if mask is not None:
+        if query.shape[0] != 1:
+            raise ValueError(
+                f"{_OP}: attention_mask and cu_seq_lens_q are given for a batch of "
+                f"{query.shape[0]}; must be 1"
+            )
+        _require_mask_of(mask, ends_q, ends_k, is_causal, window)
+    rows = [each.transpose(1, 2).flatten(0, 1) for each in (query, key, value)]
+    y, lse = varlen_attention(
+        *(*rows, ends_q, ends_k),
+        causal="bottom_right" if is_causal else "no",
+        window=window or 0,
+        enable_gqa=query.shape[1] != key.shape[1],
+        return_lse=True,
+        **given,
+    )
+    batch = (query.shape[0], query.shape[2])
+    return y.unflatten(0, batch).transpose(1, 2), lse.unflatten(1, batch).transpose(0, 1)
+
+
 def attention_forward(
     module,
     query,
@@ -41,6 +98,9 @@ def attention_forward(
     position_bias=None,
     cache=None,
     output_attentions=False,
+    sliding_window=None,
+    cu_seq_lens_q=None,
+    cu_seq_lens_k=None,
     **_of_others,
 ):
     """As transformers calls an attention: (y of (batch, seq, heads, elements), weights or None).
@@ -48,25 +108,39 @@ def attention_forward(
     attention_mask: True where a key is allowed, or what is added to scores; windows and paddings
     are in it. Without one, queries of a module that is_causal see the keys up to themselves, and a
     query alone sees all. s_aux: of each head the score of a key that has no value.
+
+    cu_seq_lens_q: rows of the whole batch are packed sequences, as of varlen_attention, and so are
+    keys, by cu_seq_lens_k where that is given. Then sliding_window counts, which else is in the
+    mask, and a mask may only say the same.
     """
     if cache is not None:
         raise NotImplementedError(f"{_OP}: paged caches are not supported")
     queries, keys = query.shape[2], key.shape[2]
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    is_causal = bool(is_causal) and queries > 1 and attention_mask is None
-    mask = attention_mask
-    if position_bias is not None:
-        mask = _joined(mask, position_bias)
     given = {"scale": scaling, "softcap": softcap or 0.0}
-    seed = _seed(_OP, dropout, None)
-    y, lse = scaled_dot_product_attention(
-        *(query, key, value, mask, dropout),
-        causal="top_left" if is_causal else "no",
-        enable_gqa=query.shape[1] != key.shape[1],
-        return_lse=True,
-        seed=seed,
-        **given,
-    )
+    if cu_seq_lens_q is not None:
+        ends = cu_seq_lens_q, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
+        refused = {"position_bias": position_bias, "output_attentions": output_attentions}
+        options = (is_causal, sliding_window, refused)
+        y, lse = _packed(
+            *(query, key, value, attention_mask, ends, *options), dropout_p=dropout, **given
+        )
+    elif cu_seq_lens_k is not None:
+        raise ValueError(f"{_OP}: cu_seq_lens_k is given without cu_seq_lens_q")
+    else:
+        is_causal = bool(is_causal) and queries > 1 and attention_mask is None
+        mask = attention_mask
+        if position_bias is not None:
+            mask = _joined(mask, position_bias)
+        seed = _seed(_OP, dropout, None)
+        y, lse = scaled_dot_product_attention(
+            *(query, key, value, mask, dropout),
+            causal="top_left" if is_causal else "no",
+            enable_gqa=query.shape[1] != key.shape[1],
+            return_lse=True,
+            seed=seed,
+            **given,
+        )
     share = 1
     if s_aux is not None:
         share = activation_functions.sigmoid(lse - s_aux.to(lse.dtype)[:, None]).unsqueeze(-1)
