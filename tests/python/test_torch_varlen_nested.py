@@ -114,9 +114,10 @@ def test_what_is_not_computed_is_said():
     holes = torch.nested.nested_tensor_from_jagged(rows, ENDS[[0, 1, 3]], torch.tensor([1, 4]))
     strided = torch.nested.nested_tensor([draw(2, 3, 8), draw(2, 4, 8)], layout=torch.strided)
     other = nested(rows, ENDS.clone()).transpose(1, 2)
-    words = "scaled_dot_product_attention: dropout_p is given; must be 0 of nested tensors"
+    words = "scaled_dot_product_attention: dropout_p is given; nested tensors go without"
     refused(NotImplementedError, words, attend, q, q, q, dropout_p=0.1)
     refused(NotImplementedError, "attn_mask is given", attend, q, q, q, draw(3))
+    refused(NotImplementedError, "alibi_slopes is given", attend, q, q, q, alibi_slopes=draw(2))
     refused(
         TypeError, "key must be a nested Tensor, as others are; it is a plain", attend, q, rows, q
     )

@@ -2,10 +2,12 @@
 """Attention: torch.nn.functional.scaled_dot_product_attention, with the same bits for a query
 whatever stands beside it."""
 
+from contextlib import nullcontext
+
 import torch
 
 from isobit._attention import _LEAST
-from isobit.torch.attending import ATTENTION, autocasts, causal_number
+from isobit.torch.attending import ATTENTION, autocasts, causal_number, real
 from isobit.torch.functional import _seed, overridable, run
 from isobit.torch.records import NARROW
 from isobit.torch.varlen_functions import of_nested
@@ -55,6 +57,46 @@ def _heads(each, heads, batch):
     return each.expand(*batch, heads, *each.shape[-2:]).flatten(0, -4)
 
 
+def _check_slopes(slopes, query, attn_mask):
+    if not isinstance(slopes, torch.Tensor):
+        raise TypeError(f"{_OP}: alibi_slopes must be a Tensor; it is {type(slopes).__name__}")
+    if slopes.device != query.device:
+        raise ValueError(f"{_OP}: alibi_slopes is on {slopes.device}; query is on {query.device}")
+    wide = (torch.float64,) if query.dtype == torch.float64 else ()
+    if slopes.dtype not in (torch.float32, *wide):
+        allowed = "float32 or float64" if wide else "float32"
+        raise ValueError(f"{_OP}: alibi_slopes has dtype {slopes.dtype}; must be {allowed}")
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        raise ValueError(
+            f"{_OP}: attn_mask has dtype {attn_mask.dtype}; must be bool beside alibi_slopes"
+        )
+
+
+def _of_slopes(slopes, batch, heads, queries, keys, dtype):
+    """What is added to scores, (batch, heads, queries, keys), of which what repeats is there once.
+    A product of two numbers, one of them whole, is rounded once."""
+    if tuple(slopes.shape) not in ((heads,), (*batch, heads)):
+        allowed = dict.fromkeys((str((heads,)), str((*batch, heads))))
+        raise ValueError(
+            f"{_OP}: alibi_slopes has shape {tuple(slopes.shape)}; must be {' or '.join(allowed)}"
+        )
+    place = torch.arange(keys - queries, keys, device=slopes.device)
+    apart = (place[:, None] - torch.arange(keys, device=slopes.device)).abs()
+    bias = slopes.to(dtype)[..., None, None] * -apart.to(dtype)
+    return bias.expand(*batch, *bias.shape[-3:]).flatten(0, -4)
+
+
+def _widened(tensors):
+    """In the type of the sums, rounded as autocast would before. Attention of 16 bits computes what
+    attention of the same numbers in float32 does, and rounds it."""
+    (q, *_), types = tensors, [each.dtype for each in tensors]
+    if autocasts(q):
+        narrow = torch.get_autocast_dtype(q.device.type)
+        types = [each if each == torch.float64 else narrow for each in types]
+    wide = [each.to(dtype).to(real(dtype)) for each, dtype in zip(tensors, types, strict=True)]
+    return types[0], wide
+
+
 @overridable
 def scaled_dot_product_attention(
     query,
@@ -71,6 +113,7 @@ def scaled_dot_product_attention(
     softcap=0.0,
     return_lse=False,
     seed=None,
+    alibi_slopes=None,
 ):
     """torch.nn.functional.scaled_dot_product_attention, and more.
 
@@ -78,7 +121,10 @@ def scaled_dot_product_attention(
     window: keys less than this far from the query's own position; 0: all. softcap: scores become
     softcap tanh(score / softcap). return_lse: (y, lse), lse the logarithm of the sum of e^score of
     each query, with a gradient of its own. seed: what is dropped depends on it and on the place of
-    a weight alone; where it is None, PyTorch's generator for the CPU draws one.
+    a weight alone; where it is None, PyTorch's generator for the CPU draws one. alibi_slopes:
+    float32 of (heads) or (batch, heads) of query; to scores -slope |i + keys - queries - j| is
+    added, of query i and key j. That takes a float32 number for each of heads, queries and keys;
+    beside it 16 bits are computed in float32, and rounded.
 
     A key that is not allowed is not there, whatever stands in it; a query without keys gives 0. A
     query alone has the bits that it has among others, and beside other sequences, paddings and
@@ -86,13 +132,20 @@ def scaled_dot_product_attention(
     those of varlen_attention.
     """
     if any(isinstance(each, torch.Tensor) and each.is_nested for each in (query, key, value)):
-        if attn_mask is not None or dropout_p != 0:
-            name, rule = ("attn_mask", "None") if attn_mask is not None else ("dropout_p", "0")
-            raise NotImplementedError(f"{_OP}: {name} is given; must be {rule} of nested tensors")
+        given = {
+            "attn_mask": attn_mask,
+            "dropout_p": dropout_p or None,
+            "alibi_slopes": alibi_slopes,
+        }
+        for name, each in given.items():
+            if each is not None:
+                raise NotImplementedError(f"{_OP}: {name} is given; nested tensors go without")
         options = {"window": window, "scale": scale, "softcap": softcap}
         options["causal"] = causal_number(_OP, is_causal, causal)
         return of_nested(_OP, query, key, value, enable_gqa, return_lse, **options)
     _check(query, key, value, attn_mask)
+    if alibi_slopes is not None:
+        _check_slopes(alibi_slopes, query, attn_mask)
     code = causal_number(_OP, is_causal, causal)
     if attn_mask is not None and is_causal:
         raise RuntimeError(f"{_OP}: attn_mask and is_causal are given; one of them may be")
@@ -132,17 +185,25 @@ def scaled_dot_product_attention(
         whole = _expanded("attn_mask", attn_mask, shape).flatten(0, -4)
         is_bool = attn_mask.dtype == torch.bool
         bias, mask = (None, whole) if is_bool else (_narrowed(whole, q.dtype), None)
+    with_slopes = alibi_slopes is not None
+    dtype = q.dtype
+    if with_slopes:
+        dtype, (q, k, v) = _widened((q, k, v))
+        extents = (heads, q.shape[-2], k.shape[-2])
+        bias = _of_slopes(alibi_slopes, batch, *extents, q.dtype)
     given = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask}
     given["seed"] = _seed(_OP, dropout_p, seed)
-    y, lse, _max, _sum = run(
-        ATTENTION,
-        given,
-        causal=code,
-        window=window,
-        scale=0.0 if scale is None else float(scale) or _LEAST,
-        softcap=float(softcap),
-        dropout=float(dropout_p),
-    )
+    with torch.autocast(q.device.type, enabled=False) if with_slopes else nullcontext():
+        y, lse, _max, _sum = run(
+            ATTENTION,
+            given,
+            causal=code,
+            window=window,
+            scale=0.0 if scale is None else float(scale) or _LEAST,
+            softcap=float(softcap),
+            dropout=float(dropout_p),
+        )
+    y = y.to(dtype) if with_slopes else y
     front = (*batch, heads)
     extra = len(front) + 2 - max(rank, 2)  # dimensions that stood in front of none
     shape = (*front[extra:], *y.shape[-2:])
