@@ -74,13 +74,12 @@ def test_it_is_near_to_pytorchs_and_may_lack_heads():
     assert bits(y.values()) == bits(varlen_attention(rows, rows, rows, longest)[:, 0])
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+ROTARY = {"kv_heads": 2, "causal": True, "rotary": RotaryEmbedding(8)}
+WINDOW = {"window": 2, "softcap": 2.0, "scale": 0.3, "checkpoint": True}
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"kv_heads": 2, "causal": True, "rotary": RotaryEmbedding(8)},
-        {"window": 2, "softcap": 2.0, "scale": 0.3, "checkpoint": True},
-    ],
+    ("options", "compiled"), [(ROTARY, False), (ROTARY, True), (WINDOW, False)]
 )
 def test_a_layer_gives_sequences_the_bits_that_they_have_alone(options, compiled):
     torch.manual_seed(0)
