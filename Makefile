@@ -128,10 +128,10 @@ oldest-torch: build ## test isobit.torch with PyTorch 2.11 for CUDA; downloads g
 	@tools/oldest_torch
 
 gpu: ## PHASE=test|sanitize|bench on a machine with a GPU, with the programs of `make gpu-pack`; OUT=folder
-	@[ -e build/gpu.tar.gz ] || $(MAKE) --no-print-directory gpu-pack
+	@[ -e build/gpu.tar.xz ] || $(MAKE) --no-print-directory gpu-pack
 	@python3 tools/gpu.py $(PHASE) --out $(OUT)
 
-gpu-pack: kernels ## write build/gpu.tar.gz, the programs to copy to a machine with a GPU (no compiler needed there)
+gpu-pack: kernels ## write build/gpu.tar.xz, the programs to copy to a machine with a GPU (no compiler needed there)
 	@$(PYTHON) tools/gpu.py --pack
 
 gpu-dry: kernels ## all GPU phases with the emulator, in a copy of what gpu-pack collects

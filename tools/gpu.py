@@ -2,7 +2,7 @@
 """Runs the phases that need a GPU: test, sanitize, bench.
 
 A machine with a GPU may have no network and no compiler: --pack puts all that travels beside the
-tree into build/gpu.tar.gz, which a phase unpacks into build/gpu. There each phase ends in less than
+tree into build/gpu.tar.xz, which a phase unpacks into build/gpu. There each phase ends in less than
 eight minutes; each of its steps has a limit of its own, and its result is written before the next
 one begins. --dry packs, and goes through all phases with the emulator in the place of a GPU, in a
 copy of what travels.
@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RELEASE = ROOT / "build" / "release"
 PACK = ROOT / "build" / "gpu"
-ARCHIVE = ROOT / "build" / "gpu.tar.gz"
+ARCHIVE = ROOT / "build" / "gpu.tar.xz"
 SONAME = "libisobit.so." + ".".join((ROOT / "VERSION").read_text().split(".")[:2])
 OPERATORS = (
     "activation,attention,conv1d,conv2d,elementwise,layernorm,layernorm_linear,matmul,"
@@ -69,7 +69,7 @@ def pack():
     commit = run(["git", "rev-parse", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE).stdout.strip()
     changed = run(["git", "status", "--porcelain"], cwd=ROOT, stdout=subprocess.PIPE).stdout
     (PACK / "commit").write_text(commit + ("+" if changed else ""))
-    with tarfile.open(ARCHIVE, "w:gz", compresslevel=4) as archive:
+    with tarfile.open(ARCHIVE, "w:xz", preset=1) as archive:
         archive.add(PACK, ".")
 
 
@@ -248,7 +248,7 @@ def main():
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu-results")
     parser.add_argument("--emulated", action="store_true", help="use the emulator, with few calls")
     parser.add_argument(
-        "--pack", action="store_true", help="write build/gpu.tar.gz, which is copied to the machine"
+        "--pack", action="store_true", help="write build/gpu.tar.xz, which is copied to the machine"
     )
     parser.add_argument("--dry", action="store_true", help="pack, and run all phases here")
     args = parser.parse_args()

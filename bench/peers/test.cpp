@@ -211,32 +211,6 @@ TEST(Peers, ComputeLayerNormAndItsGradients) {
       }
 }
 
-// A norm into memory that is there needs none; one that PyTorch composes allocates its result too.
-TEST(Peers, TorchCountsWhatItAllocates) {
-  for (const Peer& peer : load_peers(ISOBIT_PEERS).available) {
-    const Reference reference(DType::f32);
-    Array x(DType::f32, reference.x), weight(DType::f32, reference.weight);
-    Array bias(DType::f32, reference.bias), y = Array::poisoned(DType::f32, kRows * kCols);
-    Array mean = Array::poisoned(DType::f32, kRows), rstd = Array::poisoned(DType::f32, kRows);
-    PeerCase c = layernorm_case(kTypes[0], "fwd", 1);
-    c.arrays = {{"x", x.data()}, {"weight", weight.data()}, {"bias", bias.data()},
-                {"y", y.data()}, {"mean", mean.data()},     {"rstd", rstd.data()}};
-    auto layernorm = peer.prepare(c);
-    c.op = "rmsnorm";
-    auto rmsnorm = peer.prepare(c);
-    if (peer.name() != "torch") {
-      if (layernorm) EXPECT_FALSE(layernorm->most_allocated()) << peer.name();
-      continue;
-    }
-    ASSERT_TRUE(layernorm && rmsnorm);
-    EXPECT_EQ(layernorm->most_allocated(), 0);
-    EXPECT_GE(rmsnorm->most_allocated(), kRows * kCols * 4);
-    EXPECT_LT(rmsnorm->most_allocated(), kRows * kCols * 4 * 8);
-    layernorm->run();  // PyTorch allocates as before
-    expect_near(y, reference.y, 1e-5);
-  }
-}
-
 TEST(Peers, AddElementwiseUnlessTheyDecline) {
   for (const Peer& peer : load_peers(ISOBIT_PEERS).available) {
     SCOPED_TRACE(peer.name());

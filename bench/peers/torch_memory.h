@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts what PyTorch's CPU operators allocate. What libraries below them allocate, such as MKL for
-// its packed matrices, does not pass through PyTorch's allocator and is not counted.
+// Counts what PyTorch's CPU operators allocate. What libraries below them allocate for themselves,
+// such as MKL for its packed matrices, does not pass through PyTorch's allocator and is not
+// counted.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -8,65 +9,77 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <mutex>
-#include <utility>
+#include <unordered_map>
 
 #include "bench/peers/adapter.h"
 
 namespace isobit::peers {
 
-// Stands before PyTorch's allocator while it lives. Blocks may outlive it, so they share its
-// counts.
+// Stands before PyTorch's allocator while it lives. Blocks may be older, or outlive it.
 class CountingAllocator final : public c10::Allocator {
  public:
-  CountingAllocator() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kPriority); }
-  ~CountingAllocator() override { c10::SetCPUAllocator(inner_, kPriority); }
+  CountingAllocator() {
+    inner() = c10::GetCPUAllocator();
+    counts() = {};
+    c10::SetCPUAllocator(this, kPriority);
+  }
+  ~CountingAllocator() override { c10::SetCPUAllocator(inner(), kPriority); }
   CountingAllocator(const CountingAllocator&) = delete;
   CountingAllocator& operator=(const CountingAllocator&) = delete;
 
+  // A block is its own context, as raw_allocate() wants it.
   c10::DataPtr allocate(std::size_t bytes) override {
-    auto block = std::make_unique<Block>(inner_->allocate(bytes), counts_, bytes);
-    void* const data = block->memory.get();
-    const c10::Device device = block->memory.device();
-    return {data, block.release(), [](void* made) { delete static_cast<Block*>(made); }, device};
+    c10::DataPtr block = inner()->allocate(bytes);
+    const c10::Device device = block.device();
+    void* const data = block.release_context();
+    if (data == nullptr) return {nullptr, device};
+    const std::lock_guard lock(mutex());
+    sizes()[data] = static_cast<std::int64_t>(bytes);
+    counts().now += static_cast<std::int64_t>(bytes);
+    counts().most = std::max(counts().most, counts().now);
+    return {data, data, release, device};
   }
+  c10::DeleterFnPtr raw_deleter() const override { return release; }
   void copy_data(void* target, const void* source, std::size_t bytes) const override {
     default_copy_data(target, source, bytes);
   }
 
-  std::int64_t most() const { return counts_->most; }
+  static std::int64_t most() { return counts().most; }
 
  private:
   static constexpr std::uint8_t kPriority = 255;  // above all others'
 
   struct Counts {
-    std::mutex mutex;
     std::int64_t now = 0, most = 0;
-
-    void add(std::int64_t bytes) {
-      const std::lock_guard lock(mutex);
-      now += bytes;
-      most = std::max(most, now);
-    }
   };
-
-  struct Block {
-    Block(c10::DataPtr taken, std::shared_ptr<Counts> shared, std::size_t size)
-        : memory(std::move(taken)),
-          counts(std::move(shared)),
-          bytes(static_cast<std::int64_t>(size)) {
-      counts->add(bytes);
+  // Deleters are functions without a context of their own.
+  static Counts& counts() {
+    static Counts counts;
+    return counts;
+  }
+  static std::mutex& mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  static c10::Allocator*& inner() {
+    static c10::Allocator* inner = nullptr;
+    return inner;
+  }
+  static std::unordered_map<void*, std::int64_t>& sizes() {
+    static std::unordered_map<void*, std::int64_t> sizes;
+    return sizes;
+  }
+  static void release(void* data) {
+    {
+      const std::lock_guard lock(mutex());
+      if (const auto block = sizes().find(data); block != sizes().end()) {
+        counts().now -= block->second;
+        sizes().erase(block);
+      }
     }
-    ~Block() { counts->add(-bytes); }
-
-    c10::DataPtr memory;
-    std::shared_ptr<Counts> counts;
-    std::int64_t bytes;
-  };
-
-  c10::Allocator* inner_;
-  std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
+    inner()->raw_deleter()(data);
+  }
 };
 
 inline std::int64_t most_allocated(const Call& call) {

@@ -44,8 +44,8 @@ std::string elements_of(const Operation& operation, const Argument& argument) {
   return contains(types, name_of(DType::f64)) ? "f32; f64 if x is f64" : "f32";
 }
 
-// Why a variant cannot run here, from a small call of each type and each choice; empty where it
-// can.
+// Why a variant cannot run here, from a small call of each type and each choice that keeps the
+// operator's rules; empty where it can.
 std::set<std::string> reasons(const Operation& operation, int variant, Device device) {
   std::set<std::string> found;
   const Machine machine = device == Device::cpu ? Machine::here() : execution_for(device).machine;
@@ -55,9 +55,11 @@ std::set<std::string> reasons(const Operation& operation, int variant, Device de
     set_options(operation, c, options);
     operation.derive(c.extents, options);
     const Workload workload(c);
-    const std::string reason = operation.declines(variant, workload.args(), machine);
-    if (reason.empty()) return {};
-    found.insert(reason);
+    try {
+      const std::string reason = operation.declines(variant, workload.args(), machine);
+      if (reason.empty()) return {};
+      found.insert(reason);
+    } catch (const InvalidArgument&) { continue; }
   }
   return found;
 }

@@ -116,6 +116,7 @@ std::vector<CaseGrid> forward_cases(int dims, std::string_view grid) {
     grids.add(kTwo, {{2, 3, 8, 6, 20, 2, 3}}, {.padding = 1, .activations = {kNone, kGelu}},
               {"randn"}, {"bias+residual+pre"});
     grids.add(kMixed, {{1, 2, 3, 5, 9, 3, 3}}, {}, {"randn"}, {"bias"});
+    grids.add(kTwo, {{2, 9, 12, 5, 6, 1, 1}}, {});
     return grids.take();
   }
   const bool test = grid == "test";
@@ -130,6 +131,10 @@ std::vector<CaseGrid> forward_cases(int dims, std::string_view grid) {
             {.padding = 1, .activations = {kNone, kRelu, kGelu, kSilu}}, {"randn"},
             {"bias", "bias+residual+pre"});
   grids.add(kMixed, {{1, 2, 3, 5, 9, 3, 3}}, {}, {"randn", "fltmax"}, {"bias"});
+  // Pointwise: one image and several, few and many positions, groups.
+  grids.add(kSame, {{1, 9, 12, 7, 9, 1, 1}, {3, 600, 8, 1, 5, 1, 1}}, {}, {"randn"}, {"bias"});
+  grids.add(kTwo, {{2, 20, 36, 4, 5, 1, 1}}, {.groups = 2, .activations = {kNone, kGelu}},
+            {"randn"}, {"bias+residual+pre"});
   grids.add(kTwo, {{1, 5, 3, 6, 9, 3, 3}}, {.padding = 1},
             {"uniform", "integers", "alternating", "fltmax", "denormal"});
   if (!test) {
@@ -148,11 +153,16 @@ std::vector<CaseGrid> backward_cases(int dims, std::string_view grid) {
     grids.add_kinds(kSame, {"grad_bias"});
     grids.add(kFloat, {{1, 2, 3, 7, 8, 3, 3}},
               {.padding = 2, .modes = {kReflect, kReplicate, kCircular}});
+    grids.add(kTwo, {{2, 9, 12, 5, 6, 1, 1}}, {});
     return grids.take();
   }
   grids.add_kinds(kSame, {"", "grad_bias"});
   grids.add(kSame, {{1, 1, 1, 1, 1, 1, 1}, {2, 1, 1, 9, 40, 3, 3}}, {}, {"randn"}, {"grad_bias"});
   grids.add(kFloat, {{2, 3, 70, 4, 18, 3, 3}, {1, 2, 1000, 5, 9, 3, 9}}, {.padding = 1});
+  // Pointwise: one image and several, more positions than a panel has, groups.
+  grids.add(kSame, {{1, 9, 12, 23, 29, 1, 1}, {3, 30, 8, 13, 21, 1, 1}}, {}, {"randn"},
+            {"grad_bias"});
+  grids.add(kTwo, {{1, 20, 36, 4, 5, 1, 1}, {2, 20, 36, 4, 5, 1, 1}}, {.groups = 2});
   grids.add(kFloat, {{3, 2, 3, 30, 32, 3, 3}}, {.stride = 3, .padding = 3});
   grids.add(kFloat, {{1, 2, 3, 7, 8, 3, 4}},
             {.padding = 2, .modes = {kReflect, kReplicate, kCircular}});

@@ -13,12 +13,17 @@
 
 namespace isobit::convolution {
 
-extern const AnyVariant<Problem> kDirect, kImplicit, kOneFilter;
+extern const AnyVariant<Problem> kDirect, kImplicit, kOneFilter, kPointwise;
 
 // The gradient of weights.
 void add_weights_directly(const Problem& problem, const Execution& execution);
 std::size_t weights_workspace(const Problem& problem, const Machine& machine);
 void add_weights(const Problem& problem, const Execution& execution);
+
+// The same as one product, where windows are pointwise.
+bool pointwise_weights(const Problem& problem);
+std::size_t pointwise_weights_workspace(const Problem& problem, const Machine& machine);
+void add_pointwise_weights(const Problem& problem, const Execution& execution);
 
 // All results of the specification in tasks.
 void compute_directly(const Problem& problem, const Execution& execution);

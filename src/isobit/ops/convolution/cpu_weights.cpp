@@ -263,12 +263,14 @@ class WeightSums {
 
 std::size_t weights_workspace(const Problem& problem, const Machine& machine) {
   if (problem.groups * problem.outs * problem.ins == 0) return 0;
+  if (pointwise_weights(problem)) return pointwise_weights_workspace(problem, machine);
   const WeightSums sums(problem, machine);
   return sums.fits() ? sums.workspace() : 0;
 }
 
 void add_weights(const Problem& problem, const Execution& execution) {
   if (problem.groups * problem.outs * problem.ins == 0) return;
+  if (pointwise_weights(problem)) return add_pointwise_weights(problem, execution);
   const WeightSums sums(problem, execution.machine);
   if (sums.fits()) return sums.run(execution);
   add_weights_directly(problem, execution);
