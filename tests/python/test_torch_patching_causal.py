@@ -155,7 +155,7 @@ def test_calls_that_ask_for_more_stay_theirs(mixer):
 
 
 def test_other_functions_of_these_names_stay_and_say_why(source, mixer):
-    source.causal_conv1d_fn = lambda x, weight, bias=None, activation=None: x
+    source.causal_conv1d_fn = lambda hidden_states, weight, **_: hidden_states
     source.causal_conv1d_update = refusing = lambda x: x
     report = patch(mixer, convolutions=True)
     assert report.causal == {} and source.causal_conv1d_update is refusing
@@ -165,6 +165,28 @@ def test_other_functions_of_these_names_stay_and_say_why(source, mixer):
             "cannot be called with a signal and weights: TypeError"
         ),
     }
+
+
+def test_a_function_whose_arguments_have_other_names_is_not_exchanged(source, mixer):
+    own = source.causal_conv1d_fn
+    source.causal_conv1d_fn = theirs = lambda x, weight, bias=None, activation=None: own(
+        x, weight, bias, activation
+    )
+    report = patch(mixer, convolutions=True)
+    assert source.causal_conv1d_fn is theirs
+    assert "cannot be called" in report.skipped["made_up_mamba.causal_conv1d_fn"]
+    source.causal_conv1d_fn(x=X, weight=mixer.conv1d.weight.squeeze(1))  # as callers name it
+
+
+def test_isobits_own_functions_are_not_exchanged_for_themselves(source, mixer):
+    library = sys.modules[isobit.torch.CausalConv1d.__module__]
+    own = library.causal_conv1d_update
+    source.causal_conv1d_update = own
+    report = patch(
+        torch.nn.Sequential(mixer, isobit.torch.CausalConv1d(4, 4, 3)), convolutions=True
+    )
+    assert library.causal_conv1d_update is own and source.causal_conv1d_update is own
+    assert [*report.causal] == ["made_up_mamba.causal_conv1d_fn"]
 
 
 @torch.no_grad()
