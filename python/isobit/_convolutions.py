@@ -123,7 +123,6 @@ def _convolution(
 
 
 def _bias(call, given):
-
     dtypes = tuple(dict.fromkeys((call.dtype, "float32")))
     dtypes = ("float64",) if call.dtype == "float64" else dtypes
     return _arrays.checked(call.function, "bias", given, dtypes, call.like)
@@ -242,8 +241,8 @@ class _Causal:
         shape, channels = self.weight.shape, self.x.shape[1]
         if len(shape) != 2 or shape[0] != channels or shape[1] < 1:
             raise ValueError(
-                f"{function}: weight has shape {shape}; must be ({channels}, width), since x has "
-                f"{channels} channels"
+                f"{function}: weight has shape {shape}; must be ({channels}, width of at least 1), "
+                f"since x has {channels} channels"
             )
         self.reach = shape[1] - 1
         self.bias = None if bias is None else _bias(self.call, bias)

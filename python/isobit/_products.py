@@ -60,7 +60,6 @@ def matmul(a, b, *, bias=None, activation=None, out_dtype=None, arithmetic="cano
 
 def linear(input, weight, bias=None, *, activation=None, arithmetic="canonical"):
     """activation(input @ weight.T + bias), rounded once. arithmetic: as of matmul."""
-
     if isinstance(weight, PackedMatrix):
         raise TypeError("linear: weight is a PackedMatrix, of weight.T; call matmul(input, weight)")
     weight = _arrays.checked("linear", "weight", weight, _FLOATS)

@@ -273,9 +273,10 @@ def layer_call(change):
 MISTAKES = [
     ({"x": draw(2, 4)}, ValueError, "x has 2 dimensions; must have 3"),
     ({"x": None}, TypeError, "x must be a Tensor; it is NoneType"),
-    ({"weight": draw(4, 1, 3)}, ValueError, r"weight has shape \(4, 1, 3\); must be \(4, width\)"),
+    ({"weight": draw(4, 1, 3)}, ValueError, r"weight has shape \(4, 1, 3\); must be \(4, width of"),
+    ({"weight": None}, TypeError, "weight must be a Tensor; it is NoneType"),
     ({"weight": draw(5, 3)}, ValueError, ".*, since x has 4 channels"),
-    ({"weight": draw(4, 0)}, ValueError, r"weight has shape \(4, 0\)"),
+    ({"weight": draw(4, 0)}, ValueError, r"weight has shape \(4, 0\); .* of at least 1\)"),
     ({"bias": draw(3)}, ValueError, r"bias has shape \(3,\); must be \(4,\)"),
     ({"activation": "relu"}, ValueError, "activation is 'relu'; allowed: None, 'silu', 'swish'"),
 ]

@@ -56,6 +56,8 @@ def _check_state(op, name, state, x, reach, least=""):
 
 
 def _check(op, dims, activation, x, weight, bias, **state):
+    if weight is None:
+        raise TypeError(f"{op}: weight must be a Tensor; it is NoneType")
     if check_tensors(op, x=x, weight=weight, bias=bias, **state):
         raise NotImplementedError(f"{op}: a tensor is nested; all must be strided")
     if activation not in ACTIVATIONS:
@@ -67,8 +69,8 @@ def _check(op, dims, activation, x, weight, bias, **state):
     channels = x.shape[1]
     if weight.ndim != 2 or weight.shape[0] != channels or weight.shape[1] < 1:
         raise ValueError(
-            f"{op}: weight has shape {tuple(weight.shape)}; must be ({channels}, width), since x "
-            f"has {channels} channels"
+            f"{op}: weight has shape {tuple(weight.shape)}; must be ({channels}, width of at least "
+            f"1), since x has {channels} channels"
         )
     if bias is not None and bias.shape != (channels,):
         raise ValueError(f"{op}: bias has shape {tuple(bias.shape)}; must be ({channels},)")
