@@ -110,7 +110,11 @@ def readonly(array):
 MISTAKES = [
     ({"x": draw(4)}, ValueError, "x has 1 dimensions; must have "),
     ({"x": [1.0]}, TypeError, "x is of type list"),
-    ({"weight": draw(4, 1, 3)}, ValueError, r"weight has shape \(4, 1, 3\); must be \(4, width of at least 1\)"),
+    (
+        {"weight": draw(4, 1, 3)},
+        ValueError,
+        r"weight has shape \(4, 1, 3\); must be \(4, width of at least 1\)",
+    ),
     ({"weight": draw(4, 0)}, ValueError, r"weight has shape \(4, 0\); must be"),
     ({"weight": draw(4, 3, dtype="float64")}, TypeError, "weight has dtype float64; must be"),
     ({"bias": draw(3)}, ValueError, r"bias has shape \(3,\); must be \(4,\)"),

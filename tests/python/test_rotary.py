@@ -5,6 +5,7 @@ refuse, and what transformers does."""
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import isobit.numpy as of_numpy
 from isobit._frequencies import inverse_frequencies
@@ -189,6 +190,36 @@ def test_the_module_has_the_same_bits_compiled_and_however_its_tables_grow():
     ways += [module(q, k, offset=7), compiled(q, k, position_ids=ids)]
     for found in ways:
         assert all(map(torch.equal, found, expected))
+
+
+def test_a_module_that_was_evaluated_in_inference_mode_can_be_trained():
+    x, module = drawn(1, 5, 2, 8), RotaryEmbedding(8)
+    with torch.inference_mode():
+        expected, made_inside = module(x), RotaryEmbedding(8)
+    for each in (module, made_inside):
+        q = x.clone().requires_grad_()
+        found = each(q)
+        assert torch.equal(found, expected)
+        found.sum().backward()
+        assert q.grad.isfinite().all()
+
+
+def test_a_module_computes_after_it_was_made_on_meta_or_called_with_fake_tensors():
+    x, expected = drawn(1, 5, 2, 8), RotaryEmbedding(8)(drawn(1, 5, 2, 8))
+    with torch.device("meta"):
+        modules = [torch.nn.Sequential(RotaryEmbedding(8)), RotaryEmbedding(8, device="meta")]
+        rotary_tables(3, 8, base=77)
+    modules[0].to_empty(device="cpu")
+    assert rotary_tables(3, 8, base=77)[0].device.type == "cpu"
+    modules.append(RotaryEmbedding(8))
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        modules[2](mode.from_tensor(x))
+        rotary_tables(3, 8, base=78)
+    assert type(rotary_tables(3, 8, base=78)[0]) is torch.Tensor
+    assert modules[1](x.to("meta")).is_meta
+    for each in modules:
+        found = each(x)
+        assert type(found) is torch.Tensor and torch.equal(found, expected)
 
 
 def test_what_is_no_choice_is_refused():

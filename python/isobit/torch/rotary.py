@@ -12,12 +12,12 @@ from isobit.torch.rotation import ROPE, ROPE_TABLES
 
 
 @lru_cache(maxsize=64)
-def _frequencies(dim, base):
-    return torch.tensor(inverse_frequencies(dim, base)[0], dtype=torch.float64)
+def _frequencies(dim, base):  # no tensor: under meta or a mode, one without numbers would be kept
+    return inverse_frequencies(dim, base)[0]
 
 
 def _inv_freq(dim, base, device):
-    return _frequencies(dim, base).to(device)
+    return torch.tensor(_frequencies(dim, base), dtype=torch.float64, device=device)
 
 
 # As torch.compiler.assume_constant_result does, which imports the whole compiler.
@@ -180,7 +180,9 @@ class RotaryEmbedding(torch.nn.Module):
         self.factor = 1.0
         if inv_freq is None:
             frequencies, self.factor = inverse_frequencies(dim, base, scaling, max_positions)
-            inv_freq = torch.tensor(frequencies, dtype=torch.float64)
+            # A model that is made on meta gets parameters and buffers later, and nothing else.
+            device = "cpu" if device is None or torch.device(device).type == "meta" else device
+            inv_freq = torch.tensor(frequencies, dtype=torch.float64, device=device)
         # No buffer: a module that is cast to bfloat16 would cast it too.
         self.inv_freq = inv_freq.to(device)
         self._tables = {}
@@ -198,8 +200,10 @@ class RotaryEmbedding(torch.nn.Module):
         found = self._tables.get((device, dtype))
         if found is None or found[0].shape[0] < length:
             before = 0 if found is None else found[0].shape[0]
-            found = self.tables(max(length, 2 * before, self.max_positions), device, dtype)
-            self._tables[device, dtype] = found
+            with torch.inference_mode(False):  # whose tensors no later backward may keep
+                found = self.tables(max(length, 2 * before, self.max_positions), device, dtype)
+            if type(found[0]) is torch.Tensor:  # and not that of a mode, such as FakeTensorMode
+                self._tables[device, dtype] = found
         return found
 
     def forward(self, q, k=None, *, position_ids=None, offset=0):
