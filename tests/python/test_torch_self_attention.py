@@ -144,6 +144,26 @@ def test_dropout_is_the_seeds_and_of_training_alone():
     assert bits(ours.eval()(x)) == bits(layer()(x))
 
 
+def test_a_call_that_fails_leaves_the_cache_as_it_was():
+    ours, x, cache = layer(**OPTIONS["rotary"]), draw(2, 9, 32), KeyValueCache()
+    with torch.no_grad():
+        ours(x[:, :5], cache=cache)
+        for wrong in ({"attn_mask": torch.ones(3, 3, dtype=torch.bool)}, {"attn_mask": 1}):
+            with pytest.raises((ValueError, TypeError), match="attn_mask"):
+                ours(x[:, 5:], cache=cache, **wrong)
+            assert cache.length == 5
+        assert bits(ours(x[:, 5:], cache=cache)) == bits(ours(x)[:, 5:])
+
+
+def test_a_cache_from_inference_mode_goes_on_outside_of_it():
+    ours, x, cache = layer(**OPTIONS["rotary"]), draw(2, 9, 32), KeyValueCache(capacity=9)
+    with torch.inference_mode():
+        ours(x[:, :5], cache=cache)
+    with torch.no_grad():
+        parts = [ours(x[:, i : i + 1], cache=cache) for i in range(5, 9)]
+        assert bits(torch.cat(parts, 1)) == bits(ours(x)[:, 5:])
+
+
 def test_copies_and_the_words_that_show_it():
     ours, x = layer(**OPTIONS["rotary"], checkpoint=True), draw(2, 9, 32)
     y = ours(x)
@@ -158,12 +178,22 @@ def test_wrong_calls_say_so():
     with torch.no_grad():
         ours(x, cache=cache)
     once_more = layer(causal=True, checkpoint=True)
-    bhsd = RotaryEmbedding(8, layout="bhsd")
+    bhsd, places = RotaryEmbedding(8, layout="bhsd"), torch.arange(9)
     for words, error, call in (
         ("dim is 33; must be a multiple", ValueError, lambda: SelfAttention(33, 4)),
         ("heads is 4; must be a multiple", ValueError, lambda: SelfAttention(32, 4, 3)),
-        ("kv_heads is 0; must be 1 or more", ValueError, lambda: SelfAttention(32, 4, 0)),
-        ("dropout is 1.0; must be", ValueError, lambda: layer(dropout=1.0)),
+        ("kv_heads is 0; allowed: 1 to", ValueError, lambda: SelfAttention(32, 4, 0)),
+        ("heads is 4.0; must be an int", TypeError, lambda: SelfAttention(32, 4.0)),
+        ("head_dim is 0; allowed: 1 to", ValueError, lambda: layer(head_dim=0)),
+        ("window is -1; allowed: 0 to", ValueError, lambda: layer(window=-1)),
+        ("dropout is 1; must be at least 0", ValueError, lambda: layer(dropout=1.0)),
+        ("dropout is '0'; must be at least 0", TypeError, lambda: layer(dropout="0")),
+        ("scale is inf; must be None or", ValueError, lambda: layer(scale=float("inf"))),
+        ("softcap is -1; must be a finite", ValueError, lambda: layer(softcap=-1)),
+        ("causal must be True or False; it is 'top", TypeError, lambda: layer(causal="top_left")),
+        ("capacity is -1; allowed: 0 to", ValueError, lambda: KeyValueCache(-1)),
+        ("position_ids is given; needs rotary", ValueError, lambda: ours(x, position_ids=places)),
+        ("length is 2.5; must be an int", TypeError, lambda: cache.truncate(2.5)),
         ("rotary must be None or a Rotary", TypeError, lambda: layer(rotary=True)),
         ("rotary has layout 'bhsd'", ValueError, lambda: layer(rotary=bhsd)),
         ("x must be a Tensor; it is int", TypeError, lambda: ours(1)),

@@ -2,9 +2,12 @@
 """SelfAttention: projections, rotary embedding, attention and the projection of its result; and
 the keys and values that it keeps while a text grows."""
 
+import math
+
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
+from isobit import _arguments
 from isobit.torch import nested
 from isobit.torch.attention_functions import scaled_dot_product_attention
 from isobit.torch.functional import _seed
@@ -15,16 +18,27 @@ from isobit.torch.varlen_functions import varlen_attention
 _OP = "SelfAttention"
 
 
+def _size(function, name, given, least):
+    return _arguments.integer(function, name, given, least, 2**40, f"{least} to 2^40")
+
+
 class KeyValueCache:
     """Keys and values of the tokens so far, (batch, kv_heads, length, head_dim), of one layer.
     Room grows by doubling; room for `capacity` tokens is there from the start."""
 
     def __init__(self, capacity=0):
-        self.length, self._capacity = 0, capacity
+        self.length = 0
+        self._capacity = _size("KeyValueCache", "capacity", capacity, 0)
         self._kept = None
 
     def append(self, k, v):
         """All keys and values, those given last."""
+        joined = self._behind(k, v)
+        self.length += k.shape[2]
+        return joined
+
+    def _behind(self, k, v):
+        """The same; the cache does not count them yet."""
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise RuntimeError("KeyValueCache: keeps no gradients; call it under torch.no_grad()")
         end = self.length + k.shape[2]
@@ -38,7 +52,6 @@ class KeyValueCache:
                     f"given {of_new} in {new.dtype}"
                 )
             kept[:, :, self.length : end] = new
-        self.length = end
         return tuple(each[:, :, :end] for each in self._kept)
 
     def _grow(self, end, like):
@@ -46,7 +59,8 @@ class KeyValueCache:
         if self._kept is not None:
             room = max(room, 2 * self._kept[0].shape[2])
             like = self._kept
-        grown = [each.new_empty((*each.shape[:2], room, each.shape[3])) for each in like]
+        with torch.inference_mode(False):  # whose tensors nothing else may write to
+            grown = [each.new_empty((*each.shape[:2], room, each.shape[3])) for each in like]
         if self._kept is not None:
             for new, old in zip(grown, self._kept, strict=True):
                 new[:, :, : self.length] = old[:, :, : self.length]
@@ -54,9 +68,8 @@ class KeyValueCache:
 
     def truncate(self, length):
         """Forgets all but the first tokens."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"KeyValueCache: length is {length}; allowed: 0 to {self.length}")
-        self.length = length
+        allowed = f"0 to {self.length}"
+        self.length = _arguments.integer("KeyValueCache", "length", length, 0, self.length, allowed)
 
 
 class SelfAttention(torch.nn.Module):
@@ -94,14 +107,22 @@ class SelfAttention(torch.nn.Module):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
         for name, value in (("dim", dim), ("heads", heads), ("kv_heads", kv_heads)):
-            if value < 1:
-                raise ValueError(f"{_OP}: {name} is {value}; must be 1 or more")
+            _size(_OP, name, value, 1)
         if heads % kv_heads:
             raise ValueError(f"{_OP}: heads is {heads}; must be a multiple of kv_heads, {kv_heads}")
         if head_dim is None and dim % heads:
             raise ValueError(f"{_OP}: dim is {dim}; must be a multiple of heads, {heads}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"{_OP}: dropout is {dropout}; must be at least 0 and below 1")
+        if head_dim is not None:
+            _size(_OP, "head_dim", head_dim, 1)
+        if not isinstance(causal, bool):
+            raise TypeError(f"{_OP}: causal must be True or False; it is {causal!r}")
+        _size(_OP, "window", window, 0)
+        for name, value, is_allowed, needed in (
+            ("dropout", dropout, lambda p: 0 <= p < 1, "at least 0 and less than 1"),
+            ("scale", 1 if scale is None else scale, math.isfinite, "None or a finite number"),
+            ("softcap", softcap, lambda cap: 0 <= cap < math.inf, "a finite number, 0 or more"),
+        ):
+            _arguments.number(_OP, name, value, is_allowed, needed)
         if rotary is not None and not isinstance(rotary, RotaryEmbedding):
             kind = type(rotary).__name__
             raise TypeError(f"{_OP}: rotary must be None or a RotaryEmbedding; it is {kind}")
@@ -117,7 +138,7 @@ class SelfAttention(torch.nn.Module):
         out_bias = bias if out_bias is None else out_bias
         self.o_proj = Linear(heads * self.head_dim, dim, out_bias, **made)
 
-    def _check(self, x, cache):
+    def _check(self, x, position_ids, cache):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{_OP}: x must be a Tensor; it is {type(x).__name__}")
         if x.is_nested and (x.layout != torch.jagged or x.dim() != 3 or x._ragged_idx != 1):
@@ -126,6 +147,8 @@ class SelfAttention(torch.nn.Module):
             )
         if x.dim() not in (2, 3):
             raise ValueError(f"{_OP}: x has {x.dim()} dimensions; must have 2 or 3")
+        if position_ids is not None and self.rotary is None:
+            raise ValueError(f"{_OP}: position_ids is given; needs rotary")
         if cache is not None and not isinstance(cache, KeyValueCache):
             kind = type(cache).__name__
             raise TypeError(f"{_OP}: cache must be None or a KeyValueCache; it is {kind}")
@@ -142,7 +165,7 @@ class SelfAttention(torch.nn.Module):
             q, k = self.rotary(q, k, position_ids=position_ids, offset=before)
         q, k, v = (each.transpose(1, 2) for each in (q, k, v))
         if cache is not None:
-            k, v = cache.append(k, v)
+            k, v = cache._behind(k, v)
         y = scaled_dot_product_attention(
             *(q, k, v, attn_mask),
             dropout_p=self.dropout if self.training else 0.0,
@@ -153,7 +176,10 @@ class SelfAttention(torch.nn.Module):
             softcap=self.softcap,
             seed=seed,
         )
-        return self.o_proj(y.transpose(1, 2).flatten(-2))
+        y = self.o_proj(y.transpose(1, 2).flatten(-2))
+        if cache is not None:  # now that nothing can fail any more
+            cache.length += x.shape[1]
+        return y
 
     def _attended_nested(self, x, position_ids):
         rows, ends = x.values(), x.offsets()
@@ -202,7 +228,7 @@ class SelfAttention(torch.nn.Module):
         position_ids: those by which rotary turns, (batch, seq) or (seq), nested as x is; else they
         count on from the cache's. seed: of dropout.
         """
-        self._check(x, cache)
+        self._check(x, position_ids, cache)
         if x.is_nested:
             return self._of_nested(x, attn_mask, position_ids, cache)
         batched = x.dim() == 3
