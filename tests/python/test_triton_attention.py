@@ -5,6 +5,7 @@ As in test_triton.py, a process of its own interprets: this file as a program.
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,42 @@ def test_attention_declines_or_refuses_what_it_cannot():
         attention.VARIANTS["dq_dkdv"].run(**gradients)
     with pytest.raises(NotImplementedError, match="flash: it computes in float, not in f64"):
         forward.run(**{name: array.double() for name, array in given.items()})
+
+
+WRONG = {
+    "causal is 'left'; allowed: no, top_left, bottom_right": {"causal": "left"},
+    "window is -1; must not be negative": {"window": -1},
+    "scale is nan; must be finite": {"scale": float("nan")},
+    "softcap is -2; must be finite and not negative": {"softcap": -2},
+    "q has 3 heads; must have a multiple of k's 2": {
+        "q": torch.empty(1, 3, 9, 3),
+        "k": torch.empty(1, 2, 20, 3),
+    },
+    "q has 3 dimensions; must have 4": {"q": torch.empty(2, 9, 3)},
+    r"k has shape (1, 1, 20, 3); must have (1, 1, 20, 4)": {"q": torch.empty(1, 2, 9, 4)},
+    r"v has shape (1, 1, 19, 2); must have (1, 1, 20, 2)": {"v": torch.empty(1, 1, 19, 2)},
+    r"y has shape (1, 2, 9, 3); must have (1, 2, 9, 2)": {"y": torch.empty(1, 2, 9, 3)},
+    r"bias has shape (1, 1, 1, 20); must have (1, 2, 9, 20)": {"bias": torch.empty(1, 1, 1, 20)},
+    r"max has shape (1, 2, 8); must have (1, 2, 9)": {"max": torch.empty(1, 2, 8)},
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_does_not_fit_is_told_and_not_computed(words):
+    given = made.forward_arrays("f32", made.SMALL) | WRONG[words]
+    with pytest.raises(ValueError, match=re.escape(f"attention: {words}")):
+        attention.VARIANTS["flash"].launches(**given)
+    given.pop("lse")
+    like_y = torch.empty(1, 2, 9, 2)
+    with pytest.raises(ValueError, match=re.escape(f"attention: {words}")):
+        attention.VARIANTS["dq_dkdv"].launches(**given, grad_y=like_y)
+
+
+def test_a_gradient_has_the_shape_of_what_it_is_of():
+    given = made.forward_arrays("f32", made.SMALL, results="y max sum")
+    given |= {"grad_y": given["y"], "grad_v": torch.empty(1, 2, 20, 2)}
+    with pytest.raises(ValueError, match=r"attention: grad_v has shape \(1, 2, 20, 2\); must"):
+        attention.VARIANTS["dq_dkdv"].launches(**given)
 
 
 @pytest.mark.parametrize("dtype", ("f32", "bf16"))
