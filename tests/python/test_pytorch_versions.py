@@ -2,12 +2,14 @@
 """The operators' PyTorch versions mean what the library computes, and PyTorch's agree with it."""
 
 import itertools
+import weakref
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from pytorch_draws import REALS, draw, same_bits  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import isobit.numpy  # noqa: E402
 from isobit.ops.activation import pytorch as activation  # noqa: E402
@@ -196,8 +198,8 @@ ATTENTIONS = {
 }
 
 
-def attended(dtype=torch.float64, queries=5):
-    shapes = (2, 4, queries, 8), (2, 2, 140, 8), (2, 2, 140, 6)
+def attended(dtype=torch.float64, queries=5, keys=140):
+    shapes = (2, 4, queries, 8), (2, 2, keys, 8), (2, 2, keys, 6)
     return [draw(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes)]
 
 
@@ -264,6 +266,48 @@ def test_the_gradient_of_lse_and_of_a_bias_that_repeats_reach_their_arrays():
     formulas = attention.reference_backward(grad_y, *given, grad_lse=grad_lse)
     torch.testing.assert_close(list(formulas[:3]), list(expected[:3]))
     torch.testing.assert_close(formulas[3].sum_to_size(bias.shape), expected[3])
+
+
+def test_the_second_derivatives_of_panels_are_those_of_the_formulas():
+    given = [each.requires_grad_() for each in attended()]
+
+    def of(way):
+        y, lse = way(*given, softcap=2.0)
+        total = y.square().sum() + lse.square().sum()
+        first = torch.autograd.grad(total, given, create_graph=True)
+        return torch.autograd.grad(sum(each.square().sum() for each in first), given)
+
+    torch.testing.assert_close(of(attention.tiled), of(attention.reference))
+
+
+class Living(TorchDispatchMode):
+    """Counts the tensors of a shape that there are at once."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape, self.made, self.most = shape, [], 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.shape[-2:] == self.shape:
+            self.made.append(weakref.ref(result))
+            self.most = max(self.most, sum(each() is not None for each in self.made))
+        return result
+
+
+def test_panels_keep_no_scores_of_those_before_unless_a_bias_wants_its_gradient():
+    q, k, v = (each.requires_grad_() for each in attended(keys=30 * 128))
+    with Living((5, 128)) as living:
+        y, _ = attention.tiled(q, k, v)
+        y.sum().backward()
+    assert 1 < living.most < 12
+
+
+def test_panels_of_no_keys_have_a_gradient_of_their_bias():
+    q, k, v = attended(keys=0)
+    bias = q.new_empty(*q.shape[:3], 0, requires_grad=True)
+    attention.tiled(q, k, v, bias)[0].sum().backward()
+    assert bias.grad.shape == bias.shape
 
 
 def test_a_query_without_keys_gives_zeros_to_all_who_say_so_and_to_a_textbook_nan():

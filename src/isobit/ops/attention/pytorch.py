@@ -133,11 +133,11 @@ class Tiled(torch.autograd.Function):
             total = total * kept + weights.sum(-1, keepdim=True)
             values = repeated(q, v[:, :, first : first + PANEL]).to(real)
             y, most = y * kept + weights @ values, above
-        lse = most + total.log()
+        lse = (most + total.log()).squeeze(-1)
         y = (y / torch.where(total == 0, 1, total)).to(q.dtype)
-        ctx.save_for_backward(q, k, v, bias, mask, y, lse)
+        ctx.save_for_backward(q, k, v, bias, mask, y, lse)  # results, which second derivatives pass
         ctx.options = options
-        return y, lse.squeeze(-1)
+        return y, lse
 
     @staticmethod
     def scores(queries, k, bias, mask, first, options):
@@ -157,9 +157,10 @@ class Tiled(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_y, grad_lse):
         q, k, v, bias, mask, y, lse = ctx.saved_tensors
+        lse = lse.unsqueeze(-1)
         queries, grad_y = q.to(lse.dtype), grad_y.to(lse.dtype)
         mean = (grad_y * y).sum(-1, keepdim=True) - grad_lse.unsqueeze(-1)
-        grad_q, of_bias = torch.zeros_like(queries), []
+        grad_q, of_bias = torch.zeros_like(queries), [mean[..., :0]]
         grad_k, grad_v = torch.empty_like(k), torch.empty_like(v)
         for first in range(0, k.shape[-2], PANEL):
             panel = slice(first, first + PANEL)
@@ -167,13 +168,14 @@ class Tiled(torch.autograd.Function):
             scores, slope = Tiled.scores(queries, k, bias, mask, first, ctx.options)
             weights = (scores - _base(lse)).exp()
             ds = weights * (grad_y @ values.mT - mean)
-            of_bias.append(ds)
+            if ctx.needs_input_grad[3]:
+                of_bias.append(ds)
             ds = (ds if slope is None else ds * slope) * scale_of(q, ctx.options["scale"])
             grad_q = grad_q + ds @ keys
             grad_k[:, :, panel] = _gathered(k, ds.mT @ queries)
             grad_v[:, :, panel] = _gathered(v, weights.mT @ grad_y)
         grad_bias = None
-        if bias is not None:
+        if ctx.needs_input_grad[3]:
             grad_bias = torch.cat(of_bias, -1).sum_to_size(bias.shape).to(bias.dtype)
         return grad_q.to(q.dtype), grad_k, grad_v, grad_bias, None, None
 
