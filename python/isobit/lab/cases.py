@@ -28,3 +28,8 @@ def shape(line):
 def multiplies(line):
     """Whether a line of bench is of a case that has far more arithmetic than bytes."""
     return line.get("roof") == "fma" and line["gflops"] > 10 * line["gbps"]
+
+
+def mebibytes(line):
+    """What a call, or a peer's, allocates beside its arrays; None where nobody counted."""
+    return line["workspace_bytes"] / 2**20 if "workspace_bytes" in line else None

@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from isobit.lab.cases import multiplies, shape
+from isobit.lab.cases import mebibytes, multiplies, shape
 
 OURS = "isobit"
 ACCENT = {"light": "#2f5fe0", "dark": "#7da2ff"}
@@ -208,10 +208,6 @@ def memory(stem, title, lines, labels):
     series = {OURS: [mebibytes(row) for row in lines]} | theirs
     unit = "MiB that a call allocates beside its arrays, at its largest"
     return [bars(stem.with_name(stem.name + "-memory"), title, unit, labels, series, line=False)]
-
-
-def mebibytes(line):
-    return line["workspace_bytes"] / 2**20 if "workspace_bytes" in line else None
 
 
 def speed(folder: Path, groups):

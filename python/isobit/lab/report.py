@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isobit import __version__
-from isobit.lab.cases import dims, shape
+from isobit.lab.cases import dims, mebibytes, shape
 
 C_LIMIT = 8  # of operators that say nothing else (docs/numerics.md)
 # What one plot holds fixed.
@@ -92,10 +92,6 @@ def number(value, digits=3):
     if isinstance(value, float) and math.isfinite(value) and abs(value) >= 1e5:
         return f"{value:.1e}"
     return f"{value:,.{digits}g}" if abs(value) < 100 else f"{value:,.0f}"
-
-
-def mebibytes(line):
-    return number(line["workspace_bytes"] / 2**20) if "workspace_bytes" in line else ""
 
 
 def machine(lines):
@@ -337,7 +333,7 @@ def speed(folder, lines):
             spread,
             number(line.get("gbps")),
             number(line.get("copy_fraction"), 2),
-            mebibytes(line),
+            number(mebibytes(line)),
         ]
         return [
             tag("td", text(described(line, (*PEER_KEYS, "variant", "isa", "plan")))),
@@ -350,7 +346,7 @@ def speed(folder, lines):
             return tag("td", "")
         title = f"{peer['name']} {peer.get('version', '')}: {number(peer.get('median_us'))} µs"
         if "workspace_bytes" in peer:
-            title += f", {mebibytes(peer)} MiB"
+            title += f", {number(mebibytes(peer))} MiB"
         state = "good" if peer["ratio"] >= 1 else "bad"
         return tag("td", f"{peer['ratio']:.2f}×", class_=state, title=title)
 
