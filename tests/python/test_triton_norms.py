@@ -96,6 +96,25 @@ def test_what_registers_do_not_hold_is_declined(op):
         variants["streamed"].run(x=x, y=x[:, ::2])
 
 
+@pytest.mark.parametrize("op", NORMS)
+def test_arrays_that_do_not_fit_are_told_and_not_computed(op):
+    x, wrong = torch.empty(2, 3, 8), torch.empty(7)
+    for variant, names in {
+        "row_per_program": ("weight", "y", "rstd"),
+        "streamed": ("weight", "y", "rstd"),
+        "one_pass": ("weight", "grad_x", "grad_weight"),
+        "two_pass": ("weight", "grad_x", "grad_weight"),
+    }.items():
+        given = {"x": x, "grad_y": x} if variant.endswith("_pass") else {"x": x}
+        for name in names:
+            count = {"weight": 8, "grad_weight": 8, "rstd": 6}.get(name, 48)
+            words = (
+                rf"{op}: {name} has 7 elements; must have {count}, since x has shape \(2, 3, 8\)"
+            )
+            with pytest.raises(ValueError, match=words):
+                NORMS[op][variant].launches(**given, **{name: wrong})
+
+
 def test_arrays_that_a_norm_does_not_have_are_refused():
     x, per_row, weight = torch.empty(2, 8), torch.empty(2), torch.empty(8)
     rms, layer = NORMS["rmsnorm"], NORMS["layernorm"]

@@ -174,6 +174,27 @@ def _two_pass(norm, plan, **arrays):
         yield from call.folds(sums, groups)
 
 
+_PER_COLUMN = ("weight", "bias", "grad_weight", "grad_bias")
+_LIKE_X = ("y", "grad_y", "grad_x")
+
+
+def _checked(norm, launches):
+    """Of arrays that do not fit, kernels would reach what lies beyond."""
+
+    def make(plan, x, eps=1e-5, **arrays):
+        shape, rows = tuple(x.shape), _rows(x)
+        for name, array in arrays.items():
+            count = x.numel() if name in _LIKE_X else shape[-1] if name in _PER_COLUMN else rows
+            if array is not None and array.numel() != count:
+                raise ValueError(
+                    f"{norm.op}: {name} has {array.numel()} elements; must have {count}, since x "
+                    f"has shape {shape}"
+                )
+        return launches(plan, x=x, eps=eps, **arrays)
+
+    return make
+
+
 def _up_to(most, holder):
     def declines(case):
         dtype, cols = case.dtypes["x"], case.shapes["x"][-1]
@@ -202,7 +223,7 @@ def variants(norm):
             name="row_per_program",
             kinds=("fwd",),
             takes=forward,
-            make=_forward(norm, "row_per_program"),
+            make=_checked(norm, _forward(norm, "row_per_program")),
             knobs=_WARPS,
             choose=_plan("row_per_program", 32),
             declines=_up_to(_MOST_HELD["row_per_program"], "registers hold"),
@@ -211,7 +232,7 @@ def variants(norm):
             name="streamed",
             kinds=("fwd",),
             takes=forward,
-            make=_forward(norm, "streamed"),
+            make=_checked(norm, _forward(norm, "streamed")),
             knobs=_WARPS,
             choose=_plan("streamed", 32),
             declines=_streams,
@@ -220,7 +241,7 @@ def variants(norm):
             name="one_pass",
             kinds=("bwd",),
             takes=backward,
-            make=partial(_one_pass, norm),
+            make=_checked(norm, partial(_one_pass, norm)),
             knobs=_WARPS,
             choose=_plan("one_pass", 16),
             declines=_up_to(_MOST_HELD["one_pass"], "registers hold"),
@@ -229,7 +250,7 @@ def variants(norm):
             name="two_pass",
             kinds=("bwd",),
             takes=backward,
-            make=partial(_two_pass, norm),
+            make=_checked(norm, partial(_two_pass, norm)),
             knobs=_WARPS | {"runs": (1, 2, 4, 8)},
             choose=_plan("two_pass", 16, runs=4),
             declines=_streams,
