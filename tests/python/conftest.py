@@ -30,3 +30,14 @@ def internal():
     return SimpleNamespace(
         operators=operators, modules={info.module_cls: info for info in modules.module_db}
     )
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Of PyTorch, for small tensors: at their sizes threads take longer to meet than to compute."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

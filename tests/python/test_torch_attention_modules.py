@@ -14,13 +14,7 @@ from isobit.torch import MultiheadAttention, RotaryEmbedding, SelfAttention, att
 BOOLS = (False, True)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """At these sizes threads take longer to meet than to compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def pair(*args, training=False, dtype=torch.float32, **more):

@@ -55,13 +55,7 @@ PADDING = torch.ones(2, 12, dtype=torch.long)
 PADDING[1, :5] = 0
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """At these sizes threads take longer to meet than to compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def drawn(name, **sizes):

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 from isobit.torch import transformers_attention
 from isobit.torch.attention_modules import MultiheadAttention
-from isobit.torch.probing import Unsuited
+from isobit.torch.probing import Unsuited, class_name, lies_in
 from isobit.torch.self_attention import SelfAttention
 
 _FORWARD = nn.MultiheadAttention.forward  # as PyTorch has it; others may exchange it later
@@ -49,8 +49,7 @@ def replacement(module):
 
 
 def _called_attention(module):
-    name = getattr(module, "original_name", type(module).__name__)  # the former of a script
-    return is_attention(module) or "attention" in name.lower()
+    return is_attention(module) or "attention" in class_name(module).lower()
 
 
 def others(model):
@@ -60,9 +59,8 @@ def others(model):
     for name, module in model.named_modules():
         if not _called_attention(module) or is_attention(module):
             continue
-        inside = any(f"{name}.".startswith(f"{outer}." if outer else "") for outer in models)
         contains = any(_called_attention(each) for each in module.modules() if each is not module)
-        if inside or contains or isinstance(module, SelfAttention):
+        if lies_in(name, models) or contains or isinstance(module, SelfAttention):
             continue
         kind = type(module).__name__
         is_scripted = isinstance(module, torch.jit.ScriptModule)

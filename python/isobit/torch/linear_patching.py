@@ -12,7 +12,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils import parametrize
 
 from isobit.torch import product_functions, product_modules
-from isobit.torch.probing import Unsuited
+from isobit.torch.probing import Unsuited, class_name
 
 _FORWARD = nn.Linear.forward  # as PyTorch has it; others may exchange it later
 
@@ -56,11 +56,10 @@ def called_linear(module):
 
 def called(module, word):
     """Whether the name of its class has the word, and it has weights of its own."""
-    name = getattr(module, "original_name", type(module).__name__)  # the former of a script
     children = {child for child, _ in module.named_children()}
     weights = [*module._parameters.values(), *module._buffers.values()]
     return (
-        word in name.lower()
+        word in class_name(module).lower()
         and children <= {"parametrizations", "_packed_params"}
         and (bool(weights) or hasattr(module, "_packed_params"))
     )

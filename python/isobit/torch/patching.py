@@ -26,7 +26,7 @@ from isobit.torch import (
 from isobit.torch.attention_modules import MultiheadAttention
 from isobit.torch.deferral import DeferredLayerNorm, DeferredRecipe, DeferredRMSNorm
 from isobit.torch.modules import LayerNorm, RMSNorm
-from isobit.torch.probing import DEVICES, DTYPES, Unsuited, probed
+from isobit.torch.probing import DEVICES, DTYPES, Unsuited, class_name, probed
 from isobit.torch.product_modules import Linear
 
 _SWAPS = {nn.LayerNorm: LayerNorm, nn.RMSNorm: RMSNorm}
@@ -324,8 +324,7 @@ def _kind(module, linear, attention, convolutions):
 
 def _is_norm(module):
     """By its class or its name; a module made of others only contains norms."""
-    name = getattr(module, "original_name", type(module).__name__)  # the former of a script
-    called_so = "norm" in name.lower() or isinstance(module, tuple(_SWAPS))
+    called_so = "norm" in class_name(module).lower() or isinstance(module, tuple(_SWAPS))
     return called_so and {child for child, _ in module.named_children()} <= {"parametrizations"}
 
 

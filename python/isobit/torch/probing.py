@@ -30,6 +30,16 @@ class Unsuited(Exception):
     """Why a module stays as it is."""
 
 
+def class_name(module):
+    """Of a script, that of the class which it was made from."""
+    return getattr(module, "original_name", type(module).__name__)
+
+
+def lies_in(name, others):
+    """Whether a module lies in another, or is it, by their names in one model."""
+    return any(f"{name}.".startswith(f"{other}." if other else "") for other in others)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a norm of somebody else's class is computed: by which function, and from which of its

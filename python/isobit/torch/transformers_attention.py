@@ -9,6 +9,7 @@ import torch
 from isobit.torch import activation_functions, attention_modules
 from isobit.torch.attention_functions import scaled_dot_product_attention
 from isobit.torch.functional import _seed
+from isobit.torch.probing import lies_in
 from isobit.torch.varlen_functions import varlen_attention
 
 NAME = "isobit"
@@ -212,8 +213,7 @@ def models(model):
     found = {}
     if library is not None:
         for name, module in model.named_modules():
-            inside = any(f"{name}.".startswith(f"{outer}." if outer else "") for outer in found)
-            if isinstance(module, library.PreTrainedModel) and not inside:
+            if isinstance(module, library.PreTrainedModel) and not lies_in(name, found):
                 found[name] = module
     return found
 
