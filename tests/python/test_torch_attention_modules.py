@@ -9,7 +9,13 @@ import pytest
 import torch
 from torch_calls import bits, draw
 
-from isobit.torch import MultiheadAttention, RotaryEmbedding, SelfAttention, attention_modules
+from isobit.torch import (
+    MultiheadAttention,
+    RotaryEmbedding,
+    SelfAttention,
+    attention_modules,
+    scaled_dot_product_attention,
+)
 
 BOOLS = (False, True)
 
@@ -218,6 +224,40 @@ def test_weights_are_dropped_as_the_result_has_them():
     assert bits(*ours(x, x, x, average_attn_weights=False)) == bits(y, weights)
     again = ours(x, x, x)[0]
     assert bits(again) != bits(y) and ours.eval()(x, x, x)[1].all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("cast", BOOLS)
+def test_weights_beside_16_bits_know_the_mask_that_the_result_knows(dtype, cast):
+    ours, _ = pair(8, 2, dtype=torch.float32 if cast else dtype)
+    x = draw(6, 2, 8, dtype=torch.float32 if cast else dtype)
+    masks = [draw(6, 6) * 30]
+    if dtype == torch.float16:  # whose largest number is not so large that lse lacks digits
+        masks.append(torch.tensor([-1e30, -1e31, -3e38, -1e5, -1e6, -1e7]).expand(6, 6))
+    with torch.autocast("cpu", dtype, enabled=cast):
+        for mask in masks:
+            y, weights = ours(x, x, x, attn_mask=mask)
+            totals = weights.double().sum(-1)
+            torch.testing.assert_close(totals, torch.ones_like(totals), atol=0.02, rtol=0)
+            assert y.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_takes_no_finite_mask_for_a_missing_key(dtype):
+    q, mask = draw(1, 1, 3, 4), torch.full((3, 3), -1e38)
+    with torch.autocast("cpu", dtype):
+        y, lse = scaled_dot_product_attention(q, q, q, mask, return_lse=True)
+    assert y.all() and lse.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_float32_under_autocast_are_those_of_unrounded_scores(dtype):
+    q, k = draw(1, 2, 5, 64) * 3, draw(1, 2, 7, 64, seed=1)
+    with torch.autocast("cpu", dtype):
+        _, lse = scaled_dot_product_attention(q, k, k, return_lse=True)
+        found = attention_modules.weights(q, k, lse)
+    exact = (q.to(dtype).double() @ k.to(dtype).double().mT / 8).softmax(-1)
+    torch.testing.assert_close(found.double(), exact, atol=1e-6, rtol=1e-5)
 
 
 def test_states_copies_and_compiled_code():

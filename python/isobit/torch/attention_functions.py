@@ -34,12 +34,19 @@ def _check(query, key, value, attn_mask):
         )
 
 
-def _narrowed(bias, dtype):
-    """A float32 mask beside 16 bits: what is finite stays so, and does not come to mean that a key
-    is not there."""
-    if bias.dtype != torch.float32 or dtype not in NARROW:
+def computed_in(query):
+    """The type that products take: autocast's, where that is on."""
+    if autocasts(query) and query.dtype != torch.float64:
+        return torch.get_autocast_dtype(query.device.type)
+    return query.dtype
+
+
+def narrowed(bias, dtype):
+    """A mask beside 16 bits: what is finite stays so, and does not come to mean that a key is not
+    there."""
+    if bias.dtype == dtype or dtype not in NARROW:
         return bias.to(dtype)
-    most = torch.finfo(dtype).max
+    most, bias = torch.finfo(dtype).max, bias.float()
     return torch.where(bias.isinf(), bias, bias.clamp(-most, most)).to(dtype)
 
 
@@ -184,7 +191,7 @@ def scaled_dot_product_attention(
         shape = (*batch, heads, q.shape[-2], k.shape[-2])
         whole = _expanded("attn_mask", attn_mask, shape).flatten(0, -4)
         is_bool = attn_mask.dtype == torch.bool
-        bias, mask = (None, whole) if is_bool else (_narrowed(whole, q.dtype), None)
+        bias, mask = (None, whole) if is_bool else (narrowed(whole, computed_in(q)), None)
     with_slopes = alibi_slopes is not None
     dtype = q.dtype
     if with_slopes:

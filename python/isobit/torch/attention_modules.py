@@ -6,7 +6,7 @@ from functools import reduce
 import torch
 from torch.nn.functional import pad
 
-from isobit.torch import activation_functions, attending, product_functions
+from isobit.torch import activation_functions, attending, attention_functions, product_functions
 from isobit.torch.attention_functions import scaled_dot_product_attention
 from isobit.torch.functional import _seed
 
@@ -17,14 +17,16 @@ def weights(q, k, lse, *, bias=None, allowed=None, scale=None, softcap=0.0, drop
     """exp(score - lse), of q and k with equally many heads: 0 where a key is not allowed, and where
     scaled_dot_product_attention with this seed drops one. Scores are products of ours, and of 16
     bits not rounded to these."""
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    out_dtype = None if q.dtype == wide else wide
+    dtype = attention_functions.computed_in(q)
+    q, k = q.to(dtype), k.to(dtype)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    out_dtype = None if dtype == wide else wide
     scores = product_functions.matmul(q, k.mT, out_dtype=out_dtype)
     scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
     if softcap:
         scores = activation_functions.tanh(scores / softcap) * softcap
     if bias is not None:
-        scores = scores + bias
+        scores = scores + attention_functions.narrowed(bias, dtype)
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
     # A query without keys has weights of 0, which -inf less -inf would not give.
