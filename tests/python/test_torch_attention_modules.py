@@ -226,6 +226,23 @@ def test_weights_are_dropped_as_the_result_has_them():
     assert bits(again) != bits(y) and ours.eval()(x, x, x)[1].all()
 
 
+@pytest.mark.parametrize("far", [-1e4, -1e9, -1e20])
+def test_weights_of_keys_that_are_all_far_away_add_up_to_1(far):
+    ours, _ = pair(8, 2)
+    x = draw(6, 2, 8)
+    _, weights = ours(x, x, x, key_padding_mask=torch.full((2, 6), far))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 6))
+    if far < -1e8:  # beside which scores have no digits
+        torch.testing.assert_close(weights, torch.full((2, 6, 6), 1 / 6))
+
+
+def test_what_attention_takes_for_no_key_has_a_weight_of_0():
+    ours, _ = pair(8, 2)
+    x, lowest = draw(6, 2, 8), torch.finfo(torch.float32).min
+    y, weights = ours(x, x, x, attn_mask=torch.full((6, 6), lowest))
+    assert not weights.any() and bits(y) == bits(ours.out_proj.bias.expand(y.shape))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("cast", BOOLS)
 def test_weights_beside_16_bits_know_the_mask_that_the_result_knows(dtype, cast):
@@ -254,8 +271,7 @@ def test_autocast_takes_no_finite_mask_for_a_missing_key(dtype):
 def test_weights_of_float32_under_autocast_are_those_of_unrounded_scores(dtype):
     q, k = draw(1, 2, 5, 64) * 3, draw(1, 2, 7, 64, seed=1)
     with torch.autocast("cpu", dtype):
-        _, lse = scaled_dot_product_attention(q, k, k, return_lse=True)
-        found = attention_modules.weights(q, k, lse)
+        found = attention_modules.weights(q, k)
     exact = (q.to(dtype).double() @ k.to(dtype).double().mT / 8).softmax(-1)
     torch.testing.assert_close(found.double(), exact, atol=1e-6, rtol=1e-5)
 

@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """MultiheadAttention, torch.nn's with Isobit's bits."""
 
+import math
 from functools import reduce
 
 import torch
 from torch.nn.functional import pad
 
-from isobit.torch import activation_functions, attending, attention_functions, product_functions
+from isobit.torch import (
+    activation_functions,
+    attending,
+    attention_functions,
+    product_functions,
+    softmax_functions,
+)
 from isobit.torch.attention_functions import scaled_dot_product_attention
 from isobit.torch.functional import _seed
 
 _OP = "MultiheadAttention"
 
 
-def weights(q, k, lse, *, bias=None, allowed=None, scale=None, softcap=0.0, dropout=0.0, seed=None):
-    """exp(score - lse), of q and k with equally many heads: 0 where a key is not allowed, and where
+def weights(q, k, *, bias=None, allowed=None, scale=None, softcap=0.0, dropout=0.0, seed=None):
+    """softmax(score), of q and k with equally many heads: 0 where a key is not there, and where
     scaled_dot_product_attention with this seed drops one. Scores are products of ours, and of 16
     bits not rounded to these."""
     dtype = attention_functions.computed_in(q)
@@ -29,9 +36,9 @@ def weights(q, k, lse, *, bias=None, allowed=None, scale=None, softcap=0.0, drop
         scores = scores + attention_functions.narrowed(bias, dtype)
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
-    # A query without keys has weights of 0, which -inf less -inf would not give.
-    known = lse.masked_fill(lse == -torch.inf, 0).unsqueeze(-1)
-    found = activation_functions.exp(scores - known)
+    # A score beyond those of which attention has an exponent, to base 2, is that of no key.
+    there = scores * math.log2(math.e) != -torch.inf
+    found = softmax_functions.softmax(scores, -1, mask=there)
     return found * attending.kept(q, k, seed, dropout) if dropout > 0 else found
 
 
@@ -166,7 +173,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     ):
         """torch.nn.MultiheadAttention.forward: (y, weights or None).
 
-        weights: exp(score - lse), with dropout as y has it, and averaged as heads stand in order.
+        weights: softmax(score), with dropout as y has it, and averaged as heads stand in order.
         is_causal says that attn_mask is the causal one; where weights, a padding or appended keys
         are there, attn_mask is what counts.
         """
@@ -197,15 +204,13 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         mask = None if hint else allowed if bias is None else bias
         dropout = self.dropout if self.training else 0.0
         seed = _seed(_OP, dropout, None)
-        y, lse = scaled_dot_product_attention(
-            *(q, k, v, mask, dropout, hint), return_lse=True, seed=seed
-        )
+        y = scaled_dot_product_attention(q, k, v, mask, dropout, hint, seed=seed)
         y = y.transpose(1, 2) if batch_first else y.permute(2, 0, 1, 3)
         y = product_functions.linear(y.flatten(-2), self.out_proj.weight, self.out_proj.bias)
         y = y if batched else y.squeeze(0)
         if not need_weights:
             return y, None
-        found = weights(q, k, lse, bias=bias, allowed=allowed, dropout=dropout, seed=seed)
+        found = weights(q, k, bias=bias, allowed=allowed, dropout=dropout, seed=seed)
         if average_attn_weights:  # one head after the other: PyTorch's mean has other bits
             found = reduce(torch.add, found.unbind(1)) / self.num_heads
         found = found.to(query.dtype)

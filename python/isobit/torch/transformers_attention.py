@@ -154,7 +154,7 @@ def attention_forward(
         if is_causal:
             allowed = _causal(queries, keys, query.device)
         weights = attention_modules.weights(
-            *(query, key, lse),
+            *(query, key),
             bias=bias,
             allowed=allowed,
             dropout=dropout,
