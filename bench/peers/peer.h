@@ -64,8 +64,8 @@ typedef struct IsobitPeer {
   // The work that is timed, and no more. Returns null, or what went wrong.
   const char* (*run)(void* handle);
   void (*release)(void* handle);
-  // The most bytes that the work has allocated at once, by one more run; null where the peer cannot
-  // know.
+  // The most bytes that the work has allocated at once, by one more run, or -1 where that fails;
+  // null where the peer cannot know.
   int64_t (*most_allocated)(void* handle);
 } IsobitPeer;
 

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <iterator>
+#include <mutex>
 #include <set>
 
 #include "isobit/core/error.h"
@@ -354,19 +354,26 @@ TimedCall timed_call(const Workload& workload, const Configuration& configuratio
 std::int64_t most_workspace(const Workload& workload, const Configuration& configuration) {
   struct Counts {
     Allocator inner;
-    std::atomic<std::int64_t> now = 0, most = 0;
+    std::mutex mutex = {};
+    std::int64_t now = 0, most = 0;
+
+    void add(std::size_t bytes, int sign) {
+      const std::lock_guard lock(mutex);
+      now += sign * static_cast<std::int64_t>(bytes);
+      most = std::max(most, now);
+    }
   };
   Execution execution = execution_for(configuration);
   Counts counts{execution.allocator};
   execution.allocator = {[](void* self, std::size_t bytes) {
                            auto& seen = *static_cast<Counts*>(self);
-                           seen.now += static_cast<std::int64_t>(bytes);
-                           seen.most = std::max(seen.most.load(), seen.now.load());
-                           return seen.inner.allocate(seen.inner.self, bytes);
+                           void* const memory = seen.inner.allocate(seen.inner.self, bytes);
+                           if (memory != nullptr) seen.add(bytes, 1);
+                           return memory;
                          },
                          [](void* self, void* memory, std::size_t bytes) {
                            auto& seen = *static_cast<Counts*>(self);
-                           seen.now -= static_cast<std::int64_t>(bytes);
+                           seen.add(bytes, -1);
                            seen.inner.release(seen.inner.self, memory, bytes);
                          },
                          &counts};

@@ -41,7 +41,9 @@ void PreparedPeer::run() {
 
 std::optional<std::int64_t> PreparedPeer::most_allocated() {
   if (peer_->most_allocated == nullptr) return std::nullopt;
-  return peer_->most_allocated(handle_.get());
+  const std::int64_t most = peer_->most_allocated(handle_.get());
+  if (most < 0) return std::nullopt;
+  return most;
 }
 
 std::string_view Peer::name() const { return peer_->name; }
