@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from isobit.ops.triton_sums import pairs
-from isobit.ops.triton_variants import widened
+from isobit.ops.triton_variants import parts, widened
 
 BLOCK = tl.constexpr(512)
 LANES = tl.constexpr(64)
@@ -32,6 +32,19 @@ class Tile(NamedTuple):
     lines: int
     blocks: int
     chunks: int = 1
+
+    def warps(self, elements):
+        """So many that a thread has this many elements of a tile."""
+        return min(max(self.lines * self.blocks * LANES.value // (32 * elements), 1), 16)
+
+
+def tile_of(cols, most):
+    """A tile of at most so many columns: the row, or a part of it."""
+    cols = max(cols, 1)
+    lines = parts(min(cols, BLOCK.value), LANES.value)
+    blocks = triton.next_power_of_2(parts(min(cols, most), BLOCK.value))
+    chunks = parts(cols, blocks * BLOCK.value)
+    return Tile(triton.next_power_of_2(lines), blocks, triton.next_power_of_2(chunks))
 
 
 class Source(NamedTuple):
@@ -87,22 +100,22 @@ def _halves(x):
 
 
 @triton.jit
-def _tile_sum(x):
+def tile_sum(x):
     """Lines by halves, lanes by halves, blocks by pairs: a row's sum, or a subtree of it."""
     blocks: tl.constexpr = x.shape[1] // LANES
     lanes = _halves(tl.reshape(x, [1, x.shape[0], x.shape[1]]))
     sums = _halves(tl.reshape(lanes, [blocks, LANES, 1]))
-    return _scalar(pairs(tl.reshape(sums, [blocks, 1])))
+    return scalar(pairs(tl.reshape(sums, [blocks, 1])))
 
 
 @triton.jit
-def _scalar(x):
+def scalar(x):
     """Of one element."""
     return tl.sum(x, 0)
 
 
 @triton.jit
-def _tile_dot(a, b):
+def tile_dot(a, b):
     """The same of a * b, with fma(a[r + 4], b[r + 4], a[r] * b[r]) for a first fold of 8 lines.
 
     Fewer lines come of a row whose other lines are zeros.
@@ -112,7 +125,7 @@ def _tile_dot(a, b):
         a_low, a_high = _low_and_high(a)
         b_low, b_high = _low_and_high(b)
         products = tl.fma(a_high, b_high, a_low * b_low)
-    return _tile_sum(products)
+    return tile_sum(products)
 
 
 @triton.jit
@@ -128,7 +141,7 @@ def sum_and_dot(terms: tl.constexpr, known, held, source, cols, tile: tl.constex
     """
     if tile.chunks == 1:
         a, b = terms(known, held, columns(0, tile) < cols)
-        total, dot = _tile_sum(a), _tile_dot(a, b)
+        total, dot = tile_sum(a), tile_dot(a, b)
     else:
         sums = tl.full([tile.chunks, 1], 0, tl.float32)
         dots = tl.full([tile.chunks, 1], 0, tl.float32)
@@ -136,9 +149,9 @@ def sum_and_dot(terms: tl.constexpr, known, held, source, cols, tile: tl.constex
             at = columns(chunk, tile)
             a, b = terms(known, load(source, at, at < cols), at < cols)
             here = tl.arange(0, tile.chunks)[:, None] == chunk
-            sums = tl.where(here, _tile_sum(a), sums)
-            dots = tl.where(here, _tile_dot(a, b), dots)
-        total, dot = _scalar(pairs(sums)), _scalar(pairs(dots))
+            sums = tl.where(here, tile_sum(a), sums)
+            dots = tl.where(here, tile_dot(a, b), dots)
+        total, dot = scalar(pairs(sums)), scalar(pairs(dots))
     return total + 0.0, dot + 0.0
 
 

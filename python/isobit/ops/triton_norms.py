@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import triton
 
 from isobit.ops.triton_norm_backward import (
     KEPT,
@@ -24,7 +23,7 @@ from isobit.ops.triton_norm_backward import (
     rows_kernel,
 )
 from isobit.ops.triton_norm_forward import forward_kernel
-from isobit.ops.triton_norm_rows import BLOCK, LANES, Tile
+from isobit.ops.triton_norm_rows import tile_of
 from isobit.ops.triton_sums import RUN, folds
 from isobit.ops.triton_variants import Launch, Variant, by_name, parts
 
@@ -35,24 +34,15 @@ _MOST_TILES = 1024  # of a row, whose sums a program keeps
 _COLUMNS = 256  # that a program of two_pass's second kernel takes
 
 
-def _tile(cols, most):
-    """A tile of at most so many columns: the row, or a part of it."""
-    cols = max(cols, 1)
-    lines = parts(min(cols, BLOCK.value), LANES.value)
-    blocks = triton.next_power_of_2(parts(min(cols, most), BLOCK.value))
-    chunks = parts(cols, blocks * BLOCK.value)
-    return Tile(triton.next_power_of_2(lines), blocks, triton.next_power_of_2(chunks))
-
-
 def _two_pass_tile(cols):
     held = _MOST_HELD["two_pass"]
-    return _tile(cols, held if cols <= held else _STREAMED)
+    return tile_of(cols, held if cols <= held else _STREAMED)
 
 
 _TILE_OF = {
-    "row_per_program": partial(_tile, most=_MOST_HELD["row_per_program"]),
-    "streamed": partial(_tile, most=_STREAMED),
-    "one_pass": partial(_tile, most=_MOST_HELD["one_pass"]),
+    "row_per_program": partial(tile_of, most=_MOST_HELD["row_per_program"]),
+    "streamed": partial(tile_of, most=_STREAMED),
+    "one_pass": partial(tile_of, most=_MOST_HELD["one_pass"]),
     "two_pass": _two_pass_tile,
 }
 
@@ -66,8 +56,7 @@ def _plan(variant, elements, **others):
 
     def choose(case):
         tile = _TILE_OF[variant](case.shapes["x"][-1])
-        warps = tile.lines * tile.blocks * LANES.value // (32 * elements)
-        return {"warps": min(max(warps, 1), 16), **others}
+        return {"warps": tile.warps(elements), **others}
 
     return choose
 
