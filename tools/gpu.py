@@ -32,7 +32,7 @@ OPERATORS = (
 )
 IN_TRITON = (
     "activation,attention,conv1d,conv2d,elementwise,layernorm,layernorm_linear,matmul,"
-    "rmsnorm,rmsnorm_linear,rope,scan,transpose"
+    "rmsnorm,rmsnorm_linear,rope,scan,softmax,transpose"
 )
 TRITON_CASES = (  # each width and dtype is compiled
     *("--rows", "1,37", "--cols", "1,600,4096", "--dtype", "f32,bf16"),

@@ -346,7 +346,7 @@ def test_doctor_says_which_operators_have_triton_versions(capsys, monkeypatch, g
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     how = "on a GPU" if gpu else "interpreted, because PyTorch finds no GPU"
     operators = "activation, attention, conv1d, conv2d, elementwise, layernorm, layernorm_linear"
-    operators += ", matmul, rmsnorm, rmsnorm_linear, rope, scan, transpose"
+    operators += ", matmul, rmsnorm, rmsnorm_linear, rope, scan, softmax, transpose"
     what = f"Python's triton {triton.__version__}, for `--device triton`: {operators}"
     assert states(capsys)[f"{what}; {how}"] == "ok"
 

@@ -70,6 +70,15 @@ def test_every_variant_of_activation_has_the_bits_of_the_library(extra):
     assert all(line["canonical"] for line in lines)
 
 
+@pytest.mark.parametrize("extra", ["none", "mask --scale -0.3"])
+def test_every_variant_of_softmax_has_the_bits_of_the_library(extra):
+    call = f"softmax --pass fwd,bwd --log no,yes --rows 3 --cols 70 --with {extra}"
+    lines = verified(f"{call} --dtype f32,f16,bf16 --input randn,mean1e6")
+    found = {(line["pass"], line["variant"]) for line in lines}
+    assert found == {(way, name) for way in VARIANTS for name in ("row_per_program", "streamed")}
+    assert all(line["canonical"] for line in lines)
+
+
 @pytest.mark.parametrize(
     "types",
     [
@@ -221,7 +230,7 @@ def test_a_kind_that_a_variant_lacks_is_unavailable():
 def test_operators_are_those_with_a_file():
     products = ["conv1d", "conv2d", "layernorm_linear", "matmul", "rmsnorm_linear"]
     others = ["activation", "attention", "elementwise", "layernorm", "rmsnorm", "rope", "scan"]
-    others += ["transpose"]
+    others += ["softmax", "transpose"]
     assert list(triton_lab.operators()) == sorted(products + others)
 
 
