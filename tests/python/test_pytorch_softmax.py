@@ -84,6 +84,15 @@ def test_gradients_by_formula_are_the_derivatives_of_what_a_textbook_writes(with
 
 
 @pytest.mark.parametrize("log", LIBRARY)
+def test_a_gradient_of_nan_reaches_its_row_but_nothing_that_a_mask_takes_away(log):
+    x, mask = masked()
+    along = torch.full_like(x, torch.nan)
+    y = softmax.reference(x, mask, log=log)
+    grad_x = softmax.reference_backward(along, y, mask, log=log)
+    assert grad_x[mask].isnan().all() and grad_x[~mask].eq(0).all()
+
+
+@pytest.mark.parametrize("log", LIBRARY)
 def test_a_custom_function_passes_pytorchs_check_of_gradients(log):
     x = draw(3, 7, dtype=torch.float64).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: softmax.custom(x, scale=0.6, log=log), (x,))

@@ -88,12 +88,6 @@ def _elements(x, there, at, inside, NEGATIVE: tl.constexpr):
 
 
 @triton.jit
-def _largest(x):
-    """NaN is passed over: it makes its row NaN as it is."""
-    return tl.max(tl.where(x != x, -_INFINITY, x))
-
-
-@triton.jit
 def _exponent_of(x, largest, scale):
     """|scale| (x - largest), as nearly as two numbers can be."""
     less = _negative(largest)
@@ -152,7 +146,8 @@ def _forward(
     inside = at < cols
     there = _is_there(mask, at, inside)
     held = _elements(x, there, at, inside, NEGATIVE)
-    largest, some = _largest(held), tl.max(there.to(tl.int32))
+    # Whether it sees NaN or passes it over: the sum is NaN.
+    largest, some = tl.max(held), tl.max(there.to(tl.int32))
     if tile.chunks == 1:
         total = _weights_sum(held, inside, largest, scale)
     else:
@@ -160,7 +155,7 @@ def _forward(
         for chunk in range(1, chunks):
             at = columns(chunk, tile)
             there = _is_there(mask, at, at < cols)
-            more = _largest(_elements(x, there, at, at < cols, NEGATIVE))
+            more = tl.max(_elements(x, there, at, at < cols, NEGATIVE))
             largest = tl.where(more > largest, more, largest)
             some = tl.maximum(some, tl.max(there.to(tl.int32)))
         sums = tl.full([tile.chunks, 1], 0, tl.float32)
@@ -171,7 +166,6 @@ def _forward(
             here = tl.arange(0, tile.chunks)[:, None] == chunk
             sums = tl.where(here, _weights_sum(elements, at < cols, largest, scale), sums)
         total = scalar(pairs(sums))
-    total = total + 0.0
     factor = function_of(total, "log") if LOG else tl.div_rn(tl.cast(1.0, tl.float32), total)
     found = Found(largest, factor, None if mask is None else some)
     if tile.chunks == 1:
