@@ -253,7 +253,7 @@ TEST(Sass, ABarrierIsKeptInARegister) {
     BMOV.32 B3, R20
     ISETP.GE.AND P0, PT, R2, 0x10, PT
     MOV R12, R20
-    @P0 BRA {meet}
+    @P0 BRA.U {meet}
     BSYNC B1
     meet:
     BSYNC B3)");

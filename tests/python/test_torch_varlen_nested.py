@@ -134,5 +134,6 @@ def test_what_is_not_computed_is_said():
     refused(NotImplementedError, words, layer, x, attn_mask=draw(3))
     places = torch.arange(10)
     words = r"position_ids has shape \(10,\); x, which is nested, has \(3, j"
-    refused(ValueError, words, layer, x, position_ids=places)
+    turning = SelfAttention(32, 4, causal=True, rotary=RotaryEmbedding(8))
+    refused(ValueError, words, turning, x, position_ids=places)
     refused(NotImplementedError, "x is nested; must have layout=torch.jagged", layer, strided)

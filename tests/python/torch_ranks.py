@@ -114,18 +114,28 @@ def _ended(folder, number):
 
 def _end_of(children):
     """What the ranks said, if one failed: the first is to blame, the others wait in vain."""
-    ranks, failure = list(children.values()), ""
-    while children:
-        child, status = os.wait()
-        rank, _ = children.pop(child)
-        if status and not failure:
-            failure = f"rank {rank} ended first, with {os.waitstatus_to_exitcode(status)}\n"
-            time.sleep(0.2)  # they may have failed alike
-            for other in children:
-                os.kill(other, signal.SIGKILL)
-    if failure:
-        failure += "".join(f"rank {rank}:\n{log.read_text()}\n" for rank, log in ranks)
-    return failure
+    ranks, failed = list(children.values()), []
+
+    def ended(child, status):
+        rank, log = children.pop(child)
+        if status:  # who was heard last before the others was first, whichever is waited for first
+            code = os.waitstatus_to_exitcode(status)
+            failed.append((log.stat().st_mtime_ns, rank, code))
+
+    while children and not failed:
+        ended(*os.wait())
+    if not failed:
+        return ""
+    time.sleep(0.2)  # they may have failed alike
+    for child in tuple(children):
+        if (found := os.waitpid(child, os.WNOHANG))[0]:
+            ended(*found)
+        else:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    _, rank, code = min(failed)
+    said = "".join(f"rank {rank}:\n{log.read_text()}\n" for rank, log in ranks)
+    return f"rank {rank} ended first, with {code}\n{said}"
 
 
 def _be_rank(known, folder, rank, ranks, cases, seconds, log):

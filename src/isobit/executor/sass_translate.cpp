@@ -188,7 +188,8 @@ class MachineTranslator : MachineAccesses {
     if (line_->opcode == "EXIT") {
       require_operands(0);
       as(Kind::control, return_from);
-    } else if (line_->opcode == "BRA" || line_->opcode == "CALL.REL.NOINC") {
+    } else if (line_->opcode == "BRA" || line_->opcode == "BRA.U" ||
+               line_->opcode == "CALL.REL.NOINC") {
       as(Kind::control, branch);
       if (line_->operands.size() == 2) {
         as(Kind::control, branch_where);
