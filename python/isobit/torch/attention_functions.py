@@ -129,7 +129,7 @@ def scaled_dot_product_attention(
     softcap tanh(score / softcap). return_lse: (y, lse), lse the logarithm of the sum of e^score of
     each query, with a gradient of its own. seed: what is dropped depends on it and on the place of
     a weight alone; where it is None, PyTorch's generator for the CPU draws one. alibi_slopes:
-    float32 of (heads) or (batch, heads) of query; to scores -slope |i + keys - queries - j| is
+    float32 of (heads) or (batch, heads) of query; to scores -slope abs(i + keys - queries - j) is
     added, of query i and key j. That takes a float32 number for each of heads, queries and keys;
     beside it 16 bits are computed in float32, and rounded.
 
