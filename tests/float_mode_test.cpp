@@ -53,6 +53,12 @@ bool keeps_mode(int rounding, auto action) {
 
 constexpr int kRoundings[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
 
+std::string bits_of(const Workload& workload) {
+  BitHash all;
+  for (const Argument* output : workload.outputs()) all.add(*workload.find(output->name));
+  return all.hex();
+}
+
 class FloatModes : public testing::TestWithParam<const Operation*> {};
 
 // Rounding upward gave eps, and so LayerNorm, other bits.
@@ -65,25 +71,42 @@ TEST_P(FloatModes, TheCallersChangesNoBitAndIsRestored) {
     if (!seen.insert(describe(c).dump()).second) continue;
     Workload workload(c);
     workload.draw();
-    const auto bits = [&] {
-      BitHash all;
-      for (const Argument* output : workload.outputs()) all.add(*workload.find(output->name));
-      return all.hex();
-    };
     Flags flags;
     flags.isa = isas_here();
     flags.threads = {1, 3};
     for (const Configuration& configuration :
          configurations_of(workload, flags, Unnamed::all).able) {
       run(workload, configuration);
-      const std::string expected = bits();
+      const std::string expected = bits_of(workload);
       for (int rounding : kRoundings) {
         ASSERT_TRUE(keeps_mode(rounding, [&] { run(workload, configuration); }))
             << label(configuration);
-        ASSERT_EQ(bits(), expected)
+        ASSERT_EQ(bits_of(workload), expected)
             << "rounding " << rounding << ": " << command("verify", c, configuration);
       }
     }
+  }
+}
+
+// Backward of a norm with its linear layer added the sums of its blocks in the caller's mode.
+TEST_P(FloatModes, TheCallersChangesNoBitOfSumsOverBlocks) {
+  std::set<std::string> seen;
+  for (Case c : cases_of(*GetParam(), Flags{}, "quick")) {
+    c = resized(c, 40, 20);
+    if (!suits_its_options(c)) continue;
+    c.input = "denormal";
+    if (!seen.insert(types_text(c.types)).second) continue;
+    Workload workload(c);
+    workload.draw();
+    Flags flags;
+    flags.threads = {1};
+    for (const Configuration& own : configurations_of(workload, flags, Unnamed::all).able)
+      for (const Configuration& configuration : other_plans(own)) {
+        run(workload, configuration);
+        const std::string expected = bits_of(workload);
+        keeps_mode(FE_UPWARD, [&] { run(workload, configuration); });
+        ASSERT_EQ(bits_of(workload), expected) << command("verify", c, configuration);
+      }
   }
 }
 

@@ -45,6 +45,8 @@ std::vector<std::int64_t> widths() {
   return all;
 }
 
+constexpr std::int64_t kWholeWidth = 9;
+
 enum class Per { element, column, row, transposed };  // of x
 
 // The arrays that operators have, by name.
@@ -357,8 +359,11 @@ TEST_P(PageGuardsOf, NoVariantTouchesWhatLiesBesideItsArrays) {
 // The same for arrays of any other shape: every type and option, each array between pages of its
 // own.
 TEST_P(PageGuardsOfShapes, NoVariantTouchesWhatLiesBesideItsArrays) {
-  for (const std::int64_t width : widths())
-    for (const lab::Case& c : lab::some_of(lab::cases_of_every_type(operation, 2, width)))
+  for (const std::int64_t width : widths()) {
+    std::vector<lab::Case> cases = lab::cases_of_every_type(operation, 2, width);
+    // All once, so that a variant for few of them is met however many are left out.
+    if (width != kWholeWidth) cases = lab::some_of(cases);
+    for (const lab::Case& c : cases)
       for (const Edge edge : {Edge::front, Edge::back}) {
         lab::Workload workload(c);
         workload.draw();  // an index that nobody drew is out of range
@@ -382,6 +387,7 @@ TEST_P(PageGuardsOfShapes, NoVariantTouchesWhatLiesBesideItsArrays) {
                                });
         if (HasFatalFailure()) return;
       }
+  }
   expect_every_variant_ran();
 }
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 JUNIT = ROOT / "build" / "junit"
-LINES_SHOWN = 20  # of what a failed test printed
+LINES_SHOWN = 12  # of what a failed test printed
 LEFT_OUT = 76  # the time was over
 SKIPPED = 77  # the exit status of a step that lacks a tool which a user may lack
 PYTHON = sys.executable

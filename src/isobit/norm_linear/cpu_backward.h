@@ -13,6 +13,7 @@
 #include "isobit/norms/cpu_column_sums.h"
 #include "isobit/norms/variants.h"
 #include "isobit/ops/matmul/cpu_rows.h"
+#include "isobit/simd/float_mode.h"
 
 namespace isobit::norm_linear {
 
@@ -116,6 +117,7 @@ class FusedBackward {
   }
 
   void run_blocks(const Execution& execution) {
+    const simd::FloatMode mode;  // of the sums over blocks
     const norms::BackwardProblem& norm = problem_.norm;
     norms::convert_weights(stored_, weights_, execution);
     norms::ColumnTree tree(tools_, sums_, trees_);
