@@ -42,6 +42,12 @@ inline isobit_status activation(const World& world) {
 inline isobit_status activation_backward(const World& world) {
   return isobit_activation_backward(&world.activation_backward, &world.context);
 }
+inline isobit_status pool2d(const World& world) {
+  return isobit_pool2d_forward(&world.pool2d, &world.context);
+}
+inline isobit_status pool2d_backward(const World& world) {
+  return isobit_pool2d_backward(&world.pool2d_backward, &world.context);
+}
 inline isobit_status softmax(const World& world) {
   return isobit_softmax_forward(&world.softmax, &world.context);
 }
@@ -145,6 +151,8 @@ constexpr Entry kEntries[] = {
     {"transpose", transpose},
     {"activation", activation},
     {"activation backward", activation_backward},
+    {"pool2d", pool2d},
+    {"pool2d backward", pool2d_backward},
     {"softmax", softmax},
     {"softmax backward", softmax_backward},
     {"rope", rope},

@@ -369,6 +369,18 @@ class World {
                                                  .extra_padding_w = 0,
                                                  .groups = 1,
                                                  .padding_mode = 0};
+  isobit_tensor places = places_like(7), kept_places = places_like(8);
+  isobit_pool2d_forward_args pool2d = pooled<isobit_pool2d_forward_args>([this](auto& args) {
+    args.x = &image;
+    args.y = &convolved;
+    args.index = &places;
+  });
+  isobit_pool2d_backward_args pool2d_backward =
+      pooled<isobit_pool2d_backward_args>([this](auto& args) {
+        args.grad_y = &image_grad;
+        args.index = &kept_places;
+        args.grad_x = &to_image;
+      });
   isobit_tensor query = sequence(0), key = sequence(1), value = sequence(2),
                 grad_attended = sequence(3), attended = sequence(5), grad_query = sequence(6),
                 grad_key = sequence(11), grad_value = sequence(12);
@@ -419,6 +431,21 @@ class World {
  private:
   isobit_tensor signals(int index) {
     return {slot(index), slot_, ISOBIT_F32, 3, {rows_, 1, kCols}, {kCols, kCols, 1}};
+  }
+  // With windows of 3 x 3.
+  template <class Args>
+  static Args pooled(const auto& fill) {
+    Args args{};
+    args.struct_size = sizeof args;
+    args.window_h = args.window_w = 3;
+    args.stride_h = args.stride_w = args.padding_h = args.padding_w = 1;
+    fill(args);
+    return args;
+  }
+  isobit_tensor places_like(int index) {
+    isobit_tensor view = images(index);
+    view.dtype = ISOBIT_I64;
+    return view;
   }
   isobit_tensor images(int index) {
     constexpr std::int64_t kWidth = kCols / 2;

@@ -24,6 +24,7 @@ struct Spoil {
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 constexpr const char* kMisplaced = "starts 1 bytes past";
+constexpr const char* kSmaller = "has ";
 constexpr Spoil kSpoils[] = {
     {"has 9 dimensions; allowed: 1 to 8", [](TensorView& view) { view.rank = 9; }},
     {"has -1 dimensions", [](TensorView& view) { view.rank = -1; }},
@@ -52,8 +53,8 @@ constexpr Spoil kSpoils[] = {
        view.data = reinterpret_cast<void*>(~std::uintptr_t{4095});
        view.bytes = kMost;
      }},
-    {"has ", [](TensorView& view) { --view.shape[view.rank - 1]; }},
-    {"has ", [](TensorView& view) { --view.shape[0]; }},
+    {kSmaller, [](TensorView& view) { --view.shape[view.rank - 1]; }},
+    {kSmaller, [](TensorView& view) { --view.shape[0]; }},
 };
 
 class SpoiledArguments : public testing::TestWithParam<const Operation*> {
@@ -71,6 +72,25 @@ class SpoiledArguments : public testing::TestWithParam<const Operation*> {
       cases.push_back(c);
     }
     return cases;
+  }
+
+  // Whether a call is right with an array of another shape: one that alone has the dims that
+  // changed, and from which no others follow. Windows may leave out the last elements of an image.
+  static bool right_beside(const Case& c, const Argument& changed, const TensorView& view) {
+    const auto dims = GetParam()->dims_of(changed);
+    Extents extents = c.extents;
+    for (std::size_t i = 0; i < dims.size(); ++i)
+      extents[static_cast<std::size_t>(dims[i])] = view.shape[i];
+    const Extents given = extents;
+    const Arguments args = GetParam()->make_arguments();
+    set_options(*GetParam(), c, args);
+    GetParam()->derive(extents, args);
+    for (const Argument& argument : GetParam()->arguments)
+      for (const int dim : GetParam()->dims_of(argument)) {
+        const auto place = static_cast<std::size_t>(dim);
+        if (extents[place] != (&argument == &changed ? given : c.extents)[place]) return false;
+      }
+    return true;
   }
 
   static std::string complaint(const Workload& call) {
@@ -100,6 +120,7 @@ TEST_P(SpoiledArguments, AreRefusedByName) {
         if (std::string_view(spoil.says) == kMisplaced && size_of(call.args()[argument].dtype) == 1)
           continue;
         spoil.change(call.args()[argument]);
+        if (spoil.says == kSmaller && right_beside(c, argument, call.args()[argument])) continue;
         expect_complaint(call, argument.name, spoil.says);
       }
   }

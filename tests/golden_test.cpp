@@ -94,6 +94,7 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   const bool scans = std::string_view(golden.op) == "scan";
   const bool convolves = std::string_view(golden.op).starts_with("conv");
   const bool attends = std::string_view(golden.op) == "attention";
+  const bool pools = std::string_view(golden.op) == "pool2d";
   const bool multiplies = std::string_view(golden.op) == "matmul";
   if (convolves) {
     const bool one = std::string_view(golden.op) == "conv1d";
@@ -103,6 +104,18 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
     if (!one) flags.dims["height"] = flags.dims["kernel_h"] = {golden.depth};
     flags.options[one ? "padding" : "padding_h"] = {"1"};
     flags.options["padding_mode"] = {"zeros"};
+  } else if (pools) {
+    flags.dims["channels"] = {golden.rows};
+    for (const char* name : {"height", "width"}) flags.dims[name] = {golden.cols};
+    for (const std::string side : {"_h", "_w"}) {
+      flags.options["window" + side] = {std::to_string(golden.depth)};
+      flags.options["bins" + side] = {golden.depth == 0 ? "3" : "1"};
+      flags.options["stride" + side] = {golden.depth == 0 ? "0" : "2"};
+      flags.options["padding" + side] = {golden.depth == 0 ? "0" : "1"};
+      flags.options["dilation" + side] = {"1"};
+    }
+    for (const char* name : {"ceil_mode", "count_include_pad"}) flags.options[name] = {"no"};
+    flags.options["divisor"] = {"0"};
   } else if (attends) {
     flags.dims["seq_q"] = {golden.rows};
     flags.dims["seq_k"] = {golden.cols};
@@ -127,6 +140,7 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   const std::pair<std::string_view, std::string> options[] = {
       {"kind", golden.kind},
       {"function", golden.kind},
+      {"reduction", golden.kind},
       {"activation", golden.kind},
       {"style", golden.kind},
       {"causal", golden.kind},

@@ -119,6 +119,12 @@ inline const std::vector<Law> kLawsOfGradientsOfSoftmax = {
     {"grad_y", false, {{"grad_y", 1}, {"grad_x", 1}}},
     {"grad_y", true, {{"grad_y", 1}, {"grad_x", 1}}},
 };
+// The largest of negative elements is another.
+inline const std::vector<Law> kLawsOfPooling = {{"x", false, {{"x", 1}, {"y", 1}}}};
+inline const std::vector<Law> kLawsOfGradientsOfPooling = {
+    {"grad_y", false, {{"grad_y", 1}, {"grad_x", 1}}},
+    {"grad_y", true, {{"grad_y", 1}, {"grad_x", 1}}},
+};
 // By operator, or by one of its passes; one that keeps no such law is left out.
 inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"attention", kLawsOfAttention},
@@ -133,6 +139,8 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"layernorm_linear bwd", kLawsOfGradientsOfLinear},
     {"matmul", kLawsOfProducts},
     {"matmul bwd", kLawsOfGradientsOfProducts},
+    {"pool2d", kLawsOfPooling},
+    {"pool2d bwd", kLawsOfGradientsOfPooling},
     {"rmsnorm", kLawsOfNorms},
     {"rmsnorm_linear", kLawsOfLinear},
     {"rmsnorm_linear bwd", kLawsOfGradientsOfLinear},

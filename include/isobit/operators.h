@@ -723,6 +723,60 @@ typedef struct isobit_softmax_backward_args {
 ISOBIT_API isobit_status isobit_softmax_backward(const isobit_softmax_backward_args* args,
                                                  const isobit_context* context);
 
+/* The largest element or the mean of each window of images. */
+typedef struct isobit_pool2d_forward_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (batch, channels, height, width) in f32, f16, bf16 or f64, and of any strides */
+  const isobit_tensor* y; /* output, (batch, channels, out_height, out_width) in the dtype of x */
+  const isobit_tensor* index; /* output, like y in i64, or NULL; for max, where it stands: row *
+                                 width + column; -1: nowhere, optional */
+  int64_t window_h;           /* rows of a window; 0: bins_h windows share the height */
+  int64_t window_w;           /* elements of a row of it; 0: bins_w windows share the width */
+  int64_t bins_h;             /* windows above one another, where window_h is 0; 0 is 1 */
+  int64_t bins_w;             /* windows side by side, where window_w is 0; 0 is 1 */
+  int64_t stride_h;           /* from a row of windows to the next; 0: window_h */
+  int64_t stride_w;           /* from a window to the next; 0: window_w */
+  int64_t padding_h;          /* rows before the first and behind the last */
+  int64_t padding_w;          /* elements before the first and behind the last of a row */
+  int64_t dilation_h;         /* from a row of a window to its next, of max; 0 is 1 */
+  int64_t dilation_w;         /* from an element to its next, of max; 0 is 1 */
+  int64_t divisor;   /* what sums are divided by to be means; 0: how many elements they have */
+  int32_t reduction; /* 0 max, 1 average */
+  int32_t ceil_mode; /* not 0: windows may end behind the padding */
+  int32_t count_include_pad; /* not 0: means are divided by a count that has the padding too */
+} isobit_pool2d_forward_args;
+
+ISOBIT_API isobit_status isobit_pool2d_forward(const isobit_pool2d_forward_args* args,
+                                               const isobit_context* context);
+
+/* The gradient of pool2d_forward: the sums of the gradients of windows that an element was the
+ * largest of, or had a part in the mean of. */
+typedef struct isobit_pool2d_backward_args {
+  size_t struct_size;
+  const isobit_tensor* grad_y; /* (batch, channels, out_height, out_width) in the dtype of grad_x */
+  const isobit_tensor* index;  /* like grad_y in i64, as forward gave it; for average NULL */
+  const isobit_tensor* grad_x; /* output, (batch, channels, height, width) in f32, f16, bf16 or f64,
+                                  and of any strides */
+  int64_t window_h;            /* rows of a window; 0: bins_h windows share the height */
+  int64_t window_w;            /* elements of a row of it; 0: bins_w windows share the width */
+  int64_t bins_h;              /* windows above one another, where window_h is 0; 0 is 1 */
+  int64_t bins_w;              /* windows side by side, where window_w is 0; 0 is 1 */
+  int64_t stride_h;            /* from a row of windows to the next; 0: window_h */
+  int64_t stride_w;            /* from a window to the next; 0: window_w */
+  int64_t padding_h;           /* rows before the first and behind the last */
+  int64_t padding_w;           /* elements before the first and behind the last of a row */
+  int64_t dilation_h;          /* from a row of a window to its next, of max; 0 is 1 */
+  int64_t dilation_w;          /* from an element to its next, of max; 0 is 1 */
+  int64_t divisor;   /* what sums are divided by to be means; 0: how many elements they have */
+  int32_t reduction; /* 0 max, 1 average */
+  int32_t ceil_mode; /* not 0: windows may end behind the padding */
+  int32_t count_include_pad; /* not 0: means are divided by a count that has the padding too */
+} isobit_pool2d_backward_args;
+
+ISOBIT_API isobit_status isobit_pool2d_backward(const isobit_pool2d_backward_args* args,
+                                                const isobit_context* context);
+
 #ifdef __cplusplus
 }
 #endif

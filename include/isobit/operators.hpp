@@ -1082,6 +1082,107 @@ inline void softmax_backward(const SoftmaxBackward& given, const Context& contex
   detail::check(isobit_softmax_backward(&args, &context));
 }
 
+// The largest element or the mean of each window of images.
+struct Pool2dForward {
+  Tensor x = {};
+  Output y = {}, index = {};
+  std::int64_t window_h = 0;
+  std::int64_t window_w = 0;
+  std::int64_t bins_h = 1;
+  std::int64_t bins_w = 1;
+  std::int64_t stride_h = 0;
+  std::int64_t stride_w = 0;
+  std::int64_t padding_h = 0;
+  std::int64_t padding_w = 0;
+  std::int64_t dilation_h = 1;
+  std::int64_t dilation_w = 1;
+  std::int64_t divisor = 0;
+  int32_t reduction = 0;
+  bool ceil_mode = false;
+  bool count_include_pad = false;
+};
+
+namespace detail {
+inline isobit_pool2d_forward_args arguments(const Pool2dForward& given) {
+  isobit_pool2d_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.y = given.y.get();
+  args.index = given.index.get();
+  args.window_h = given.window_h;
+  args.window_w = given.window_w;
+  args.bins_h = given.bins_h;
+  args.bins_w = given.bins_w;
+  args.stride_h = given.stride_h;
+  args.stride_w = given.stride_w;
+  args.padding_h = given.padding_h;
+  args.padding_w = given.padding_w;
+  args.dilation_h = given.dilation_h;
+  args.dilation_w = given.dilation_w;
+  args.divisor = given.divisor;
+  args.reduction = given.reduction;
+  args.ceil_mode = given.ceil_mode;
+  args.count_include_pad = given.count_include_pad;
+  return args;
+}
+}  // namespace detail
+
+inline void pool2d_forward(const Pool2dForward& given, const Context& context = {}) {
+  const isobit_pool2d_forward_args args = detail::arguments(given);
+  detail::check(isobit_pool2d_forward(&args, &context));
+}
+
+// The gradient of pool2d_forward: the sums of the gradients of windows that an element was the
+// largest of, or had a part in the mean of.
+struct Pool2dBackward {
+  Tensor grad_y = {}, index = {};
+  Output grad_x = {};
+  std::int64_t window_h = 0;
+  std::int64_t window_w = 0;
+  std::int64_t bins_h = 1;
+  std::int64_t bins_w = 1;
+  std::int64_t stride_h = 0;
+  std::int64_t stride_w = 0;
+  std::int64_t padding_h = 0;
+  std::int64_t padding_w = 0;
+  std::int64_t dilation_h = 1;
+  std::int64_t dilation_w = 1;
+  std::int64_t divisor = 0;
+  int32_t reduction = 0;
+  bool ceil_mode = false;
+  bool count_include_pad = false;
+};
+
+namespace detail {
+inline isobit_pool2d_backward_args arguments(const Pool2dBackward& given) {
+  isobit_pool2d_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.grad_y = given.grad_y.get();
+  args.index = given.index.get();
+  args.grad_x = given.grad_x.get();
+  args.window_h = given.window_h;
+  args.window_w = given.window_w;
+  args.bins_h = given.bins_h;
+  args.bins_w = given.bins_w;
+  args.stride_h = given.stride_h;
+  args.stride_w = given.stride_w;
+  args.padding_h = given.padding_h;
+  args.padding_w = given.padding_w;
+  args.dilation_h = given.dilation_h;
+  args.dilation_w = given.dilation_w;
+  args.divisor = given.divisor;
+  args.reduction = given.reduction;
+  args.ceil_mode = given.ceil_mode;
+  args.count_include_pad = given.count_include_pad;
+  return args;
+}
+}  // namespace detail
+
+inline void pool2d_backward(const Pool2dBackward& given, const Context& context = {}) {
+  const isobit_pool2d_backward_args args = detail::arguments(given);
+  detail::check(isobit_pool2d_backward(&args, &context));
+}
+
 }  // namespace isobit
 
 #endif

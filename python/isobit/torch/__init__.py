@@ -52,6 +52,22 @@ from isobit.torch.norm_linear_functions import (
 from isobit.torch.norm_linear_modules import LayerNormLinear, LayerNormMLP, RMSNormLinear
 from isobit.torch.packed_modules import PackedLinear
 from isobit.torch.patching import Report, patch
+from isobit.torch.pooling_functions import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+)
+from isobit.torch.pooling_modules import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    MaxPool1d,
+    MaxPool2d,
+)
 from isobit.torch.product_functions import bmm, linear, matmul, mm
 from isobit.torch.product_modules import Linear
 from isobit.torch.rotary import RotaryEmbedding, apply_rotary, rotary_tables
@@ -67,6 +83,10 @@ sharding.register_when_imported()
 
 __all__ = [
     "GELU",
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AvgPool1d",
+    "AvgPool2d",
     "CausalConv1d",
     "Conv1d",
     "Conv2d",
@@ -79,6 +99,8 @@ __all__ = [
     "LayerNormMLP",
     "Linear",
     "LogSoftmax",
+    "MaxPool1d",
+    "MaxPool2d",
     "MultiheadAttention",
     "Override",
     "PackedLinear",
@@ -94,10 +116,14 @@ __all__ = [
     "SwiGLU",
     "Tanh",
     "Transpose",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
     "add",
     "add_layer_norm",
     "add_rms_norm",
     "apply_rotary",
+    "avg_pool1d",
+    "avg_pool2d",
     "bmm",
     "cache_limit",
     "cache_use",
@@ -127,6 +153,8 @@ __all__ = [
     "log_softmax",
     "logcumsumexp",
     "matmul",
+    "max_pool1d",
+    "max_pool2d",
     "mm",
     "override",
     "patch",

@@ -11,7 +11,7 @@ from isobit.torch.convolving import CONVOLUTION, CONVOLUTION_INPUT
 from isobit.torch.functional import overridable, run
 
 
-def _numbers(op, name, value, dims):
+def numbers(op, name, value, dims):
     """One number for all dimensions, or one for each."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         values = tuple(value)
@@ -54,8 +54,8 @@ def _same(op, weight, stride, dilation):
 
 def _convolution(op, dims, input, weight, bias, stride, padding, dilation, groups):
     check_dims(op, dims, input, weight, bias)
-    stride = _numbers(op, "stride", stride, dims)
-    dilation = _numbers(op, "dilation", dilation, dims)
+    stride = numbers(op, "stride", stride, dims)
+    dilation = numbers(op, "dilation", dilation, dims)
     extra = (0,) * dims
     if padding == "same":
         padding, extra = _same(op, weight, stride, dilation)
@@ -64,7 +64,7 @@ def _convolution(op, dims, input, weight, bias, stride, padding, dilation, group
     elif isinstance(padding, str):
         raise ValueError(f"{op}: padding is {padding!r}; allowed: numbers, 'same' and 'valid'")
     else:
-        padding = _numbers(op, "padding", padding, dims)
+        padding = numbers(op, "padding", padding, dims)
     alone = input.ndim == dims + 1
     tensors = {"x": input.unsqueeze(0) if alone else input, "weight": weight, "bias": bias}
     y = run(
@@ -89,10 +89,10 @@ def _with_bias(y, bias, dims):
 
 def _transposed(op, dims, input, weight, bias, stride, padding, output_padding, groups, dilation):
     check_dims(op, dims, input, weight, bias)
-    stride = _numbers(op, "stride", stride, dims)
-    padding = _numbers(op, "padding", padding, dims)
-    beyond = _numbers(op, "output_padding", output_padding, dims)
-    dilation = _numbers(op, "dilation", dilation, dims)
+    stride = numbers(op, "stride", stride, dims)
+    padding = numbers(op, "padding", padding, dims)
+    beyond = numbers(op, "output_padding", output_padding, dims)
+    dilation = numbers(op, "dilation", dilation, dims)
     each = zip(beyond, stride, dilation, strict=True)
     if any(b < 0 or b >= max(s, d) for b, s, d in each):
         raise ValueError(

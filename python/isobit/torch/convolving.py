@@ -22,15 +22,15 @@ def _to_weight(call, grad, x, kernel):
     return CONVOLUTION_WEIGHT.operator(grad, x, kernel, *_windows(call))
 
 
-def _has_channels_last(tensor):
+def has_channels_last(tensor):
     if tensor.ndim != 4 or 0 in tensor.shape:
         return False
-    last = _last_strides(tensor.shape)
+    last = last_strides(tensor.shape)
     dense = _dense_strides(tensor.shape)
     return _lies_as(tensor, last) and not _lies_as(tensor, dense)
 
 
-def _last_strides(shape):
+def last_strides(shape):
     _, channels, height, width = shape
     return (height * width * channels, 1, width * channels, channels)
 
@@ -47,11 +47,17 @@ def _lies_as(tensor, strides):
     return all(extent == 1 or own == expected for extent, own, expected in each)
 
 
+def images_like(like, channels_last, shape, dtype=None):
+    """An empty tensor, as the adapter makes it."""
+    dtype = dtype or like.dtype
+    if len(shape) == 4 and channels_last:
+        return like.new_empty_strided(shape, last_strides(shape), dtype=dtype)
+    return like.new_empty(shape, dtype=dtype)
+
+
 def _result(a, b, shape):
-    """As the adapter makes it: with the channels last where one of both has them so."""
-    if len(shape) == 4 and (_has_channels_last(a) or _has_channels_last(b)):
-        return a.new_empty_strided(shape, _last_strides(shape))
-    return a.new_empty(shape)
+    """With the channels last where one of both has them so."""
+    return images_like(a, has_channels_last(a) or has_channels_last(b), shape)
 
 
 def _extents(call):

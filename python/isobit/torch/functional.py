@@ -57,6 +57,7 @@ _KINDS = {
             "dim",
             "dim0",
             "dim1",
+            "divisor",
             "function",
             "groups",
             "kind",
@@ -64,8 +65,11 @@ _KINDS = {
         ),
         _INTEGER,
     ),
-    **dict.fromkeys(("dilation", "extra_padding", "padding", "size", "stride"), _INTEGERS),
-    **dict.fromkeys(("exclusive", "log", "reverse", "zero_centered"), _FLAG),
+    **dict.fromkeys(
+        ("bins", "dilation", "extra_padding", "kernel", "padding", "size", "stride"), _INTEGERS
+    ),
+    **dict.fromkeys(("ceil_mode", "count_include_pad", "exclusive", "log", "reverse"), _FLAG),
+    **dict.fromkeys(("with_index", "zero_centered"), _FLAG),
     **dict.fromkeys(("out_dtype", "dtype"), _DTYPE),
 }
 

@@ -12,6 +12,7 @@
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
 #include "isobit/ops/matmul/matmul.h"
+#include "isobit/ops/pool2d/pool2d.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
 #include "isobit/ops/rmsnorm_linear/rmsnorm_linear.h"
 #include "isobit/ops/rope/rope.h"
@@ -527,6 +528,51 @@ inline softmax::BackwardArgs arguments(const isobit_softmax_backward_args& given
   args.grad_x = read("grad_x", given.grad_x);
   args.scale = given.scale;
   args.log = given.log != 0;
+  return args;
+}
+
+inline pool2d::ForwardArgs arguments(const isobit_pool2d_forward_args& given, const Reader& read) {
+  pool2d::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.y = read("y", given.y);
+  args.index = read("index", given.index);
+  args.window_h = given.window_h;
+  args.window_w = given.window_w;
+  args.bins_h = given.bins_h == 0 ? 1 : given.bins_h;
+  args.bins_w = given.bins_w == 0 ? 1 : given.bins_w;
+  args.stride_h = given.stride_h;
+  args.stride_w = given.stride_w;
+  args.padding_h = given.padding_h;
+  args.padding_w = given.padding_w;
+  args.dilation_h = given.dilation_h == 0 ? 1 : given.dilation_h;
+  args.dilation_w = given.dilation_w == 0 ? 1 : given.dilation_w;
+  args.divisor = given.divisor;
+  args.reduction = decltype(args.reduction){given.reduction};
+  args.ceil_mode = given.ceil_mode != 0;
+  args.count_include_pad = given.count_include_pad != 0;
+  return args;
+}
+
+inline pool2d::BackwardArgs arguments(const isobit_pool2d_backward_args& given,
+                                      const Reader& read) {
+  pool2d::BackwardArgs args;
+  args.grad_y = read("grad_y", given.grad_y);
+  args.index = read("index", given.index);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.window_h = given.window_h;
+  args.window_w = given.window_w;
+  args.bins_h = given.bins_h == 0 ? 1 : given.bins_h;
+  args.bins_w = given.bins_w == 0 ? 1 : given.bins_w;
+  args.stride_h = given.stride_h;
+  args.stride_w = given.stride_w;
+  args.padding_h = given.padding_h;
+  args.padding_w = given.padding_w;
+  args.dilation_h = given.dilation_h == 0 ? 1 : given.dilation_h;
+  args.dilation_w = given.dilation_w == 0 ? 1 : given.dilation_w;
+  args.divisor = given.divisor;
+  args.reduction = decltype(args.reduction){given.reduction};
+  args.ceil_mode = given.ceil_mode != 0;
+  args.count_include_pad = given.count_include_pad != 0;
   return args;
 }
 

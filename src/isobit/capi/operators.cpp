@@ -244,3 +244,19 @@ isobit_status isobit_softmax_backward(const isobit_softmax_backward_args* args,
                       softmax::backward(capi::arguments(given, read), execution);
                     });
 }
+
+isobit_status isobit_pool2d_forward(const isobit_pool2d_forward_args* args,
+                                    const isobit_context* context) {
+  return capi::call("pool2d", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      pool2d::forward(capi::arguments(given, read), execution);
+                    });
+}
+
+isobit_status isobit_pool2d_backward(const isobit_pool2d_backward_args* args,
+                                     const isobit_context* context) {
+  return capi::call("pool2d backward", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      pool2d::backward(capi::arguments(given, read), execution);
+                    });
+}

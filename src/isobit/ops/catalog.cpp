@@ -10,6 +10,7 @@
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
 #include "isobit/ops/matmul/matmul.h"
+#include "isobit/ops/pool2d/pool2d.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
 #include "isobit/ops/rmsnorm_linear/rmsnorm_linear.h"
 #include "isobit/ops/rope/rope.h"
@@ -48,6 +49,8 @@ std::span<const Operation* const> catalog() {
       &attention::backward_operation(),
       &softmax::forward_operation(),
       &softmax::backward_operation(),
+      &pool2d::forward_operation(),
+      &pool2d::backward_operation(),
   };
   return kOperations;
 }

@@ -11,6 +11,7 @@
 #include "isobit/ops/layernorm/norm.h"
 #include "isobit/ops/layernorm_linear/fused.h"
 #include "isobit/ops/matmul/problem.h"
+#include "isobit/ops/pool2d/problem.h"
 #include "isobit/ops/rmsnorm/norm.h"
 #include "isobit/ops/rmsnorm_linear/fused.h"
 #include "isobit/ops/rope/problem.h"
@@ -58,6 +59,8 @@ const DeviceLibrary& device_library() {
       device_variants("attention", "bwd", attention::cuda_backward_variants()),
       device_variants("softmax", "fwd", softmax::cuda_forward_variants()),
       device_variants("softmax", "bwd", softmax::cuda_backward_variants()),
+      device_variants("pool2d", "fwd", pool2d::cuda_forward_variants()),
+      device_variants("pool2d", "bwd", pool2d::cuda_backward_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
                                          simt::about,   simt::kMemory, kOperations};

@@ -6,14 +6,13 @@
 #include <vector>
 
 #include "isobit/torch/call.h"
+#include "isobit/torch/images.h"
 #include "isobit/torch/stack.h"
 
 namespace isobit::torch {
 namespace {
 
 constexpr int kMostDims = 2;  // beside the batch and channels
-
-using Sizes = std::vector<std::int64_t>;
 
 int dims_of(const char* op, const char* name, const Tensor& tensor) {
   const int dims = tensor.rank() - 2;
@@ -117,33 +116,8 @@ void run(int dims, const Tensor& on, const Windows& windows, const auto& fill) {
     run<Two>(on, windows, fill);
 }
 
-Sizes strides_with_channels_last(const Sizes& sizes) {
-  Sizes strides(4);
-  strides[1] = 1;
-  strides[3] = sizes[1];
-  strides[2] = sizes[3] * strides[3];
-  strides[0] = sizes[2] * strides[2];
-  return strides;
-}
-
-// As tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous().
-bool has_channels_last(const Tensor& tensor) {
-  if (tensor.rank() != 4) return false;
-  const Shape sizes = tensor.shape(), strides = tensor.strides();
-  const auto lies_as = [&](const auto& expected) {
-    for (std::size_t i = 0; i < sizes.size(); ++i)
-      if (sizes[i] != 1 && strides[i] != expected[i]) return false;
-    return true;
-  };
-  if (std::ranges::find(sizes, 0) != sizes.end()) return false;
-  return lies_as(strides_with_channels_last({sizes.begin(), sizes.end()})) &&
-         !lies_as(dense_strides(sizes));
-}
-
 Tensor result_of(const Tensor& a, const Tensor& b, const Sizes& sizes) {
-  if (sizes.size() == 4 && (has_channels_last(a) || has_channels_last(b)))
-    return empty_strided_like(a, sizes, strides_with_channels_last(sizes), a.dtype());
-  return new_output(a, sizes, a.dtype());
+  return images_like(a, has_channels_last(a) || has_channels_last(b), sizes, a.dtype());
 }
 
 // At least 0: what leaves nothing, the call tells.

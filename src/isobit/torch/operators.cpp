@@ -12,6 +12,7 @@
 #include "isobit/torch/convolution.h"
 #include "isobit/torch/norm_linear.h"
 #include "isobit/torch/norms.h"
+#include "isobit/torch/pooling.h"
 #include "isobit/torch/product.h"
 #include "isobit/torch/rotary.h"
 #include "isobit/torch/scan.h"
@@ -335,6 +336,9 @@ struct Operator {
 #define WINDOWS \
   "int[] stride, int[] padding, int[] extra_padding, int[] dilation, int groups=1) -> Tensor"
 #define ATTENDED "int causal=0, int window=0, float scale=0.0, float softcap=0.0, float dropout=0.0"
+#define POOLED \
+  "int[] kernel, int[] bins, int[] stride, int[] padding, int[] dilation, bool ceil_mode=False"
+#define AVERAGED ", bool count_include_pad=False, int divisor=0"
 #define SCANNED "int kind, int dim, bool exclusive=False, bool reverse=False"
 
 constexpr Operator kOperators[] = {
@@ -432,6 +436,12 @@ constexpr Operator kOperators[] = {
      ", bool needs_q=True, bool needs_k=True, bool needs_v=True, bool needs_bias=False)"
      " -> (Tensor, Tensor, Tensor, Tensor)",
      attention_backward},
+    {"max_pool", "(Tensor x, " POOLED ", bool with_index=True) -> (Tensor, Tensor)", max_pool},
+    {"max_pool_backward", "(Tensor grad_y, Tensor index, int[] size, " POOLED ") -> Tensor",
+     max_pool_backward},
+    {"average_pool", "(Tensor x, " POOLED AVERAGED ") -> Tensor", average_pool},
+    {"average_pool_backward", "(Tensor grad_y, int[] size, " POOLED AVERAGED ") -> Tensor",
+     average_pool_backward},
     {"softmax",
      "(Tensor x, Tensor? mask=None, float scale=1.0, bool log=False, ScalarType? dtype=None)"
      " -> Tensor",
@@ -447,6 +457,8 @@ constexpr Operator kOperators[] = {
 #undef ADDED
 #undef ROTATION
 #undef ATTENDED
+#undef AVERAGED
+#undef POOLED
 #undef SCANNED
 #undef WINDOWS
 #undef MULTIPLIED

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the vector loops of both passes are made of: sums and largest elements in every lane, and
+// lines of elements that are adjacent or not.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "isobit/ops/pool2d/cpu_kernels.h"
+#include "isobit/ops/pool2d/formula.h"
+#include "isobit/simd/vec.h"
+
+namespace isobit::pool2d::ISOBIT_ISA {
+
+template <class T>
+using VectorsOf = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
+template <class S>
+constexpr typename S::Real kInfinity = std::numeric_limits<typename S::Real>::infinity();
+
+// Sum in every lane. kPanels: where there may be more than one.
+template <class S, bool kPanels>
+struct Sums {
+  typename S::V total = S::zero(), part = S::zero();
+  std::int64_t panel = 0;
+
+  ISOBIT_INLINE void add(std::int64_t number, typename S::V value) {
+    if constexpr (kPanels)
+      if (number / kPanel != panel) {
+        total = S::add(total, part);
+        part = S::zero();
+        panel = number / kPanel;
+      }
+    part = S::add(part, value);
+  }
+  ISOBIT_INLINE typename S::V value() const { return S::add(total, part); }
+};
+
+// The largest in every lane, and with kIndex the number of its tap. kNan: where there may be one.
+template <class S, bool kNan, bool kIndex>
+struct Largest {
+  using V = typename S::V;
+  V value = S::all(-kInfinity<S>), tap;
+
+  ISOBIT_INLINE void add(std::int64_t number, V next) {
+    if constexpr (!kNan && !kIndex) {
+      value = S::max(next, value);
+      return;
+    }
+    take(S::less(value, next), number, next);
+    // Only of NaN both give the second.
+    if constexpr (kNan)
+      take(S::less(S::max(next, S::all(-kInfinity<S>)), S::min(next, S::all(kInfinity<S>))), number,
+           next);
+  }
+
+ private:
+  ISOBIT_INLINE void take(typename S::Mask mask, std::int64_t number, V next) {
+    value = S::choose(mask, next, value);
+    if constexpr (kIndex) tap = S::choose(mask, S::all(static_cast<typename S::Real>(number)), tap);
+  }
+};
+
+// A vector's first `count` lanes, adjacent in memory or `stride` elements apart.
+template <class S, class T>
+ISOBIT_INLINE void store_lanes(T* to, std::int64_t stride, std::int64_t count,
+                               typename S::V value) {
+  if (stride == 1 && count >= S::kWidth) return S::store(to, value);
+  if (stride == 1) return S::store(to, value, S::first(count));
+  typename S::Real lanes[S::kWidth];
+  S::store(lanes, value);
+  for (std::int64_t i = 0; i < S::kWidth && i < count; ++i) to[i * stride] = narrow<T>(lanes[i]);
+}
+
+// Elements as what is computed in, and the way back.
+template <class S, class T>
+ISOBIT_INLINE void load_line(const T* from, std::int64_t stride, std::int64_t count,
+                             typename S::Real* to) {
+  using Real = typename S::Real;
+  std::int64_t i = 0;
+  if (stride == 1)
+    for (; i + S::kWidth <= count; i += S::kWidth) S::store(to + i, S::load(from + i));
+  for (; i < count; ++i) to[i] = widen<Real>(from[i * stride]);
+}
+template <class S, class T>
+ISOBIT_INLINE void store_line(const typename S::Real* from, T* to, std::int64_t stride,
+                              std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += S::kWidth)
+    if (stride == 1 && i + S::kWidth <= count)
+      S::store(to + i, S::load(from + i));
+    else
+      for (std::int64_t j = i; j < count && j < i + S::kWidth; ++j)
+        to[j * stride] = narrow<T>(from[j]);
+}
+
+template <class T>
+ISOBIT_INLINE T* at(const Images& images, std::int64_t n, std::int64_t c, std::int64_t h,
+                    std::int64_t w) {
+  return reinterpret_cast<T*>(images.data) + n * images.n + c * images.c + h * images.h +
+         w * images.w;
+}
+
+// The kernel of a type, of a reduction: from a template of both.
+#define ISOBIT_POOL2D_KERNEL(dtype, reduction, function)                                       \
+  switch (dtype) {                                                                             \
+    case DType::f16:                                                                           \
+      return (reduction) == Reduction::max ? function<f16, true> : function<f16, false>;       \
+    case DType::bf16:                                                                          \
+      return (reduction) == Reduction::max ? function<bf16, true> : function<bf16, false>;     \
+    case DType::f64:                                                                           \
+      return (reduction) == Reduction::max ? function<double, true> : function<double, false>; \
+    default:                                                                                   \
+        return (reduction) == Reduction::max ? function<float, true> : function<float, false>; \
+  }
+
+}  // namespace isobit::pool2d::ISOBIT_ISA

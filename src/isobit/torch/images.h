@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Results of the shape of images, which have the channels last in memory where inputs have.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "isobit/torch/call.h"
+
+namespace isobit::torch {
+
+using Sizes = std::vector<std::int64_t>;
+
+inline Sizes strides_with_channels_last(const Sizes& sizes) {
+  Sizes strides(4);
+  strides[1] = 1;
+  strides[3] = sizes[1];
+  strides[2] = sizes[3] * strides[3];
+  strides[0] = sizes[2] * strides[2];
+  return strides;
+}
+
+// As tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous().
+inline bool has_channels_last(const Tensor& tensor) {
+  if (tensor.rank() != 4) return false;
+  const Shape sizes = tensor.shape(), strides = tensor.strides();
+  const auto lies_as = [&](const auto& expected) {
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      if (sizes[i] != 1 && strides[i] != expected[i]) return false;
+    return true;
+  };
+  if (std::ranges::find(sizes, 0) != sizes.end()) return false;
+  return lies_as(strides_with_channels_last({sizes.begin(), sizes.end()})) &&
+         !lies_as(dense_strides(sizes));
+}
+
+inline Tensor images_like(const Tensor& like, bool channels_last, const Sizes& sizes,
+                          std::int32_t dtype) {
+  if (sizes.size() == 4 && channels_last)
+    return empty_strided_like(like, sizes, strides_with_channels_last(sizes), dtype);
+  return new_output(like, sizes, dtype);
+}
+
+}  // namespace isobit::torch
