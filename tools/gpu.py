@@ -28,9 +28,9 @@ ARCHIVE = ROOT / "build" / "gpu.tar.xz"
 SONAME = "libisobit.so." + ".".join((ROOT / "VERSION").read_text().split(".")[:2])
 OPERATORS = (
     "activation,attention,conv1d,conv2d,elementwise,layernorm,layernorm_linear,matmul,"
-    "rmsnorm,rmsnorm_linear,rope,rope_tables,scan,softmax,transpose"
+    "pool2d,rmsnorm,rmsnorm_linear,rope,rope_tables,scan,softmax,transpose"
 )
-IN_TRITON = "activation,elementwise,layernorm,matmul,rmsnorm,rope,scan,softmax,transpose"
+IN_TRITON = "activation,elementwise,layernorm,matmul,pool2d,rmsnorm,rope,scan,softmax,transpose"
 LONG_IN_TRITON = "attention,conv1d,conv2d,layernorm_linear,rmsnorm_linear"  # when interpreted
 TRITON_CASES = (  # each width and dtype is compiled
     *("--rows", "1,37", "--cols", "1,600,4096", "--dtype", "f32,bf16"),

@@ -58,7 +58,7 @@ def conv2d(
     return _convolution("conv2d", 2, input, weight, bias, *more)
 
 
-def _numbers(function, name, value, dims):
+def numbers(function, name, value, dims):
     values = tuple(value) if isinstance(value, Iterable) else (value,) * dims
     values = values * dims if len(values) == 1 else values
     if isinstance(value, str) or not all(isinstance(each, Integral) for each in values):
@@ -71,7 +71,7 @@ def _numbers(function, name, value, dims):
 def _padding(function, padding, dims, weight, stride, dilation):
     """Before the first element, and so much more behind the last."""
     if not isinstance(padding, str):
-        return _numbers(function, "padding", padding, dims), [0] * dims
+        return numbers(function, "padding", padding, dims), [0] * dims
     total = [d * (taps - 1) for d, taps in zip(dilation, weight.shape[2:], strict=True)]
     if padding == "valid":
         return [0] * dims, [0] * dims
@@ -146,9 +146,9 @@ def _computed(
     from isobit import numpy
 
     function = call.function
-    stride = _numbers(function, "stride", stride, dims)
-    dilation = _numbers(function, "dilation", dilation, dims)
-    (groups,) = _numbers(function, "groups", groups, 1)
+    stride = numbers(function, "stride", stride, dims)
+    dilation = numbers(function, "dilation", dilation, dims)
+    (groups,) = numbers(function, "groups", groups, 1)
     for name, values in (("stride", stride), ("dilation", dilation), ("groups", [groups])):
         if min(values) < 1:
             raise ValueError(f"{function}: {name} is {min(values)}; must be at least 1")

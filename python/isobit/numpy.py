@@ -23,6 +23,7 @@ from isobit._attention import scaled_dot_product_attention
 from isobit._convolutions import causal_conv1d, causal_conv1d_update, conv1d, conv2d
 from isobit._library import remedy
 from isobit._norm_linear import layer_norm_linear, rms_norm_linear
+from isobit._pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from isobit._products import PackedMatrix, linear, matmul
 from isobit._rotary import apply_rotary, rotary_tables
 from isobit._scans import cummax, cummin, cumprod, cumsum, logcumsumexp
@@ -30,10 +31,12 @@ from isobit._softmax import log_softmax, softmax
 
 __all__ = [
     "PackedMatrix",
+    "adaptive_avg_pool2d",
     "add",
     "add_layer_norm",
     "add_rms_norm",
     "apply_rotary",
+    "avg_pool2d",
     "causal_conv1d",
     "causal_conv1d_update",
     "conv1d",
@@ -57,6 +60,7 @@ __all__ = [
     "log_softmax",
     "logcumsumexp",
     "matmul",
+    "max_pool2d",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_linear",

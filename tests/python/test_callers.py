@@ -31,6 +31,7 @@ SHAPES = {
     "conv1d": "--batch 2 --channels 4 --filters 6 --length 20 --kernel 3",
     "conv2d": "--channels 4 --filters 6 --height 7 --width 9 --kernel-h 3 --kernel-w 2",
     "layernorm_linear": "--rows 5 --cols 20 --features 7",
+    "pool2d": "--channels 4 --height 7 --width 9",
     "rmsnorm_linear": "--rows 5 --cols 20 --features 7",
 }
 SCRIPT = """#!/bin/sh
@@ -134,6 +135,11 @@ def test_every_caller_gives_the_bits_of_the_lab(parity, call):
         "conv1d --pass fwd --stride 2 --padding 1 --with bias",
         "conv2d --pass fwd --groups 2",
         "conv2d --pass bwd",
+        "pool2d --pass fwd --reduction max --window-h 3 --window-w 2 --padding-h 1 --with index",
+        "pool2d --pass fwd --reduction average --window-h 2 --window-w 2 --divisor 3",
+        "pool2d --pass fwd --reduction average --bins-h 3",
+        "pool2d --pass bwd --reduction max --window-h 3 --window-w 2 --stride-w 1",
+        "pool2d --pass bwd --reduction average --window-h 3 --window-w 3 --stride-h 2",
         "attention --pass fwd --causal bottom_right",
         "attention --pass fwd --with mask --softcap 2",
     ],
@@ -159,6 +165,8 @@ def test_what_a_caller_computes_of_an_operator_has_the_bits_of_the_lab(parity, c
         "layernorm_linear --dropout 0.5",
         "conv1d --extra-padding 1",
         "conv1d --with residual",
+        "pool2d --reduction max",
+        "pool2d --reduction average --window-h 2",
         "scan --with reset",
         "attention --with bias+mask",
     ],
@@ -346,7 +354,7 @@ def test_doctor_says_which_operators_have_triton_versions(capsys, monkeypatch, g
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     how = "on a GPU" if gpu else "interpreted, because PyTorch finds no GPU"
     operators = "activation, attention, conv1d, conv2d, elementwise, layernorm, layernorm_linear"
-    operators += ", matmul, rmsnorm, rmsnorm_linear, rope, scan, softmax, transpose"
+    operators += ", matmul, pool2d, rmsnorm, rmsnorm_linear, rope, scan, softmax, transpose"
     what = f"Python's triton {triton.__version__}, for `--device triton`: {operators}"
     assert states(capsys)[f"{what}; {how}"] == "ok"
 

@@ -59,12 +59,13 @@ ACTIVATIONS = {"exp", "geglu", "gelu", "log", "sigmoid", "silu", "swiglu", "tanh
 ACTIVATIONS |= {"log_softmax", "softmax"}
 
 
+POOLS = {"adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"}
 SCANS = {"cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"}
 
 
 def test_isobit_numpy_shows_functions_and_packed_matrices():
     backward = {"layer_norm_backward", "rms_norm_backward"}
-    assert {*isobit.numpy.__all__} == FUNCTIONS | ACTIVATIONS | SCANS | backward | {
+    assert {*isobit.numpy.__all__} == FUNCTIONS | ACTIVATIONS | POOLS | SCANS | backward | {
         "PackedMatrix",
         "apply_rotary",
         "get_num_threads",
@@ -88,6 +89,8 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"layer_norm_mlp", "rms_norm_mlp"}
     classes |= {"KeyValueCache", "MultiheadAttention", "SelfAttention"}
     classes |= {"LogSoftmax", "Softmax"}
+    classes |= {"AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AvgPool1d", "AvgPool2d"}
+    classes |= {"MaxPool1d", "MaxPool2d", "adaptive_avg_pool1d", "avg_pool1d", "max_pool1d"}
     rest = {
         "apply_rotary",
         "conv_transpose1d",
@@ -101,7 +104,9 @@ def test_isobit_torch_shows_functions_modules_and_settings():
         "settings",
         "varlen_attention",
     }
-    assert {*isobit.torch.__all__} == FUNCTIONS | ACTIVATIONS | SCANS | classes | memory | rest
+    assert {
+        *isobit.torch.__all__
+    } == FUNCTIONS | ACTIVATIONS | POOLS | SCANS | classes | memory | rest
 
 
 @pytest.mark.parametrize("name", ["isobit.numpy", "isobit.torch"])

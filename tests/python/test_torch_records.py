@@ -152,6 +152,8 @@ def samples():
 
     names = {each.name: each for each in catalog.RECORDS}
     windows = ((1, 1), (1, 1), (0, 0), (1, 1))  # stride, padding, extra padding, dilation
+    pools = ((3, 3), (1, 1), (2, 2), (1, 1), (1, 1))  # kernel, bins, stride, padding, dilation
+    places = torch.tensor([[0, 2, 4], [12, 14, 17], [24, 27, 35]])
     given = {
         "layer_norm": (x(), w(), w(1), 1e-3),
         "rms_norm": (x(), w(), 1e-3),
@@ -174,6 +176,10 @@ def samples():
         "convolution_input": (*few(draw(2, 6, 6, 6), draw(6, 4, 3, 3)), (6, 6), *windows),
         "convolution_weight": (*few(draw(2, 6, 6, 6), draw(2, 4, 6, 6)), (3, 3), *windows),
         "convolution_bias": few(draw(2, 6, 4, 4)),
+        "max_pool": (draw(2, 4, 6, 6), *pools),
+        "max_pool_backward": (draw(2, 4, 3, 3), places.expand(2, 4, 3, 3), (6, 6), *pools),
+        "average_pool": (draw(2, 4, 6, 6), *pools),
+        "average_pool_backward": (draw(2, 4, 3, 3), (6, 6), *pools),
         "softmax": (x(), x(1) > 0),
         "softmax_backward": (x(1), x().softmax(-1), x(2) > 0),
         "transpose": (x(), 0, -1),

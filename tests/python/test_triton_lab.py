@@ -80,6 +80,29 @@ def test_every_variant_of_softmax_has_the_bits_of_the_library(extra):
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        "--pass fwd --reduction max --window-h 3 --window-w 2 --padding-h 1 --with none,index",
+        "--pass fwd --reduction max --window-h 2 --window-w 3 --dilation-h 2 --layout reversed",
+        "--pass fwd --reduction average --window-h 3 --window-w 3 --stride-w 2 --ceil-mode yes",
+        "--pass fwd,bwd --reduction average --bins-h 2 --bins-w 3 --divisor 7",
+        "--pass bwd --reduction average --window-h 3 --window-w 3 --stride-h 2 --padding-w 1",
+        "--pass fwd,bwd --reduction average --window-h 23 --window-w 23 --stride-h 1 --stride-w 1"
+        " --padding-h 11 --padding-w 11 --height 24 --width 25 --channels 1 --dtype f32",
+        "--pass bwd --reduction max --window-h 3 --window-w 2 --stride-h 1 --layout spread",
+        "--pass bwd --reduction max --bins-h 1 --bins-w 2",
+    ],
+)
+def test_pool2d_has_the_bits_of_the_library(call):
+    usual = (
+        "" if "--dtype" in call else " --channels 3 --height 7 --width 6 --dtype f32,f16,bf16,f64"
+    )
+    lines = verified(f"pool2d {call}{usual}")
+    assert {line["variant"] for line in lines} == {"gather"}
+    assert all(line["canonical"] for line in lines)
+
+
+@pytest.mark.parametrize(
     "types",
     [
         "--dtype f32,f64,f16,bf16,i32,i64,bool,u8",
@@ -230,7 +253,7 @@ def test_a_kind_that_a_variant_lacks_is_unavailable():
 def test_operators_are_those_with_a_file():
     products = ["conv1d", "conv2d", "layernorm_linear", "matmul", "rmsnorm_linear"]
     others = ["activation", "attention", "elementwise", "layernorm", "rmsnorm", "rope", "scan"]
-    others += ["softmax", "transpose"]
+    others += ["pool2d", "softmax", "transpose"]
     assert list(triton_lab.operators()) == sorted(products + others)
 
 

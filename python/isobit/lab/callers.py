@@ -80,6 +80,8 @@ class Call:
         return {} if y_dtype == self.case["dtype"] else {option: dtype_named(DTYPES[y_dtype])}
 
 
+# Of which isobit.numpy has no gradients.
+_WITHOUT_GRADIENTS = ("attention", "conv1d", "conv2d", "matmul", "pool2d", "softmax", *LINEAR)
 _TRANSPOSED = {"nt": "b", "tn": "a", "tt": "ab"}
 _SPREAD = 3  # elements from one to the next, in the lab too
 
@@ -114,7 +116,15 @@ def _numpy(call):
         gradients = {name.removeprefix("grad_y_"): each for name, each in inputs.items()}
         found = call.forward(library, str)(**gradients)
         outputs = {name.replace("y_", "grad_"): each for name, each in found.items()}
-    elif call.case["op"] in ("attention", "conv1d", "conv2d", "matmul", "softmax", *LINEAR):
+    elif call.case["op"] in (
+        "attention",
+        "conv1d",
+        "conv2d",
+        "matmul",
+        "pool2d",
+        "softmax",
+        *LINEAR,
+    ):
         raise Unavailable(f"isobit.numpy has no gradients of {call.case['op']}")
     elif call.adds:
         raise Unavailable("isobit.numpy has no gradients of sums or dropout")
@@ -190,6 +200,8 @@ def _gradients(call, forward, inputs):
             *given, case["scale"], case["log"] == "yes", dtype
         )
         return {"grad_x": grad_x}
+    if call.case["op"] == "pool2d":
+        return _pooling_gradients(call, forward, inputs, inputs.pop("grad_y"))
     if call.case["op"] in LINEAR:
         return _product_gradients(call, forward, inputs, inputs.pop("grad_z"))
     gradients = {"y": inputs.pop("grad_y")}
@@ -233,6 +245,27 @@ def _product_gradients(call, forward, inputs, gradient):
     (y,) = forward(**inputs).values()
     found = torch.autograd.grad(y, list(inputs.values()), gradient)
     return {f"grad_{name}": each for name, each in zip(inputs, found, strict=True)}
+
+
+def _pooling_gradients(call, forward, inputs, gradient):
+    """Autograd makes the index of a largest element itself: the operator is told of one."""
+    import torch
+
+    case = call.case
+    extents = (case["height"], case["width"])
+    if "index" not in inputs:
+        x = gradient.new_zeros(*gradient.shape[:2], *extents).requires_grad_()
+        (y,) = forward(x=x).values()
+        return {"grad_x": torch.autograd.grad(y, x, gradient)[0]}
+    names = ("window", "bins", "stride", "padding", "dilation")
+    numbers = [[case[f"{name}_{side}"] for side in ("h", "w")] for name in names]
+    windows = dict(zip(names, numbers, strict=True))
+    steps = zip(windows["stride"], windows["window"], strict=True)
+    windows["stride"] = [stride or window for stride, window in steps]
+    found = torch.ops.isobit.max_pool_backward(
+        gradient, inputs["index"], extents, *windows.values(), case["ceil_mode"] == "yes"
+    )
+    return {"grad_x": found}
 
 
 def _convolution_gradients(call, forward, inputs, gradient):

@@ -181,6 +181,36 @@ def _softmax(call, library, dtype_named):
     return lambda x, mask=None: {"y": function(x, -1, mask=mask, **options)}
 
 
+def pooling(case):
+    """Its function, and the arguments of that."""
+    sides = ("h", "w")
+    adaptive = {case[f"window_{side}"] == 0 for side in sides}
+    if len(adaptive) > 1 or (adaptive == {True} and case["reduction"] == "max"):
+        raise Unavailable("no function has such windows")
+    if adaptive == {True}:
+        return "adaptive_avg_pool2d", {"output_size": [case[f"bins_{side}"] for side in sides]}
+    options = {
+        name: [case[f"{word}_{side}"] for side in sides]
+        for name, word in (("kernel_size", "window"), ("stride", "stride"), ("padding", "padding"))
+    }
+    steps = zip(options["stride"], options["kernel_size"], strict=True)
+    options |= {"stride": [s or k for s, k in steps], "ceil_mode": case["ceil_mode"] == "yes"}
+    if case["reduction"] == "max":
+        return "max_pool2d", options | {"dilation": [case[f"dilation_{side}"] for side in sides]}
+    options["count_include_pad"] = case["count_include_pad"] == "yes"
+    return "avg_pool2d", options | {"divisor_override": case["divisor"] or None}
+
+
+def _pool2d(call, library, _dtype_named):
+    name, options = pooling(call.case)
+    function = getattr(library, name)
+    if "index" not in call.outputs:
+        return lambda x: {"y": function(x, **options)}
+    return lambda x: dict(
+        zip(("y", "index"), function(x, **options, return_indices=True), strict=True)
+    )
+
+
 # What Call.forward is of an operator; of all others it is the function of its name.
 FORWARD = {
     "attention": _attention,
@@ -189,6 +219,7 @@ FORWARD = {
     "layernorm": _norm,
     "layernorm_linear": _norm_linear,
     "matmul": _matmul,
+    "pool2d": _pool2d,
     "rmsnorm": _norm,
     "rmsnorm_linear": _norm_linear,
     "rope": _rope,
