@@ -3,6 +3,7 @@
 // there are, and sums in panels.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -70,6 +71,13 @@ Found row_of_largest(const auto& run, std::vector<float> x, ForwardArgs args, st
   args.index = images(index, DType::i64, 2, 1, results);
   args.window_h = 1;
   run(forward_operation(), args);
+  std::vector<float> alone(y.size());
+  ForwardArgs without = args;
+  without.y = images(alone, DType::f32, 2, 1, results);
+  without.index = {};
+  run(forward_operation(), without);
+  for (std::size_t i = 0; i < y.size(); ++i)
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(alone[i]), std::bit_cast<std::uint32_t>(y[i])) << i;
   Found found;
   for (std::int64_t i = 0; i < results; ++i) {
     EXPECT_EQ(index[i], index[i + results]);
