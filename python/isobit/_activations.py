@@ -2,6 +2,7 @@
 """The activations of isobit.numpy: functions of every element, and gates."""
 
 from isobit import c_abi
+from isobit._calls import FLOATS, Call, context
 
 
 def _function(name, meaning):
@@ -42,11 +43,9 @@ def _gelu(function, approximate):
 
 
 def _activation(caller, function, name, x, gate=None):
-    from isobit import numpy  # which imports this file
-
-    call = numpy._Call(caller, name, x, ("float32", "float16", "bfloat16", "float64"))
+    call = Call(caller, name, x, FLOATS)
     given = {} if gate is None else {"gate": call.like_x("gate", gate)}
     y = call.empty(call.x.shape, call.dtype)
     tensors = {"x": call.tensor(call.x), "y": call.tensor(y)}
-    c_abi.call("activation", "fwd", numpy._context, **tensors, function=function, **given)
+    c_abi.call("activation", "fwd", context(), **tensors, function=function, **given)
     return call.result(y)

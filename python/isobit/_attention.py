@@ -4,9 +4,9 @@
 import numpy as np
 
 from isobit import _arrays, c_abi
+from isobit._calls import FLOATS, Call, context
 
 _OP = "scaled_dot_product_attention"
-_FLOATS = ("float32", "float16", "bfloat16", "float64")
 _LEAST = 2.0**-1000  # of a scale: 0 stands for the usual one, and this is 0 in all but name
 CAUSALS = ("no", "top_left", "bottom_right")
 
@@ -32,12 +32,10 @@ def scaled_dot_product_attention(
     from the query's own position; 0: all. softcap: scores become softcap tanh(score / softcap).
     return_lse: (y, lse), with the logarithm of the sum of e^score of each query.
     """
-    from isobit import numpy  # which imports this file
-
     if causal not in CAUSALS:
         allowed = ", ".join(map(repr, CAUSALS))
         raise ValueError(f"{_OP}: causal is {causal!r}; allowed: {allowed}")
-    call = numpy._Call(_OP, "query", query, _FLOATS)
+    call = Call(_OP, "query", query, FLOATS)
     q = call.x
     k, v = (
         _arrays.checked(_OP, name, given, (call.dtype,), call.like)
@@ -72,5 +70,5 @@ def scaled_dot_product_attention(
         "scale": 0.0 if scale is None else float(scale) or _LEAST,
         "softcap": float(softcap),
     }
-    c_abi.call("attention", "fwd", numpy._context, **tensors, **options)
+    c_abi.call("attention", "fwd", context(), **tensors, **options)
     return (call.result(y), call.result(lse)) if return_lse else call.result(y)

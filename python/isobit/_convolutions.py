@@ -7,10 +7,10 @@ from numbers import Integral
 import numpy as np
 
 from isobit import _arrays, c_abi
+from isobit._calls import FLOATS, Call, context
 from isobit._products import ACTIVATIONS
 
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
-_FLOATS = ("float32", "float16", "bfloat16", "float64")
 _OF_Y = {
     "float32": ("float32", "float16", "bfloat16"),
     "float16": ("float16", "float32"),
@@ -107,11 +107,9 @@ def _convolution(
     activation,
     out_dtype,
 ):
-    from isobit import numpy  # which imports this file
-
     _one_of(function, "activation", activation, (None, *ACTIVATIONS[1:]))
     _one_of(function, "padding_mode", padding_mode, PADDING_MODES)
-    call = numpy._Call(function, "input", input, _FLOATS)
+    call = Call(function, "input", input, FLOATS)
     weight = _arrays.checked(function, "weight", weight, (call.dtype,), call.like)
     for name, array in (("input", call.x), ("weight", weight)):
         if array.ndim != dims + 2:
@@ -143,8 +141,6 @@ def _computed(
     out_dtype=None,
 ):
     """The convolution of an ndarray, which may be another than the call's, as an ndarray."""
-    from isobit import numpy
-
     function = call.function
     stride = numbers(function, "stride", stride, dims)
     dilation = numbers(function, "dilation", dilation, dims)
@@ -177,7 +173,7 @@ def _computed(
         ("extra_padding", extra),
     ):
         options |= {name + side: value for side, value in zip(sides, values, strict=True)}
-    c_abi.call(f"conv{dims}d", "fwd", numpy._context, **tensors, **options)
+    c_abi.call(f"conv{dims}d", "fwd", context(), **tensors, **options)
     return y
 
 
@@ -224,11 +220,8 @@ class _Causal:
     """A call with a weight of (channels, width)."""
 
     def __init__(self, function, x, weight, bias, dims, activation):
-        from isobit import numpy
-
-        self.numpy = numpy
         _one_of(function, "activation", activation, (None, "silu", "swish"))
-        self.call, self.activation = numpy._Call(function, "x", x, _FLOATS), activation
+        self.call, self.activation = Call(function, "x", x, FLOATS), activation
         self.x = self.call.x
         if self.x.ndim not in dims:
             needed = " or ".join(map(str, dims))
@@ -277,6 +270,5 @@ class _Causal:
             return y, joined
         active = call.empty(y.shape, call.dtype)
         tensors = {"x": call.tensor(y), "y": call.tensor(active)}
-        context = self.numpy._context
-        c_abi.call("activation", "fwd", context, **tensors, function="silu")
+        c_abi.call("activation", "fwd", context(), **tensors, function="silu")
         return active, joined

@@ -2,6 +2,8 @@
 """A norm and the linear layer that it feeds, of isobit.numpy."""
 
 from isobit import _arrays, c_abi
+from isobit._calls import context
+from isobit._norms import Norm
 from isobit._products import chosen
 
 
@@ -63,10 +65,8 @@ def _call(
     activation,
     arithmetic,
 ):
-    from isobit import numpy  # which imports this file
-
     options = chosen(function, activation, arithmetic)
-    call = numpy._Norm(function, "input", input, normalized_shape, eps, zero_centered)
+    call = Norm(function, "input", input, normalized_shape, eps, zero_centered)
     if call.row_dims != 1:
         raise ValueError(
             f"{function}: normalized_shape is {normalized_shape}; must be the last dimension alone"
@@ -90,7 +90,7 @@ def _call(
         tensors["residual"] = call.input("residual", residual, (dtype,), like, shape, "must be")
     z = call.empty(shape, dtype)
     c_abi.call(
-        *(operator, "fwd", numpy._context),
+        *(operator, "fwd", context()),
         **{"x": call.tensor(call.x), "z": call.tensor(z), **tensors, **call.options, **options},
     )
     return call.result(z)

@@ -4,9 +4,8 @@
 import numpy as np
 
 from isobit import _arrays, c_abi
+from isobit._calls import FLOATS, Call, context
 from isobit._convolutions import numbers
-
-_FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
 def max_pool2d(
@@ -78,9 +77,7 @@ def _results(extent, window, stride, padding, dilation, bins, ceil_mode):
 
 
 def _pooled(function, x, windows, with_index=False, ceil_mode=False, **options):
-    from isobit import numpy  # which imports this file
-
-    call = numpy._Call(function, "x", x, _FLOATS)
+    call = Call(function, "x", x, FLOATS)
     if call.x.ndim != 4:
         raise ValueError(f"{function}: x has {call.x.ndim} dimensions; must have 4")
     sides = call.x.shape[2:]
@@ -96,5 +93,5 @@ def _pooled(function, x, windows, with_index=False, ceil_mode=False, **options):
         tensors["index"] = _arrays.strided(index)
     for name, values in windows.items():
         options |= {name + side: value for side, value in zip(("_h", "_w"), values, strict=True)}
-    c_abi.call("pool2d", "fwd", numpy._context, **tensors, ceil_mode=ceil_mode, **options)
+    c_abi.call("pool2d", "fwd", context(), **tensors, ceil_mode=ceil_mode, **options)
     return (call.result(y), call.result(index)) if with_index else call.result(y)

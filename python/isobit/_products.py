@@ -6,8 +6,8 @@ import weakref
 import numpy as np
 
 from isobit import _arrays, c_abi
+from isobit._calls import FLOATS, Call, context
 
-_FLOATS = ("float32", "float16", "bfloat16", "float64")
 _OF_Y = {
     "float32": ("float32", "float16", "bfloat16"),
     "float16": ("float16", "float32"),
@@ -23,15 +23,13 @@ class PackedMatrix:
     same bits in less time, where many calls multiply by it. A copy, freed with this object."""
 
     def __init__(self, b):
-        from isobit import numpy  # which imports this file
-
         if isinstance(b, PackedMatrix):
             raise TypeError("PackedMatrix: b is a PackedMatrix already; give the array")
-        b = _arrays.checked("PackedMatrix", "b", b, _FLOATS)
+        b = _arrays.checked("PackedMatrix", "b", b, FLOATS)
         if b.ndim != 2:
             raise ValueError(f"PackedMatrix: b has {b.ndim} dimensions; must have 2")
         self.shape, self.dtype = b.shape, _arrays.NAMES[b.dtype]
-        self._address = c_abi.pack(_arrays.strided(b), numpy._context)
+        self._address = c_abi.pack(_arrays.strided(b), context())
         weakref.finalize(self, c_abi.free_packed, self._address).atexit = False
 
     @property
@@ -62,7 +60,7 @@ def linear(input, weight, bias=None, *, activation=None, arithmetic="canonical")
     """activation(input @ weight.T + bias), rounded once. arithmetic: as of matmul."""
     if isinstance(weight, PackedMatrix):
         raise TypeError("linear: weight is a PackedMatrix, of weight.T; call matmul(input, weight)")
-    weight = _arrays.checked("linear", "weight", weight, _FLOATS)
+    weight = _arrays.checked("linear", "weight", weight, FLOATS)
     if weight.ndim != 2:
         raise ValueError(f"linear: weight has {weight.ndim} dimensions; must have 2")
     return _product("linear", input, weight.T, bias, activation, None, arithmetic)
@@ -81,14 +79,12 @@ def chosen(function, activation, arithmetic):
 
 
 def _product(function, a, b, bias, activation, out_dtype, arithmetic):
-    from isobit import numpy
-
     options = chosen(function, activation, arithmetic)
     name_a, name_b = ("input", "weight") if function == "linear" else ("a", "b")
     if isinstance(a, PackedMatrix):
         raise TypeError(f"{function}: {name_a} is a PackedMatrix; only b of matmul may be one")
     packed = b if isinstance(b, PackedMatrix) else None
-    call = numpy._Call(function, name_a, a, _FLOATS if packed is None else (packed.dtype,))
+    call = Call(function, name_a, a, FLOATS if packed is None else (packed.dtype,))
     a = call.x
     if packed is None:
         b = _arrays.checked(function, name_b, b, (call.dtype,), call.like)
@@ -131,8 +127,8 @@ def _product(function, a, b, bias, activation, out_dtype, arithmetic):
     y = call.empty((*batch, a.shape[-2], b.shape[-1]), dtype)
     tensors["y"] = _arrays.strided(y)
     if packed is None:
-        c_abi.call("matmul", "fwd", numpy._context, **tensors, **options)
+        c_abi.call("matmul", "fwd", context(), **tensors, **options)
     else:
-        c_abi.multiply_packed(packed._address, numpy._context, **tensors, **options)
+        c_abi.multiply_packed(packed._address, context(), **tensors, **options)
     y = y[..., 0, :] if row else y
     return call.result(y[..., 0] if column else y)

@@ -6,6 +6,7 @@ import operator
 import numpy as np
 
 from isobit import _arguments, _arrays, c_abi
+from isobit._calls import FLOATS, Call, context
 
 STYLES = ("half", "interleaved")
 LAYOUTS = ("bshd", "bhsd")
@@ -22,8 +23,6 @@ def rotary_tables(
     its cosine and sine are computed in float64 and rounded once, to float32 or float64.
     """
     call = "rotary_tables"
-    from isobit import numpy  # which imports this file
-
     length = _arguments.integer(call, "length", length, 0, MOST_POSITIONS, "0 to 2^27")
     dim = _even(call, "dim", dim)
     name = np.dtype(dtype).name
@@ -42,7 +41,7 @@ def rotary_tables(
             raise ValueError(f"{call}: positions has shape {array.shape}; must be ({length},)")
         given["positions"] = _arrays.strided(np.ascontiguousarray(array))
     c_abi.call(
-        *("rope_tables", "fwd", numpy._context),
+        *("rope_tables", "fwd", context()),
         **given,
         **{"cos": _arrays.rows_of(cos, 1), "sin": _arrays.rows_of(sin, 1)},
         **{"base": float(base), "offset_positions": operator.index(offset)},
@@ -76,16 +75,13 @@ def apply_rotary(
     opposite angles.
     """
     name = "apply_rotary"
-    from isobit import numpy
-
     require_choice(name, "style", style, STYLES)
     require_choice(name, "layout", layout, LAYOUTS)
     if (cos is None) != (sin is None):
         raise ValueError(f"{name}: cos and sin are given together or not at all")
-    floats = ("float32", "float16", "bfloat16", "float64")
-    calls = [numpy._Call(name, "q", q, floats)]
+    calls = [Call(name, "q", q, FLOATS)]
     if k is not None:
-        calls.append(numpy._Call(name, "k", k, (calls[0].dtype,)))
+        calls.append(Call(name, "k", k, (calls[0].dtype,)))
     packed = cu_seqlens is not None
     rank = 3 if packed else 4
     for label, call in zip("qk", calls, strict=False):
@@ -129,7 +125,7 @@ def apply_rotary(
             raise ValueError(f"{name}: out must be aligned, with strides that are not negative")
         given |= {x: _arrays.strided(view(call.x)), y: to}
     c_abi.call(
-        *("rope", "bwd" if backward else "fwd", numpy._context),
+        *("rope", "bwd" if backward else "fwd", context()),
         **given,
         **{"style": style, "base": float(base), "offset_positions": operator.index(offset)},
         rotary_dim=0 if rotary_dim is None else operator.index(rotary_dim),

@@ -4,8 +4,8 @@
 import numpy as np
 
 from isobit import _arguments, _arrays, c_abi
+from isobit._calls import FLOATS, Call, context
 
-_FLOATS = ("float32", "float16", "bfloat16", "float64")
 _INTEGERS = ("int32", "int64")
 # In what else than its own a dtype is summed without being converted before.
 _WIDER = {"float32": "float64", "float16": "float32", "bfloat16": "float32", "int32": "int64"}
@@ -25,7 +25,7 @@ def cumprod(x, dim, *, dtype=None, exclusive=False, reverse=False, init=None):
 
 def logcumsumexp(x, dim, *, exclusive=False, reverse=False, init=None):
     """log of the running sums of exp(x); see cumsum."""
-    call = _Scan("logcumsumexp", x, dim, _FLOATS)
+    call = _Scan("logcumsumexp", x, dim, FLOATS)
     return call.run("logsumexp", call.dtype, exclusive, reverse, init)
 
 
@@ -55,11 +55,9 @@ def _accumulated(function, kind, x, dim, dtype, exclusive, reverse, init):
 class _Scan:
     """A call, whose arrays are seen with the dimension that is scanned before a last one of 1."""
 
-    def __init__(self, function, x, dim, allowed=(*_FLOATS, *_INTEGERS)):
-        from isobit import numpy  # which imports this file
-
-        self.numpy, self.function = numpy, function
-        self.call = numpy._Call(function, "x", x, allowed)
+    def __init__(self, function, x, dim, allowed=(*FLOATS, *_INTEGERS)):
+        self.function = function
+        self.call = Call(function, "x", x, allowed)
         self.dtype, self.shape = self.call.dtype, self.call.x.shape
         self.dim = _arguments.dim(function, "dim", dim, len(self.shape))
         if len(self.shape) >= c_abi.MAX_RANK:
@@ -84,7 +82,7 @@ class _Scan:
             found = self.call.empty(self.shape, "int64")
             arrays["index"] = self.seen(found)
         options = {"kind": kind, "exclusive": bool(exclusive), "reverse": bool(reverse)}
-        c_abi.call("scan", "fwd", self.numpy._context, **arrays, **options)
+        c_abi.call("scan", "fwd", context(), **arrays, **options)
         result = self.call.result
         return result(y) if found is None else (result(y), result(found))
 

@@ -4,6 +4,7 @@
 import numpy as np
 
 from isobit import _arguments, _arrays, c_abi
+from isobit._calls import FLOATS, Call, context
 
 
 def softmax(x, axis=-1, *, mask=None, scale=1.0):
@@ -19,9 +20,7 @@ def log_softmax(x, axis=-1, *, mask=None, scale=1.0):
 
 
 def _softmax(function, x, axis, mask, scale, log):
-    from isobit import numpy  # which imports this file
-
-    call = numpy._Call(function, "x", x, ("float32", "float16", "bfloat16", "float64"))
+    call = Call(function, "x", x, FLOATS)
     shape = call.x.shape
     axis = _arguments.dim(function, "axis", axis, max(len(shape), 1))
     arrays = {"x": call.x}
@@ -37,7 +36,7 @@ def _softmax(function, x, axis, mask, scale, log):
     arrays = {name: _last(array, axis) for name, array in arrays.items()}
     y = call.empty(arrays["x"].shape, call.dtype)
     tensors = {name: call.tensor(array) for name, array in (*arrays.items(), ("y", y))}
-    c_abi.call("softmax", "fwd", numpy._context, **tensors, scale=scale, log=log)
+    c_abi.call("softmax", "fwd", context(), **tensors, scale=scale, log=log)
     y = y.reshape(()) if not shape else np.ascontiguousarray(np.moveaxis(y, -1, axis))
     return call.result(y)
 

@@ -17,12 +17,13 @@ unless given that of x. A `zero_centered` weight is stored less 1. What a dropou
 
 import numpy as np
 
-from isobit import _arguments, _arrays, c_abi, dlpack
+from isobit import _arguments, _arrays, c_abi
 from isobit._activations import exp, geglu, gelu, log, sigmoid, silu, swiglu, tanh
 from isobit._attention import scaled_dot_product_attention
+from isobit._calls import FLOATS, Call, context, get_num_threads, set_num_threads
 from isobit._convolutions import causal_conv1d, causal_conv1d_update, conv1d, conv2d
-from isobit._library import remedy
 from isobit._norm_linear import layer_norm_linear, rms_norm_linear
+from isobit._norms import LayerNorm, RMSNorm
 from isobit._pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from isobit._products import PackedMatrix, linear, matmul
 from isobit._rotary import apply_rotary, rotary_tables
@@ -75,22 +76,6 @@ __all__ = [
     "transpose",
 ]
 
-_NARROW = ("float32", "float16", "bfloat16")  # computed in float32, and so each other's results
-
-_context = c_abi.Context()
-
-
-def set_num_threads(count):
-    """How many threads a call may use; 0, as at first, is one for each processor."""
-    global _context
-    highest = c_abi.MAX_THREADS
-    count = _arguments.integer("set_num_threads", "count", count, 0, highest, f"0 to {highest}")
-    _context = c_abi.Context(threads=count)
-
-
-def get_num_threads():
-    return _context.threads
-
 
 def layer_norm(
     input,
@@ -103,7 +88,7 @@ def layer_norm(
     out_dtype=None,
 ):
     """(input - mean) / sqrt(variance + eps) * weight + bias over the last dimensions."""
-    call = _LayerNorm("layer_norm", "input", input, normalized_shape, eps, zero_centered)
+    call = LayerNorm("layer_norm", "input", input, normalized_shape, eps, zero_centered)
     return call.forward(out_dtype, weight=weight, bias=bias)
 
 
@@ -111,7 +96,7 @@ def rms_norm(
     input, normalized_shape, weight=None, eps=None, *, zero_centered=False, out_dtype=None
 ):
     """input / sqrt(mean(input^2) + eps) * weight over the last dimensions."""
-    call = _RMSNorm("rms_norm", "input", input, normalized_shape, eps, zero_centered)
+    call = RMSNorm("rms_norm", "input", input, normalized_shape, eps, zero_centered)
     return call.forward(out_dtype, weight=weight)
 
 
@@ -127,7 +112,7 @@ def add_layer_norm(
     out_dtype=None,
 ):
     """(y, sum) with sum = x + residual and y = layer_norm(sum)."""
-    call = _LayerNorm("add_layer_norm", "x", x, normalized_shape, eps, zero_centered)
+    call = LayerNorm("add_layer_norm", "x", x, normalized_shape, eps, zero_centered)
     return call.forward_of_sum(
         out_dtype, call.like_x("residual", residual), weight=weight, bias=bias
     )
@@ -137,7 +122,7 @@ def add_rms_norm(
     x, residual, normalized_shape, weight=None, eps=None, *, zero_centered=False, out_dtype=None
 ):
     """(y, sum) with sum = x + residual and y = rms_norm(sum)."""
-    call = _RMSNorm("add_rms_norm", "x", x, normalized_shape, eps, zero_centered)
+    call = RMSNorm("add_rms_norm", "x", x, normalized_shape, eps, zero_centered)
     return call.forward_of_sum(out_dtype, call.like_x("residual", residual), weight=weight)
 
 
@@ -156,7 +141,7 @@ def dropout_add_layer_norm(
     out_dtype=None,
 ):
     """(y, sum) with sum = dropout(x) + residual, which may be None, and y = layer_norm(sum)."""
-    call = _LayerNorm("dropout_add_layer_norm", "x", x, normalized_shape, eps, zero_centered)
+    call = LayerNorm("dropout_add_layer_norm", "x", x, normalized_shape, eps, zero_centered)
     return call.forward_of_dropout(out_dtype, residual, p, training, seed, weight=weight, bias=bias)
 
 
@@ -174,7 +159,7 @@ def dropout_add_rms_norm(
     out_dtype=None,
 ):
     """(y, sum) with sum = dropout(x) + residual, which may be None, and y = rms_norm(sum)."""
-    call = _RMSNorm("dropout_add_rms_norm", "x", x, normalized_shape, eps, zero_centered)
+    call = RMSNorm("dropout_add_rms_norm", "x", x, normalized_shape, eps, zero_centered)
     return call.forward_of_dropout(out_dtype, residual, p, training, seed, weight=weight)
 
 
@@ -182,7 +167,7 @@ def layer_norm_backward(
     grad_y, input, normalized_shape, weight=None, eps=1e-5, *, zero_centered=False
 ):
     """(grad_input, grad_weight, grad_bias); without a weight the latter are of input's dtype."""
-    call = _LayerNorm("layer_norm_backward", "input", input, normalized_shape, eps, zero_centered)
+    call = LayerNorm("layer_norm_backward", "input", input, normalized_shape, eps, zero_centered)
     return call.backward(grad_y, weight)
 
 
@@ -190,7 +175,7 @@ def rms_norm_backward(
     grad_y, input, normalized_shape, weight=None, eps=None, *, zero_centered=False
 ):
     """(grad_input, grad_weight); without a weight the latter is of input's dtype."""
-    call = _RMSNorm("rms_norm_backward", "input", input, normalized_shape, eps, zero_centered)
+    call = RMSNorm("rms_norm_backward", "input", input, normalized_shape, eps, zero_centered)
     return call.backward(grad_y, weight)
 
 
@@ -213,80 +198,24 @@ def transpose(x, dim0, dim1, *, dtype=None):
     return _Transpose("transpose", "x", x).run(dim0, dim1, dtype)
 
 
-class _Call:
-    """One call: its name in messages, and x, which its other arrays must be like."""
-
-    allowed, row_dims = tuple(_arrays.DTYPES), 1
-
-    def __init__(self, function, name, x, allowed=None):
-        self.function, self.name = function, name
-        self.x = _arrays.checked(function, name, x, allowed or self.allowed)
-        self.dtype = _arrays.NAMES[self.x.dtype]
-        self.like = (name, self.dtype)  # why another array must be of some dtype
-        self.result = _arrays.to_numpy if isinstance(x, np.ndarray) else dlpack.exporter(x)
-
-    def like_x(self, name, given):
-        return self.of_shape_of_x(name, given, (self.dtype,))
-
-    def of_shape_of_x(self, name, given, dtypes):
-        return self.input(name, given, dtypes, self.like, self.x.shape, f"{self.name} has")
-
-    def input(self, name, given, dtypes, like, shape, of):
-        array = _arrays.checked(self.function, name, given, dtypes, like)
-        if array.shape != shape:
-            raise ValueError(f"{self.function}: {name} has shape {array.shape}; {of} {shape}")
-        return self.tensor(array)
-
-    def tensor(self, array):
-        return _arrays.rows_of(array, self.row_dims)
-
-    def empty(self, shape, dtype):
-        """An output, of a kind that can be returned."""
-        if dtype == "bfloat16" and self.result is _arrays.to_numpy:
-            try:
-                import ml_dtypes  # noqa: F401
-            except ImportError as error:
-                raise ImportError(
-                    f"{self.function}: results of bfloat16 need ml_dtypes; {remedy('ml_dtypes')}"
-                ) from error
-        try:
-            return np.empty(shape, _arrays.DTYPES[dtype])
-        except (MemoryError, ValueError):
-            raise MemoryError(
-                f"{self.function}: cannot allocate a result of shape {shape} and dtype {dtype}"
-            ) from None
-
-    def named(self, function_argument, dtype, allowed):
-        """The name of a dtype, which may be another library's, such as torch.float32."""
-        try:
-            said = name = np.dtype(dtype).name
-        except Exception:  # whatever NumPy makes of what is no dtype
-            name, said = str(dtype).rpartition(".")[2], _arguments.shown(dtype)
-        if name not in allowed:
-            needed = _arrays.needed(allowed, self.like)
-            raise TypeError(f"{self.function}: {function_argument} is {said}; {needed}")
-        return name
-
-
-class _Elementwise(_Call):
-    allowed = (*_NARROW, "float64", "int32")
+class _Elementwise(Call):
+    allowed = (*FLOATS, "int32")
 
     def run(self, kind, **inputs):
         y = self.empty(self.x.shape, self.dtype)
         tensors = {"x": self.tensor(self.x), "y": self.tensor(y)}
-        c_abi.call("elementwise", "fwd", _context, **tensors, kind=kind, **inputs)
+        c_abi.call("elementwise", "fwd", context(), **tensors, kind=kind, **inputs)
         return self.result(y)
 
 
-class _Transpose(_Call):
+class _Transpose(Call):
     def run(self, dim0, dim1, dtype):
         rank = self.x.ndim
         dims = [
             _arguments.dim(self.function, name, dim, rank)
             for name, dim in (("dim0", dim0), ("dim1", dim1))
         ]
-        floats = (*_NARROW, "float64")
-        allowed = floats if self.dtype in floats else (self.dtype,)
+        allowed = FLOATS if self.dtype in FLOATS else (self.dtype,)
         dtype = self.dtype if dtype is None else self.named("dtype", dtype, allowed)
         shape = list(self.x.shape)
         if dims[0] != dims[1]:
@@ -298,7 +227,7 @@ class _Transpose(_Call):
             x, to = self.x, y.swapaxes(-1, -2)
         else:
             x, to = (np.moveaxis(array, dims, (-2, -1)) for array in (self.x, y))
-        c_abi.call("transpose", "fwd", _context, x=self.strided(x), y=self.strided(to))
+        c_abi.call("transpose", "fwd", context(), x=self.strided(x), y=self.strided(to))
         return self.result(y)
 
     def strided(self, array):
@@ -307,91 +236,3 @@ class _Transpose(_Call):
                 f"{self.function}: x has {array.ndim} dimensions; allowed: at most {c_abi.MAX_RANK}"
             )
         return _arrays.strided(array)
-
-
-class _Norm(_Call):
-    allowed = (*_NARROW, "float64")
-
-    def __init__(self, function, name, x, normalized_shape, eps, zero_centered):
-        super().__init__(function, name, x)
-        self.row = _arguments.row(function, normalized_shape, name, self.x.shape)
-        self.row_dims = len(self.row)
-        self.of_y = ("float64",) if self.dtype == "float64" else _NARROW
-        self.first_weight = None  # its name and dtype; the others share it
-        if eps is None:
-            eps = np.finfo(np.float64 if self.dtype == "float64" else np.float32).eps
-        self.options = {
-            "eps": _arguments.eps(function, eps),
-            "zero_centered": _flag(function, "zero_centered", zero_centered),
-        }
-
-    def forward(self, out_dtype, **weights):
-        return self.result(self.y(out_dtype, weights))
-
-    def forward_of_sum(self, out_dtype, residual, p=0, seed=0, **weights):
-        total = self.empty(self.x.shape, self.dtype)
-        dropout = {"dropout": p, "dropout_seed": seed}
-        y = self.y(out_dtype, weights, residual=residual, sum=self.tensor(total), **dropout)
-        return self.result(y), self.result(total)
-
-    def forward_of_dropout(self, out_dtype, residual, p, training, seed, **weights):
-        p = _arguments.probability(self.function, p)
-        if not _flag(self.function, "training", training):
-            p = 0
-        seed = _arguments.seed(self.function, seed)
-        if residual is not None:
-            residual = self.like_x("residual", residual)
-        elif p == 0:  # the library would refuse to write a copy of x
-            total = self.empty(self.x.shape, self.dtype)
-            total[...] = self.x
-            return self.forward(out_dtype, **weights), self.result(total)
-        return self.forward_of_sum(out_dtype, residual, p, seed, **weights)
-
-    def y(self, out_dtype, weights, **given):
-        dtype = self.dtype
-        if out_dtype is not None:
-            dtype = self.named("out_dtype", out_dtype, self.of_y)
-        y = self.empty(self.x.shape, dtype)
-        columns = {name: self.per_column(name, weight) for name, weight in weights.items()}
-        self.run("fwd", y=self.tensor(y), **columns, **given)
-        return y
-
-    def backward(self, grad_y, weight):
-        grad_y = self.of_shape_of_x("grad_y", grad_y, self.of_y)
-        weight = self.per_column("weight", weight)
-        dtype = self.dtype if weight is None else self.first_weight[1]
-        grads = {"grad_x": self.empty(self.x.shape, self.dtype)}
-        grads |= {name: self.empty(self.row, dtype) for name in self.weight_grads}
-        outputs = {name: self.tensor(grad) for name, grad in grads.items()}
-        self.run("bwd", grad_y=grad_y, weight=weight, **outputs)
-        return tuple(map(self.result, grads.values()))
-
-    def per_column(self, name, given):
-        if given is None:
-            return None
-        dtypes, like = tuple(dict.fromkeys((self.dtype, "float32"))), self.like
-        if self.first_weight:
-            dtypes, like = self.first_weight[1:], self.first_weight
-        tensor = self.input(name, given, dtypes, like, self.row, "normalized_shape is")
-        self.first_weight = self.first_weight or (name, _arrays.NAMES[tensor.array.dtype])
-        return tensor
-
-    def run(self, pass_, **given):
-        x = self.tensor(self.x)
-        c_abi.call(self.op, pass_, _context, x=x, **given, **self.options)
-
-
-class _LayerNorm(_Norm):
-    op, weight_grads = "layernorm", ("grad_weight", "grad_bias")
-
-
-class _RMSNorm(_Norm):
-    op, weight_grads = "rmsnorm", ("grad_weight",)
-
-
-def _flag(function, name, given):
-    """As in C any number but 0 is a yes."""
-    if not isinstance(given, (bool, np.bool_, int)):
-        said = _arguments.shown(given)
-        raise TypeError(f"{function}: {name} is {said}; must be True or False")
-    return bool(given)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import isobit.numpy as isobit_numpy
-from isobit import _arrays, c_abi
+from isobit import _arrays, _calls, c_abi
 from isobit.numpy import PackedMatrix, matmul
 
 
@@ -113,7 +113,7 @@ def test_threads_may_use_one_at_once():
 def test_the_number_of_threads_changes_no_bit(count, monkeypatch):
     a, b = drawn(33, 600), drawn(600, 90, seed=2)
     expected = matmul(a, b)
-    monkeypatch.setattr(isobit_numpy, "_context", c_abi.Context(threads=count))
+    monkeypatch.setattr(_calls, "_context", c_abi.Context(threads=count))
     assert same_bits(matmul(a, PackedMatrix(b)), expected)
 
 

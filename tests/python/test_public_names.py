@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the Python package shows: names for users, and nothing that happens to be imported."""
 
+import ast
+import graphlib
 import importlib
 import json
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +56,21 @@ def test_the_lab_has_a_package_of_its_own():
     lab = {"callers", "cases", "functions", "gpu_timing", "plots", "report", "triton"}
     assert modules_of(isobit.lab) == lab
     assert isobit.lab.__all__ == []
+
+
+def test_no_files_of_the_package_import_each_other_in_a_circle():
+    """Those of isobit itself; where they did, functions imported as they were called."""
+    folder = Path(isobit.__file__).parent
+    imports = {file.stem: set() for file in folder.glob("*.py")}
+    for name, found in imports.items():
+        for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "isobit":
+                found |= {each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("isobit."):
+                found.add(node.module.removeprefix("isobit."))
+    known = {name: found & set(imports) for name, found in imports.items()}
+    assert "_calls" in known["numpy"]
+    assert list(graphlib.TopologicalSorter(known).static_order())  # fails on a circle
 
 
 ACTIVATIONS = {"exp", "geglu", "gelu", "log", "sigmoid", "silu", "swiglu", "tanh"}
