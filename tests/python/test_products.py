@@ -176,6 +176,23 @@ class TestTorch:
         with pytest.raises(ValueError, match="matmul: b has shape"):
             self.isobit.matmul(x, x)
 
+    def test_widths_that_do_not_fit_are_told_in_the_words_of_linear(self):
+        x, weight, linear = self.drawn(2, 3, 4), self.drawn(6, 5), self.isobit.linear
+        for call in (
+            lambda: linear(x, weight),
+            lambda: linear(x[0, 0], weight),
+            lambda: linear(x, weight[0]),
+            lambda: linear(x.to("meta"), weight.to("meta")),
+            lambda: self.torch.vmap(lambda x: linear(x, weight))(x),
+            lambda: self.isobit.Linear(5, 6)(x),
+        ):
+            with pytest.raises(ValueError, match=r"^linear: input has 4 columns; weight has 5$"):
+                call()
+        with pytest.raises(ValueError, match=r"^linear: input has 4 columns; weight has 8$"):
+            self.isobit.SelfAttention(8, 2)(x)
+        with pytest.raises(ValueError, match=r"^linear: bias has shape \(5,\); must have \(6,\),"):
+            linear(x, weight[:, :4], weight[0])
+
     @pytest.mark.parametrize("code", range(5))
     def test_backward_has_derivatives_of_its_own(self, code):
         double = {"dtype": self.torch.float64, "grad": True}

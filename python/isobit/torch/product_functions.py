@@ -47,6 +47,18 @@ def of_rows(op, second, input, b, call):
     return nested.of_rows(op, ("input",), call, [input])
 
 
+def _require_widths(input, weight_t, bias):
+    """Of linear, in its own words, not in those of the product that it becomes."""
+    columns = weight_t.shape[0]
+    if input.shape[-1] != columns:
+        raise ValueError(f"linear: input has {input.shape[-1]} columns; weight has {columns}")
+    if bias is not None and weight_t.ndim == 2 and bias.shape != weight_t.shape[1:]:
+        raise ValueError(
+            f"linear: bias has shape {tuple(bias.shape)}; must have {tuple(weight_t.shape[1:])}, "
+            "since weight has so many rows"
+        )
+
+
 def _product(op, a, b, bias, chosen):
     second = _SECOND.get(op, "other")
     for name, tensor in (("input", a), (second, b)):
@@ -61,6 +73,8 @@ def _product(op, a, b, bias, chosen):
             raise NotImplementedError(f"{op}: {name} is nested; input alone may be")
     if a.is_nested:
         return of_rows(op, second, a, b, lambda rows: _product(op, rows, b, bias, chosen))
+    if op == "linear":
+        _require_widths(a, b, bias)
     row, column = a.ndim == 1, b.ndim == 1
     a, b = a.unsqueeze(0) if row else a, b.unsqueeze(-1) if column else b
     if b.ndim == 2 and a.ndim > 2:  # rows of one product, of which gradients are one product too
