@@ -77,6 +77,8 @@ def speed_title(line):
     for option in ("function", "style"):
         if option in line:
             what += f" {line[option]}"
+    if line.get("log") == "yes":
+        what += " log"
     if line.get("layout", "dense") != "dense":
         what += f" {line['layout']}"
     if "with" in line:
