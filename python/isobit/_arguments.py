@@ -82,3 +82,21 @@ def dim(function, name, given, rank):
     """A dimension of an array, counted from the end where it is negative; of a number 0 or -1."""
     most = max(rank, 1)
     return integer(function, name, given, -most, most - 1, f"{-most} to {most - 1}") % most
+
+
+def sides(function, padding, taps, stride, dilation, causal=False):
+    """What stands before the first element of each dimension and behind the last, by the name of a
+    padding; `causal` is whether that is one."""
+    reach = [apart * (each - 1) for apart, each in zip(dilation, taps, strict=True)]
+    if padding == "valid":
+        return [(0, 0) for _ in reach]
+    if padding == "causal" and causal:
+        return [(each, 0) for each in reach]
+    if padding == "same":
+        if any(each != 1 for each in stride):
+            raise ValueError(
+                f"{function}: padding is 'same', which needs a stride of 1; it is {tuple(stride)}"
+            )
+        return [(each // 2, each - each // 2) for each in reach]
+    names = "'same', 'valid'" + ", 'causal'" * causal
+    raise ValueError(f"{function}: padding is {padding!r}; allowed: numbers, {names}")

@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 
-from isobit import _arrays, c_abi
+from isobit import _arguments, _arrays, c_abi
 from isobit._calls import FLOATS, Call, context
 from isobit._products import ACTIVATIONS
 
@@ -72,19 +72,9 @@ def _padding(function, padding, dims, weight, stride, dilation):
     """Before the first element, and so much more behind the last."""
     if not isinstance(padding, str):
         return numbers(function, "padding", padding, dims), [0] * dims
-    total = [d * (taps - 1) for d, taps in zip(dilation, weight.shape[2:], strict=True)]
-    if padding == "valid":
-        return [0] * dims, [0] * dims
-    if padding == "causal" and dims == 1:
-        return total, [-each for each in total]
-    if padding == "same":
-        if any(each != 1 for each in stride):
-            raise ValueError(f"{function}: padding is 'same', which needs a stride of 1")
-        return [each // 2 for each in total], [each % 2 for each in total]
-    causal = ", 'causal'" if dims == 1 else ""
-    raise ValueError(
-        f"{function}: padding is {padding!r}; allowed: numbers, 'same', 'valid'{causal}"
-    )
+    taps = weight.shape[2:]
+    sides = _arguments.sides(function, padding, taps, stride, dilation, causal=dims == 1)
+    return [before for before, _ in sides], [behind - before for before, behind in sides]
 
 
 def _one_of(function, name, value, allowed):

@@ -37,8 +37,8 @@ def test_values_and_gradients_at_pytorchs_samples(internal, name):
 def test_derivatives_of_every_kind(name):
     dims = int(name[-2])
     function = getattr(isobit.torch, name)
-    x = draw(2, 4, *(7,) * dims, dtype=torch.float64).requires_grad_()
-    weight = draw(4, 2, *(3,) * dims, dtype=torch.float64).requires_grad_()
+    x = draw(1, 4, *(7, 4)[:dims], dtype=torch.float64).requires_grad_()
+    weight = draw(4, 2, *(3, 2)[:dims], dtype=torch.float64).requires_grad_()
     more = {"groups": 2} if not name.startswith("conv_t") else {"output_padding": 1}
     bias = draw(4 if not name.startswith("conv_t") else 2, dtype=torch.float64).requires_grad_()
 

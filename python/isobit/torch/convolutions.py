@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch.nn import functional as F
 
+from isobit import _arguments
 from isobit.torch.convolving import CONVOLUTION, CONVOLUTION_INPUT
 from isobit.torch.functional import overridable, run
 
@@ -44,25 +45,15 @@ def check_dims(op, dims, input, weight, bias):
         raise ValueError(f"{op}: weight has {weight.ndim} dimensions; must have {dims + 2}")
 
 
-def _same(op, weight, stride, dilation):
-    """Padding before the first element, and so much more behind the last."""
-    if any(each != 1 for each in stride):
-        raise ValueError(f"{op}: padding is 'same', which needs a stride of 1; it is {stride}")
-    total = [d * (taps - 1) for d, taps in zip(dilation, weight.shape[2:], strict=True)]
-    return [each // 2 for each in total], [each % 2 for each in total]
-
-
 def _convolution(op, dims, input, weight, bias, stride, padding, dilation, groups):
     check_dims(op, dims, input, weight, bias)
     stride = numbers(op, "stride", stride, dims)
     dilation = numbers(op, "dilation", dilation, dims)
     extra = (0,) * dims
-    if padding == "same":
-        padding, extra = _same(op, weight, stride, dilation)
-    elif padding == "valid":
-        padding = (0,) * dims
-    elif isinstance(padding, str):
-        raise ValueError(f"{op}: padding is {padding!r}; allowed: numbers, 'same' and 'valid'")
+    if isinstance(padding, str):
+        sides = _arguments.sides(op, padding, weight.shape[2:], stride, dilation)
+        padding = [before for before, _ in sides]
+        extra = [behind - before for before, behind in sides]
     else:
         padding = numbers(op, "padding", padding, dims)
     alone = input.ndim == dims + 1

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from isobit import _arguments
 from isobit.ops.matmul.pytorch import ACTIVATIONS
 
 STANDARD = {1: functional.conv1d, 2: functional.conv2d}
@@ -18,25 +19,6 @@ MODES = ("zeros", "reflect", "replicate", "circular")
 def _each(number, dims):
     """A number for each dimension."""
     return (number,) * dims if isinstance(number, int) else tuple(number)
-
-
-def _sides(padding, kernel, stride, dilation):
-    """How much stands before the first element of each dimension, and behind the last."""
-    reach = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
-    if padding == "valid":
-        return [(0, 0) for _ in reach]
-    if padding == "causal":
-        return [(each, 0) for each in reach]
-    if padding == "same":
-        if any(each != 1 for each in stride):
-            raise ValueError(
-                f"convolution: padding is 'same', which needs stride 1; it is {stride}"
-            )
-        return [(each // 2, each - each // 2) for each in reach]
-    if isinstance(padding, str):
-        allowed = "numbers, 'same', 'valid', 'causal'"
-        raise ValueError(f"convolution: padding is {padding!r}; allowed: {allowed}")
-    return [(each, each) for each in _each(padding, len(reach))]
 
 
 def padded(x, sides, mode):
@@ -68,10 +50,22 @@ def _matrices(x, weight, stride, dilation, groups):
     return weight.reshape(groups, weight.shape[0] // groups, rows), columns, places
 
 
+def _product(x, weight, bias, stride, dilation, groups):
+    """Of an x that is padded."""
+    filters, columns, places = _matrices(x, weight, stride, dilation, groups)
+    y = (filters @ columns).reshape(x.shape[0], weight.shape[0], *places)
+    return y if bias is None else y + bias.reshape(-1, *(1 for _ in places))
+
+
 def _options(weight, stride, padding, dilation):
     dims = weight.dim() - 2
     stride, dilation = _each(stride, dims), _each(dilation, dims)
-    return stride, _sides(padding, weight.shape[2:], stride, dilation), dilation
+    if isinstance(padding, str):
+        taps = weight.shape[2:]
+        sides = _arguments.sides("convolution", padding, taps, stride, dilation, causal=True)
+    else:
+        sides = [(each, each) for each in _each(padding, dims)]
+    return stride, sides, dilation
 
 
 def _finished(y, activation, residual):
@@ -96,10 +90,8 @@ def reference(
     "same", "valid", or "causal", all of it before the first element."""
     stride, sides, dilation = _options(weight, stride, padding, dilation)
     wide = padded(x.double(), sides, padding_mode)
-    filters, columns, places = _matrices(wide, weight.double(), stride, dilation, groups)
-    y = (filters @ columns).reshape(x.shape[0], weight.shape[0], *places)
-    if bias is not None:
-        y = y + bias.double().reshape(-1, *(1 for _ in places))
+    bias = None if bias is None else bias.double()
+    y = _product(wide, weight.double(), bias, stride, dilation, groups)
     residual = None if residual is None else residual.double()
     return _finished(y, activation, residual).to(x.dtype)
 
@@ -138,9 +130,7 @@ class Function(torch.autograd.Function):
     def forward(ctx, x, weight, bias, stride, dilation, groups):
         ctx.save_for_backward(x, weight)
         ctx.windows = stride, dilation, groups
-        filters, columns, places = _matrices(x, weight, stride, dilation, groups)
-        y = (filters @ columns).reshape(x.shape[0], weight.shape[0], *places)
-        return y if bias is None else y + bias.reshape(-1, *(1 for _ in places))
+        return _product(x, weight, bias, stride, dilation, groups)
 
     @staticmethod
     def backward(ctx, grad_y):
