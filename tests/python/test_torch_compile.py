@@ -116,7 +116,9 @@ def all_of_them(x, residual, weight, bias):
     return isobit.torch.add(x, residual), isobit.torch.increment(narrow)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "backend", [BACKENDS[0], pytest.param(BACKENDS[1], marks=pytest.mark.full)]
+)
 def test_shapes_may_change_without_a_new_compilation(backend):
     counter = CompileCounterWithBackend(backend)
     call = compiled(all_of_them, counter, dynamic=True)
@@ -284,6 +286,7 @@ def test_exported_programs_are_saved_loaded_and_run(strict):
     assert bits(program.run_decompositions().module()(x)) == expected[:1]
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 def test_ahead_of_time_compiled_packages_run(tmp_path):
     package = torch._inductor.aoti_compile_and_package(
