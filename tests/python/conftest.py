@@ -2,6 +2,8 @@
 """What the tests of several files are given."""
 
 import importlib
+import os
+import subprocess
 import sys
 import unittest
 from types import SimpleNamespace
@@ -41,3 +43,27 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def interpreted(request, tmp_path_factory):
+    """The arrays of those calls of the module that tests ask for, as Triton's interpreter leaves
+    them; see triton_interpreted.py."""
+    import torch
+
+    file = request.module.__file__
+    asking = [
+        item
+        for item in request.session.items
+        if str(item.path) == file and "interpreted" in item.fixturenames
+    ]
+    wanted = {item.callspec.params["name"] for item in asking if hasattr(item, "callspec")}
+    wanted |= set(getattr(request.module, "INTERPRETED_TOO", ()))
+    folder = tmp_path_factory.mktemp("triton")
+    torch.save(sorted(wanted), folder / "wanted.pt")
+    interpreting = os.environ | {"TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore"}
+    # To trace it takes three times as long; test_triton_lab.py executes most of the same lines.
+    interpreting.pop("COVERAGE_PROCESS_CONFIG", None)
+    files = [folder / "wanted.pt", folder / "results.pt"]
+    subprocess.run([sys.executable, file, *files], env=interpreting, check=True)
+    return torch.load(files[1])

@@ -416,7 +416,10 @@ def test_the_module_of_a_convolution_takes_the_place_of_pytorchs(dims, options):
     ("options", "said"),
     [
         ({"padding": "full"}, "convolution: padding is 'full'; allowed: numbers, 'same'"),
-        ({"padding": "same", "stride": 2}, "padding is 'same', which needs a stride of 1; it is .2, 2"),
+        (
+            {"padding": "same", "stride": 2},
+            "padding is 'same', which needs a stride of 1; it is .2, 2",
+        ),
         ({"padding": 1, "padding_mode": "edge"}, "padding_mode is 'edge'; allowed: zeros, reflect"),
     ],
 )

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Triton versions give the library's bits in the interpreter, and compile to its arithmetic.
 
-What is to be interpreted is collected first, and done in one process of its own: Triton chooses
-between interpreter and compiler as it is imported. That process runs this file as a program.
+A process of its own interprets: this file as a program (triton_interpreted.py).
 """
 
-import ctypes
-import importlib
 import math
-import os
 import re
 import subprocess
 import sys
@@ -26,9 +22,9 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 
 import triton_norm_calls as norms  # noqa: E402
 from triton_checks import CUOBJDUMP, SM_90, check_for_amd, check_for_nvidia  # noqa: E402
+from triton_interpreted import Call, interpret, named, require_the_librarys_bits  # noqa: E402
 from triton_norm_calls import draw, unset  # noqa: E402
 
-from isobit import c_abi  # noqa: E402
 from isobit.ops.activation import triton as activation  # noqa: E402
 from isobit.ops.elementwise import triton as elementwise  # noqa: E402
 from isobit.ops.rope import triton as rope  # noqa: E402
@@ -36,12 +32,6 @@ from isobit.ops.scan import triton as scan  # noqa: E402
 from isobit.ops.transpose import triton as transpose  # noqa: E402
 from isobit.ops.triton_variants import DTYPES  # noqa: E402
 
-OPERATORS = {"activation fwd": "activation", "activation bwd": "activation"}
-OPERATORS |= {"transpose": "transpose", "matmul": "matmul", "matmul bwd": "matmul"}
-OPERATORS |= {f"{op} {kind}": op for op in norms.NORMS for kind in ("fwd", "bwd")}
-OPERATORS |= {"conv1d": "conv1d", "conv1d bwd": "conv1d"}
-OPERATORS |= {"conv2d": "conv2d", "conv2d bwd": "conv2d"}
-OPERATORS |= {"rope fwd": "rope", "rope bwd": "rope", "scan": "scan"}
 REALS = ("f32", "f16", "bf16", "f64")
 ADDED = (*REALS, "i32")
 TRANSPOSED = [
@@ -91,42 +81,15 @@ def transpose_arrays(x_dtype, y_dtype, *shape):
     return {"x": x, "y": y}
 
 
-class Call:
-    """One call of a variant, which the library repeats."""
-
-    def __init__(self, kind, variant, arrays, plan=None, **options):
-        self.kind, self.variant, self.plan, self.options = kind, variant, plan or {}, options
-        self.arrays = arrays
-
-    @property
-    def op(self):
-        return OPERATORS.get(self.kind, "elementwise")
-
-    def run(self):
-        module = importlib.import_module(f"isobit.ops.{self.op}.triton")
-        module.VARIANTS[self.variant].run(self.plan, **self.arrays, **self.options)
-
-    def canonical(self):
-        """The same arrays as the library leaves them."""
-        copies = {id(array): array.clone() for array in self.arrays.values()}
-        arrays = {name: copies[id(array)] for name, array in self.arrays.items()}
-        tensors = {name: c_tensor(array) for name, array in arrays.items()}
-        options = {"kind": self.kind} if self.op == "elementwise" else {}
-        if self.op in norms.NORMS:
-            options = {"eps": 1e-5} | self.options
-        elif self.op == "scan":
-            options = {"kind": "sum"} | self.options
-        elif self.op != "elementwise":
-            options = self.options
-        c_abi.call(self.op, "bwd" if self.kind.endswith("bwd") else "fwd", **tensors, **options)
-        return arrays
+# What the library must be told, and Triton takes for granted or tells by the arrays.
+OF_LIBRARY = {"scan": {"kind": "sum"}} | {op: {"eps": 1e-5} for op in norms.NORMS}
 
 
-def c_tensor(array):
-    shape = (ctypes.c_int64 * 8)(*array.shape)
-    strides = (ctypes.c_int64 * 8)(*array.stride())
-    code = c_abi.DTYPES[str(array.dtype).removeprefix("torch.")]
-    return c_abi.Tensor(array.data_ptr(), array.nbytes, code, array.dim(), shape, strides)
+def call(kind, variant, arrays, plan=None, **options):
+    if kind in ("add", "increment"):
+        return Call("elementwise", "fwd", variant, arrays, of_library={"kind": kind})
+    op, _, way = kind.partition(" ")
+    return Call(op, way or "fwd", variant, arrays, options, plan, OF_LIBRARY.get(op))
 
 
 def calls():
@@ -134,63 +97,50 @@ def calls():
     for kind in ("add", "increment"):
         for variant in elementwise.VARIANTS:
             for dtype in ADDED:
-                yield f"{kind} {variant} {dtype}", Call(kind, variant, operands(kind, dtype))
+                yield f"{kind} {variant} {dtype}", call(kind, variant, operands(kind, dtype))
     tiny = {"x": (draw(1, 100) * 2.0**-130).bfloat16(), "y": unset(1, 100, dtype="bf16")}
-    yield "bf16 widens subnormal numbers", Call("add", "naive", tiny | {"residual": tiny["x"]})
+    yield "bf16 widens subnormal numbers", call("add", "naive", tiny | {"residual": tiny["x"]})
     for name, variant, way, arrays, function in others.activation_calls():
-        yield f"activation {name}", Call(f"activation {way}", variant, arrays, function=function)
+        yield f"activation {name}", call(f"activation {way}", variant, arrays, function=function)
     for variant in transpose.VARIANTS:
         for types in TRANSPOSED:
             for shape in ((5, 9), (2, 3, 70), (67, 3), (2, 2, 1, 33), (0, 4), (3, 0, 2)):
                 arrays = transpose_arrays(*types, *shape)
-                yield f"transpose {variant} {types} {shape}", Call("transpose", variant, arrays)
+                yield f"transpose {variant} {types} {shape}", call("transpose", variant, arrays)
     for name, op, kind, variant, *given, options in norms.norm_calls():
-        yield name, Call(f"{op} {kind}", variant, *given, **options)
+        yield name, call(f"{op} {kind}", variant, *given, **options)
     for name, direction, *given, options in others.rope_calls():
-        call = Call(f"rope {direction}", "token_per_program", *given, **options)
-        yield f"rope {name}", call
+        turn = call(f"rope {direction}", "token_per_program", *given, **options)
+        yield f"rope {name}", turn
     for variant in scan.VARIANTS:
         for name, arrays, options in others.scan_calls():
-            yield f"scan {variant} {name}", Call("scan", variant, arrays, **options)
+            yield f"scan {variant} {name}", call("scan", variant, arrays, **options)
     for name, arrays, options, plan in others.matmul_calls():
-        yield f"matmul {name}", Call("matmul", "register_tiled", arrays, plan, **options)
+        yield f"matmul {name}", call("matmul", "register_tiled", arrays, plan, **options)
     for name, arrays, options, plan in others.gradient_calls():
-        call = Call("matmul bwd", "register_tiled", arrays, plan, **options)
-        yield f"matmul bwd {name}", call
+        given = call("matmul bwd", "register_tiled", arrays, plan, **options)
+        yield f"matmul bwd {name}", given
     yield "matmul, eleven runs", others.Runs()
+    yield "matmul, three short runs", others.FewRuns()
     for name, op, variant, arrays, options, plan in convolutions.forward_calls():
-        yield name, Call(op, variant, arrays, plan, **options)
+        yield name, call(op, variant, arrays, plan, **options)
     for name, op, variant, arrays, options, plan in convolutions.backward_calls():
-        yield name, Call(f"{op} bwd", variant, arrays, plan, **options)
+        yield name, call(f"{op} bwd", variant, arrays, plan, **options)
     for variant in convolutions.VARIANTS:
         yield f"convolution {variant}, eleven runs", convolutions.Runs(variant)
 
 
 CALLS = dict(calls())
+CALLS["matmul two runs"].full = True
 BEYOND, OPTIONS = others.positions_without_a_row()
 # What the library refuses, which a kernel cannot.
-REFUSED = {"no row": Call("rope fwd", "token_per_program", BEYOND, **OPTIONS)}
+REFUSED = {"no row": call("rope fwd", "token_per_program", BEYOND, **OPTIONS)}
+INTERPRETED_TOO = tuple(REFUSED)
 
 
-@pytest.fixture(scope="module")
-def interpreted(tmp_path_factory):
-    """The arrays of every call as the interpreted kernels leave them."""
-    results = tmp_path_factory.mktemp("triton") / "results.pt"
-    interpreting = os.environ | {"TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore"}
-    # To trace it takes three times as long; test_triton_lab.py executes most of the same lines.
-    interpreting.pop("COVERAGE_PROCESS_CONFIG", None)
-    subprocess.run([sys.executable, __file__, results], env=interpreting, check=True)
-    return torch.load(results)
-
-
-def bits(array):
-    return array.contiguous().reshape(-1).view(torch.uint8).tolist()
-
-
-@pytest.mark.parametrize("name", CALLS)
+@named(CALLS)
 def test_interpreted_kernels_give_the_bits_of_the_library(name, interpreted):
-    for array, expected in CALLS[name].canonical().items():
-        assert bits(interpreted[name][array]) == bits(expected), array
+    require_the_librarys_bits(CALLS[name], interpreted[name])
 
 
 def test_what_rope_turns_by_a_position_without_a_row_becomes_nan(interpreted):
@@ -218,11 +168,29 @@ def test_rope_and_scan_decline_or_refuse_what_they_cannot():
             variant.run(x=q, y=q, exclusive="yes")
 
 
-COMPILED = [(variant, dtype) for variant in elementwise.VARIANTS.values() for dtype in ADDED]
+def each_once(variants, types, few):
+    """All types of the first variant, and few of the others, which round by the same functions."""
+    first, *rest = variants
+    for kind in types:
+        yield first, kind
+    for variant in rest:
+        for kind in types:
+            yield pytest.param(variant, kind, marks=() if kind in few else pytest.mark.full)
 
 
-ACTIVATED = [(name, gated, "f32") for name in others.FUNCTIONS for gated in (False, True)]
-ACTIVATED += [("gelu", True, "f16"), ("gelu", True, "bf16")]
+COMPILED = [*each_once(elementwise.VARIANTS.values(), ADDED, ("f32", "bf16"))]
+MOVED = [("u8", "u8"), ("bf16", "bf16"), ("f64", "f16"), ("f32", "bf16")]
+COMPILED_TRANSPOSES = [*each_once(transpose.VARIANTS.values(), TRANSPOSED, MOVED)]
+SUMMED = [("f32", "f64"), ("bf16", "bf16"), ("i32", "i64")]
+COMPILED_SCANS = [*each_once(scan.VARIANTS.values(), others.SCANNED, SUMMED)]
+
+# A gate needs more registers.
+ACTIVATED = [(name, True, "f32") for name in others.FUNCTIONS]
+ACTIVATED += [("gelu", True, "f16"), ("gelu", True, "bf16"), ("gelu", False, "f32")]
+
+
+def said(given):
+    return "-".join(given) if isinstance(given, tuple) else getattr(given, "name", given)
 
 
 def activation_launch(way, name, gated, dtype):
@@ -243,7 +211,7 @@ def test_compiled_activations_round_as_they_are_told_and_spill_nothing(
     check_for_amd(launch)
 
 
-@pytest.mark.parametrize(("variant", "dtype"), COMPILED, ids=lambda v: getattr(v, "name", v))
+@pytest.mark.parametrize(("variant", "dtype"), COMPILED, ids=said)
 def test_compiled_kernels_round_as_they_are_told_and_spill_nothing(variant, dtype, tmp_path):
     x = torch.empty(40, 1008, dtype=DTYPES[dtype], device="meta")
     (launch,) = variant.launches(x=x, residual=x, y=x)
@@ -252,8 +220,7 @@ def test_compiled_kernels_round_as_they_are_told_and_spill_nothing(variant, dtyp
     assert kernels_hip.fused(check_for_amd(launch)) == []
 
 
-@pytest.mark.parametrize("types", TRANSPOSED, ids="-".join)
-@pytest.mark.parametrize("variant", transpose.VARIANTS.values(), ids=lambda v: v.name)
+@pytest.mark.parametrize(("variant", "types"), COMPILED_TRANSPOSES, ids=said)
 def test_transposes_for_amd_round_once_and_spill_nothing(variant, types):
     x, y = (torch.empty(4, 1024, 1024, dtype=DTYPES[t], device="meta") for t in types)
     (launch,) = variant.launches(x=x, y=y)
@@ -261,8 +228,7 @@ def test_transposes_for_amd_round_once_and_spill_nothing(variant, types):
     assert kernels_hip.fused(code) == [] and not re.search(r"\bv_\w*(add|sub)_f\d\d", code)
 
 
-@pytest.mark.parametrize("types", TRANSPOSED, ids="-".join)
-@pytest.mark.parametrize("variant", transpose.VARIANTS.values(), ids=lambda v: v.name)
+@pytest.mark.parametrize(("variant", "types"), COMPILED_TRANSPOSES, ids=said)
 def test_compiled_transposes_move_vectors_round_once_and_spill_nothing(variant, types, tmp_path):
     x, y = (torch.empty(4, 1024, 1024, dtype=DTYPES[t], device="meta") for t in types)
     (launch,) = variant.launches(x=x, y=y)
@@ -297,8 +263,7 @@ def test_compiled_rope_rounds_as_it_is_told_and_spills_nothing(style, dtype, tmp
     check_for_amd(launch)
 
 
-@pytest.mark.parametrize("types", others.SCANNED, ids="-".join)
-@pytest.mark.parametrize("variant", scan.VARIANTS.values(), ids=lambda v: v.name)
+@pytest.mark.parametrize(("variant", "types"), COMPILED_SCANS, ids=said)
 def test_compiled_scans_round_as_they_are_told_and_spill_nothing(variant, types, tmp_path):
     x, y = (torch.empty(2, 5000, 1, dtype=DTYPES[t], device="meta") for t in types)
     init = torch.empty(2, 1, dtype=y.dtype, device="meta")
@@ -311,7 +276,4 @@ def test_compiled_scans_round_as_they_are_told_and_spill_nothing(variant, types,
 
 
 if __name__ == "__main__":
-    every = CALLS | REFUSED
-    for call in every.values():
-        call.run()
-    torch.save({name: call.arrays for name, call in every.items()}, sys.argv[1])
+    interpret(CALLS | REFUSED)

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention in Triton gives the library's bits in the interpreter, and compiles to its arithmetic.
 
-As in test_triton.py, a process of its own interprets: this file as a program.
+A process of its own interprets: this file as a program (triton_interpreted.py).
 """
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,55 +16,28 @@ pytest.importorskip("triton", reason="Triton is not installed")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))  # where it is a script, too
 import triton_attention_calls as made  # noqa: E402
 from triton_checks import check_for_amd, check_for_nvidia  # noqa: E402
+from triton_interpreted import Call, interpret, named, require_the_librarys_bits  # noqa: E402
 
-from isobit import c_abi  # noqa: E402
 from isobit.ops.attention import triton as attention  # noqa: E402
 from isobit.ops.triton_variants import DTYPES  # noqa: E402
 
 OPTIONS = {"causal": "bottom_right", "window": 3000, "scale": -0.7, "softcap": 20.0}
 
 
-class Call:
-    """One call of a variant, which the library repeats."""
-
-    def __init__(self, direction, variant, arrays, options, plan):
-        self.direction, self.variant, self.options, self.plan = direction, variant, options, plan
-        self.arrays = arrays
-
-    def run(self):
-        attention.VARIANTS[self.variant].run(self.plan, **self.arrays, **self.options)
-
-    def canonical(self):
-        """The same arrays as the library leaves them."""
-        arrays = {name: array.clone() for name, array in self.arrays.items()}
-        tensors = {name: made.c_tensor(array) for name, array in arrays.items()}
-        c_abi.call("attention", self.direction, **tensors, **self.options)
-        return arrays
-
-
-CALLS = {f"fwd {name}": Call("fwd", "flash", *call) for name, *call in made.forward_calls()}
-CALLS |= {f"bwd {name}": Call("bwd", "dq_dkdv", *call) for name, *call in made.backward_calls()}
+CALLS = {
+    f"{way} {name}": Call("attention", way, variant, *call)
+    for way, variant, calls in (
+        ("fwd", "flash", made.forward_calls()),
+        ("bwd", "dq_dkdv", made.backward_calls()),
+    )
+    for name, *call in calls
+}
 CALLS["fwd five runs"] = made.Runs()
 
 
-@pytest.fixture(scope="module")
-def interpreted(tmp_path_factory):
-    """The arrays of every call as the interpreted kernels leave them."""
-    results = tmp_path_factory.mktemp("triton") / "results.pt"
-    interpreting = os.environ | {"TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore"}
-    interpreting.pop("COVERAGE_PROCESS_CONFIG", None)  # to trace it takes three times as long
-    subprocess.run([sys.executable, __file__, results], env=interpreting, check=True)
-    return torch.load(results)
-
-
-def bits(array):
-    return array.contiguous().reshape(-1).view(torch.uint8).tolist()
-
-
-@pytest.mark.parametrize("name", CALLS)
+@named(CALLS)
 def test_interpreted_attention_gives_the_bits_of_the_library(name, interpreted):
-    for array, expected in CALLS[name].canonical().items():
-        assert bits(interpreted[name][array]) == bits(expected), array
+    require_the_librarys_bits(CALLS[name], interpreted[name])
 
 
 def forward_arrays(dtype, dims=(128, 64), keys=5000):
@@ -154,6 +125,4 @@ def test_compiled_attention_rounds_as_it_is_told_and_spills_nothing(dtype, tmp_p
 
 
 if __name__ == "__main__":
-    for call in CALLS.values():
-        call.run()
-    torch.save({name: call.arrays for name, call in CALLS.items()}, sys.argv[1])
+    interpret(CALLS)

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """softmax in Triton gives the library's bits in the interpreter, and compiles to its arithmetic.
 
-As in test_triton.py, a process of its own interprets: this file as a program.
+A process of its own interprets: this file as a program (triton_interpreted.py).
 """
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,52 +16,17 @@ pytest.importorskip("triton", reason="Triton is not installed")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))  # where it is a script, too
 import triton_softmax_calls as made  # noqa: E402
 from triton_checks import check_for_amd, check_for_nvidia  # noqa: E402
+from triton_interpreted import Call, interpret, named, require_the_librarys_bits  # noqa: E402
 
-from isobit import c_abi  # noqa: E402
 from isobit.ops.softmax.triton import VARIANTS  # noqa: E402
 from isobit.ops.triton_variants import DTYPES, Case  # noqa: E402
 
-
-class Call:
-    """One call of a variant, which the library repeats."""
-
-    def __init__(self, direction, variant, arrays, options):
-        self.direction, self.variant, self.options = direction, variant, options
-        self.arrays = arrays
-
-    def run(self):
-        VARIANTS[self.variant].run(**self.arrays, **self.options)
-
-    def canonical(self):
-        """The same arrays as the library leaves them."""
-        copies = {id(array): array.clone() for array in self.arrays.values()}
-        arrays = {name: copies[id(array)] for name, array in self.arrays.items()}
-        tensors = {name: made.c_tensor(array) for name, array in arrays.items()}
-        c_abi.call("softmax", self.direction, **tensors, **self.options)
-        return arrays
+CALLS = {name: Call("softmax", *call) for name, *call in made.softmax_calls()}
 
 
-CALLS = {name: Call(*call) for name, *call in made.softmax_calls()}
-
-
-@pytest.fixture(scope="module")
-def interpreted(tmp_path_factory):
-    """The arrays of every call as the interpreted kernels leave them."""
-    results = tmp_path_factory.mktemp("triton") / "results.pt"
-    interpreting = os.environ | {"TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore"}
-    interpreting.pop("COVERAGE_PROCESS_CONFIG", None)  # to trace it takes three times as long
-    subprocess.run([sys.executable, __file__, results], env=interpreting, check=True)
-    return torch.load(results)
-
-
-def bits(array):
-    return array.contiguous().reshape(-1).view(torch.uint8).tolist()
-
-
-@pytest.mark.parametrize("name", CALLS)
+@named(CALLS)
 def test_interpreted_softmax_gives_the_bits_of_the_library(name, interpreted):
-    for array, expected in CALLS[name].canonical().items():
-        assert bits(interpreted[name][array]) == bits(expected), array
+    require_the_librarys_bits(CALLS[name], interpreted[name])
 
 
 def arrays_of(way, cols, dtype="f32", y_dtype=None, mask=True):
@@ -161,6 +124,4 @@ def test_softmax_refuses_what_the_library_refuses(given, said):
 
 
 if __name__ == "__main__":
-    for call in CALLS.values():
-        call.run()
-    torch.save({name: call.arrays for name, call in CALLS.items()}, sys.argv[1])
+    interpret(CALLS)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of attention that test_triton_attention.py makes of Triton and of the library."""
 
-import ctypes
-
 import torch
+from triton_interpreted import c_tensor
 
 from isobit import c_abi
 from isobit.ops.triton_variants import DTYPES
@@ -22,12 +21,6 @@ EMPTY += ((1, 2, 1, 3, 4, 0, 6), (1, 2, 1, 3, 4, 5, 0), (1, 0, 0, 3, 4, 5, 6))
 
 
 FAR = (1, 1, 1, 150, 40, 1, 1)  # the first queries see no key, and keys no query of a panel
-
-
-def c_tensor(array):
-    shape, strides = ((ctypes.c_int64 * 8)(*each) for each in (array.shape, array.stride()))
-    code = c_abi.DTYPES[str(array.dtype).removeprefix("torch.")]
-    return c_abi.Tensor(array.data_ptr(), array.nbytes, code, array.dim(), shape, strides)
 
 
 def forward_arrays(dtype, shape, extra="", results="y lse max sum", scale=1.0):

@@ -3,6 +3,7 @@
 
 import torch
 from triton_calls import ACTIVATIONS, ENDS, MIXED, MULTIPLIED, drawn
+from triton_interpreted import in_order, shortened
 
 from isobit.ops.triton_variants import DTYPES
 
@@ -171,13 +172,11 @@ def _backwards(variant):
 
 
 class Runs:
-    """Sums of eleven runs, which are shortened to 4 k, since to interpret whole ones takes minutes.
+    """Sums of eleven runs, which are shortened.
 
     One factor of a product is a power of two of its channel. So a sum of the other in the same
     order is what is expected, times that.
     """
-
-    PANEL, RUN = 2, 4
 
     def __init__(self, variant):
         self.variant = variant
@@ -196,30 +195,19 @@ class Runs:
         from isobit.ops.conv2d.triton import VARIANTS
         from isobit.ops.convolution import triton_weights, triton_windows
 
-        whole = triton_windows.PANEL, triton_windows.RUN
-        for module in (triton_windows, triton_weights):
-            module.PANEL, module.RUN = type(whole[0])(self.PANEL), type(whole[1])(self.RUN)
         given, compute = self.arrays, VARIANTS[self.variant].run
-        compute(**{name: given[name] for name in ("x", "weight", "y")})
         form = {"x": given["x of weight"], "weight": given["grad_weight"]}
-        compute(grad_y=given["grad_y of weight"], grad_weight=given["grad_weight"], **form)
-        for module in (triton_windows, triton_weights):
-            module.PANEL, module.RUN = whole
+        with shortened(triton_windows, triton_weights):
+            compute(**{name: given[name] for name in ("x", "weight", "y")})
+            compute(grad_y=given["grad_y of weight"], grad_weight=given["grad_weight"], **form)
 
     def canonical(self):
         given = self.arrays
         powers = given["grad_y of weight"][0, :, 0, 0]
-        y = self._in_order(given["x"].unbind(1))[:, None] * powers[:, None, None]
-        of_weight = self._in_order(given["x of weight"][0].flatten(1).unbind(1))
+        y = in_order(given["x"].unbind(1))[:, None] * powers[:, None, None]
+        of_weight = in_order(given["x of weight"][0].flatten(1).unbind(1))
         grad_weight = (powers[:, None] * of_weight)[..., None, None]
         return {"y": y, "grad_weight": grad_weight}
-
-    def _in_order(self, terms):
-        panels = [sum(terms[k : k + self.PANEL], 0.0) for k in range(0, len(terms), self.PANEL)]
-        several = self.RUN // self.PANEL
-        r = [sum(panels[at : at + several], 0.0) for at in range(0, len(panels), several)]
-        eight = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]))
-        return eight + ((r[8] + r[9]) + r[10])
 
 
 def _channels_last(array):

@@ -79,6 +79,9 @@ def rows_of_every_kind(cols):
     return torch.stack([*scales, *constant, *almost, *broken, z[10]]).float()
 
 
+FEW = [0, 4, 6, 8, 9, 11, 13, 15, 17]  # a usual one, and those in which eps is seen
+
+
 def norm_calls():
     """name, operator, pass, variant, arrays, plan, options."""
     for op, variants in NORMS.items():
@@ -93,15 +96,18 @@ def _calls_of(op):
     for kind, arrays in ARRAYS.items():
         for variant in of_kind(op, kind):
             for rows, cols in SHAPES[op]:
+                if kind == "fwd" and rows > 16:
+                    continue  # rows are added in backward alone
                 yield f"{rows}x{cols}", kind, variant, arrays(draw(rows, cols), "f32"), {}, {}
             for dtype, weight_dtype in TYPES:
                 given = arrays(draw(3, 130, dtype=dtype), weight_dtype)
                 yield f"{dtype} {weight_dtype}", kind, variant, given, {}, {}
             for eps in (1e-5, 0.0):
-                given = arrays(rows_of_every_kind(70), "f32")
+                rows = rows_of_every_kind(70)
+                given = arrays(rows if eps == 0 else rows[FEW], "f32")
                 yield f"eps {eps}", kind, variant, given, {}, {"eps": eps}
     for eps in (1e-40, -1.0):
-        arrays = forward_arrays(rows_of_every_kind(70))
+        arrays = forward_arrays(rows_of_every_kind(70)[FEW])
         yield f"unusual eps {eps}", "fwd", "row_per_program", arrays, {}, {"eps": eps}
     wide = rows_of_every_kind(8200)[[0, 2, 6, 11, 15, 19]]
     yield "wide", "fwd", "streamed", forward_arrays(wide, "f32"), {}, {}
@@ -117,5 +123,6 @@ def _calls_of(op):
         yield "grad_x", "bwd", variant, arrays, {}, {}
     if op == "layernorm":  # rmsnorm adds columns by the same code, but is slow to interpret here
         for runs in VARIANTS["two_pass"].knobs["runs"]:
-            arrays = only("grad_bias", backward_arrays(draw(2100, 2)))
+            rows = 16 * runs * 5 + 3  # six programs, whose sums are added by pairs
+            arrays = only("grad_bias", backward_arrays(draw(rows, 2)))
             yield f"many rows, {runs=}", "bwd", "two_pass", arrays, {"runs": runs}, {}

@@ -4,7 +4,7 @@
 import itertools
 
 import torch
-from triton_attention_calls import c_tensor
+from triton_interpreted import c_tensor
 
 from isobit import c_abi
 from isobit.ops.triton_variants import DTYPES
