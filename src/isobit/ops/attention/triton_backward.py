@@ -13,16 +13,18 @@ from isobit.ops.attention.triton_scores import (
     PANEL,
     RUN,
     array_of,
-    band_of,
     before_cap,
     bits_of,
     chains,
+    columns_of,
+    common_of,
     exponents,
     halves,
     inverse_of,
     leave,
+    place_of,
     probabilities,
-    scaling_of,
+    room_of,
     start,
     taken,
 )
@@ -44,11 +46,8 @@ def _means(
     COLS: tl.constexpr,
 ):
     """The row order's sum of grad_y times y; COLS are no more than half of one of its blocks."""
-    index = tl.program_id(0).to(tl.int64)
-    of_head = index // tiles
-    batch = of_head // heads
-    head = of_head - batch * heads
-    row = (index - of_head * tiles) * ROWS + tl.arange(0, ROWS)[:, None]
+    _, _, of_head, batch, head, first = place_of(heads, tiles, 1, ROWS)
+    row = first + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, COLS)[None, :]
     inside = (row < seq_q) & (col < value_dim)
     of_grad = widened(start(grad_y, batch, head), row * grad_y.row + col * grad_y.col, inside)
@@ -105,13 +104,7 @@ def _of_queries(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):
-    index = tl.program_id(0).to(tl.int64)
-    line = index // runs
-    run = index - line * runs
-    of_head = line // tiles
-    batch = of_head // heads
-    head = of_head - batch * heads
-    first = (line - of_head * tiles) * ROWS
+    index, run, of_head, batch, head, first = place_of(heads, tiles, runs, ROWS)
     row = first + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, COLS)[None, :]
     inside, inside_k = row < seq_q, col < head_dim
@@ -194,13 +187,7 @@ def _of_keys(
     VALUES: tl.constexpr,
 ):
     """`panels` are those of one head's queries."""
-    index = tl.program_id(0).to(tl.int64)
-    line = index // runs
-    run = index - line * runs
-    of_head = line // tiles
-    batch = of_head // kv_heads
-    kv_head = of_head - batch * kv_heads
-    first = (line - of_head * tiles) * ROWS
+    index, run, of_head, batch, kv_head, first = place_of(kv_heads, tiles, runs, ROWS)
     key = first + tl.arange(0, ROWS)[:, None]
     col, value = tl.arange(0, COLS)[None, :], tl.arange(0, VALUES)[None, :]
     there, inside_k, inside_v = key < seq_k, col < head_dim, value < value_dim
@@ -279,18 +266,14 @@ def _pairs(
     COLS: tl.constexpr,
 ):
     """Adjacent runs' sums of a row become one. `joined` is None for the last."""
-    index = tl.program_id(0).to(tl.int64)
-    line = index // half
-    pair = index - line * half
-    of_head = line // tiles
-    batch = of_head // heads
-    row = (line - of_head * tiles) * ROWS + tl.arange(0, ROWS)[:, None]
+    _, pair, of_head, batch, head, first = place_of(heads, tiles, half, ROWS)
+    row = first + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, COLS)[None, :]
     inside = (row < rows) & (col < cols)
     at = ((of_head * rows + row) * count + 2 * pair) * cols + col
     total = widened(sums, at, inside) + widened(sums, at + cols, inside & (2 * pair + 1 < count))
     waits = ((of_head * rows + row) * half + pair) * cols
-    _put(total, array, joined, batch, of_head - batch * heads, row, col, waits, inside, factor)
+    _put(total, array, joined, batch, head, row, col, waits, inside, factor)
 
 
 class _Sums:
@@ -298,7 +281,7 @@ class _Sums:
 
     def __init__(self, gradient, runs, factor, rows, warps):
         self.gradient, self.runs, self.factor, self.warps = gradient, runs, factor, warps
-        self.tile = {"ROWS": rows, "COLS": _columns(gradient.shape[-1])}
+        self.tile = {"ROWS": rows, "COLS": columns_of(gradient.shape[-1])}
         self.waiting = self.memory(runs) if runs > 1 else None
 
     def memory(self, runs):
@@ -316,10 +299,6 @@ class _Sums:
             arguments |= {"count": count, "half": runs, "factor": self.factor, **self.tile}
             yield Launch(_pairs, (batch * heads * tiles * runs,), arguments, self.warps)
             sums = joined
-
-
-def _columns(count):
-    return triton.next_power_of_2(count or 1)
 
 
 def backward(
@@ -343,31 +322,28 @@ def backward(
     scale=0,
     softcap=0,
 ):
-    batch, heads, seq_q, head_dim = q.shape
-    kv_heads, seq_k, value_dim = v.shape[1:]
-    rows, warps = plan["rows"], plan["warps"]
-    scaling = scaling_of(head_dim, scale, softcap)
+    common = common_of(q, k, v, bias, mask, causal, window, scale, softcap)
+    rows, warps, scaling = plan["rows"], plan["warps"], common["scaling"]
+    seq_q, seq_k, value_dim = map(common.get, ("seq_q", "seq_k", "value_dim"))
+    heads, kv_heads = (each.shape[0] * each.shape[1] for each in (q, k))  # of all batches
     of_q, of_k = parts(seq_q, rows), parts(seq_k, rows)
-    means = q.new_empty(q.shape[:3], dtype=torch.float32)
-    arrays = {"grad_y": grad_y, "y": y, "grad_lse": grad_lse}
-    arguments = {name: array_of(tensor) for name, tensor in arrays.items()}
-    shape = {"heads": heads, "seq_q": seq_q, "value_dim": value_dim, "means": means, "ROWS": rows}
-    of_rows = {"tiles": of_q, "COLS": _columns(value_dim)}
-    yield Launch(_means, (batch * heads * of_q,), {**arguments, **shape, **of_rows}, warps)
+    common |= {"means": q.new_empty(q.shape[:3], dtype=torch.float32), "ROWS": rows}
+    arrays = {"grad_y": grad_y, "y": y, "grad_lse": grad_lse, "max": max, "sum": sum}
+    arrays = {name: array_of(tensor) for name, tensor in arrays.items()}
+    arguments = {name: arrays[name] for name in ("grad_y", "y", "grad_lse")}
+    arguments |= {name: common[name] for name in ("heads", "seq_q", "value_dim", "means", "ROWS")}
+    arguments |= {"tiles": of_q, "COLS": columns_of(value_dim)}
+    yield Launch(_means, (heads * of_q,), arguments, warps)
 
-    arrays = {"grad_y": grad_y, "q": q, "k": k, "v": v, "bias": bias, "mask": mask}
-    arrays |= {"max": max, "sum": sum}
-    common = {name: array_of(tensor) for name, tensor in arrays.items()} | shape
-    common |= {"group": heads // kv_heads if kv_heads else 1, "seq_k": seq_k, "head_dim": head_dim}
-    common |= {"band": band_of(seq_q, seq_k, causal, int(window)), "scaling": scaling}
-    common["COLS"] = _columns(head_dim)
+    common |= {name: arrays[name] for name in ("grad_y", "max", "sum")}
+    common["COLS"] = columns_of(common["head_dim"])
     if grad_q is not None or grad_bias is not None:
         runs = parts(seq_k, RUN.value * PANEL.value) or 1
         sums = None if grad_q is None else _Sums(grad_q, runs, scaling.gradient, rows, warps)
-        programs = batch * heads * of_q * runs
+        programs = heads * of_q * runs
         arguments = {"grad_q": array_of(grad_q), "grad_bias": array_of(grad_bias)}
         arguments |= {"sums": sums and sums.waiting, "tiles": of_q, "runs": runs}
-        arguments["room"] = q.new_empty(programs * rows * PANEL.value, dtype=torch.int32)
+        arguments["room"] = room_of(q, programs, rows)
         yield Launch(_of_queries, (programs,), {**common, **arguments}, warps)
         if sums:
             yield from sums.launches()
@@ -377,12 +353,12 @@ def backward(
         one = bits_of(1.0)
         sums_k = None if grad_k is None else _Sums(grad_k, runs, scaling.gradient, rows, warps)
         sums_v = None if grad_v is None else _Sums(grad_v, runs, one, rows, warps)
-        programs = batch * kv_heads * of_k * runs
+        programs = kv_heads * of_k * runs
         arguments = {"grad_k": array_of(grad_k), "grad_v": array_of(grad_v), "one": one}
         arguments |= {"sums_k": sums_k and sums_k.waiting, "sums_v": sums_v and sums_v.waiting}
-        arguments |= {"tiles": of_k, "runs": runs, "panels": panels, "kv_heads": kv_heads}
-        arguments["room"] = q.new_empty(2 * programs * rows * PANEL.value, dtype=torch.int32)
-        arguments["VALUES"] = _columns(value_dim)
+        arguments |= {"tiles": of_k, "runs": runs, "panels": panels, "kv_heads": k.shape[1]}
+        arguments["room"] = room_of(q, 2 * programs, rows)
+        arguments["VALUES"] = columns_of(value_dim)
         yield Launch(_of_keys, (programs,), {**common, **arguments}, warps)
         for sums in (sums_k, sums_v):
             if sums:

@@ -14,9 +14,10 @@ from isobit.ops.attention.triton_scores import (
     PANEL,
     RUN,
     array_of,
-    band_of,
     base_of,
     chains,
+    columns_of,
+    common_of,
     exponents,
     factors,
     folded,
@@ -25,7 +26,8 @@ from isobit.ops.attention.triton_scores import (
     largest,
     leave,
     logarithm,
-    scaling_of,
+    place_of,
+    room_of,
     start,
     taken,
     weights,
@@ -73,13 +75,7 @@ def _tiles(
 ):
     """Where there are several runs, what is known of one waits in `states`: its largest exponent,
     its weights' sum, and those of weights times v."""
-    index = tl.program_id(0).to(tl.int64)
-    line = index // runs
-    run = index - line * runs
-    of_head = line // tiles
-    batch = of_head // heads
-    head = of_head - batch * heads
-    first = (line - of_head * tiles) * ROWS
+    index, run, of_head, batch, head, first = place_of(heads, tiles, runs, ROWS)
     row = first + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, COLS)[None, :]
     inside, inside_v = row < seq_q, col < value_dim
@@ -143,11 +139,8 @@ def _pairs(
     COLS: tl.constexpr,
 ):
     """Adjacent states of a query become one. The last is finished, where `joined` is None."""
-    index = tl.program_id(0).to(tl.int64)
-    line = index // half
-    pair = index - line * half
-    of_head = line // tiles
-    row = (line - of_head * tiles) * ROWS + tl.arange(0, ROWS)[:, None]
+    _, pair, of_head, batch, head, first = place_of(heads, tiles, half, ROWS)
+    row = first + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, COLS)[None, :]
     inside, inside_v = row < seq_q, col < value_dim
     a = states + ((of_head * seq_q + row) * count + 2 * pair) * (value_dim + 2)
@@ -161,9 +154,8 @@ def _pairs(
         widened(a, 2 + col, inside & inside_v), of_a, widened(b, 2 + col, both & inside_v), of_b
     )
     if joined is None:
-        batch = of_head // heads
         _finish(
-            *(most, total, sums, y, lse, max, sum, batch, of_head - batch * heads, row, col),
+            *(most, total, sums, y, lse, max, sum, batch, head, row, col),
             *(inside, inside & inside_v),
         )
     else:
@@ -189,31 +181,28 @@ def forward(
     scale=0,
     softcap=0,
 ):
-    batch, heads, seq_q, head_dim = q.shape
-    kv_heads, seq_k, value_dim = v.shape[1:]
+    common = common_of(q, k, v, bias, mask, causal, window, scale, softcap)
+    sizes = ("heads", "seq_q", "value_dim")
+    heads, seq_q, value_dim = map(common.get, sizes)
     rows, tiles = plan["rows"], parts(seq_q, plan["rows"])
-    runs = parts(seq_k, RUN.value * PANEL.value) or 1
-    programs = batch * heads * tiles
-    shape = {"heads": heads, "seq_q": seq_q, "value_dim": value_dim, "tiles": tiles}
-    shape |= {"ROWS": rows, "COLS": triton.next_power_of_2(value_dim or 1)}
+    runs = parts(common["seq_k"], RUN.value * PANEL.value) or 1
+    lines = q.shape[0] * heads * seq_q
+    programs = q.shape[0] * heads * tiles
+    shape = {name: common[name] for name in sizes} | {"tiles": tiles}
+    shape |= {"ROWS": rows, "COLS": columns_of(value_dim)}
     results = {"y": y, "lse": lse, "max": max, "sum": sum}
     results = {name: array_of(tensor) for name, tensor in results.items()}
     states = None
     if runs > 1:
-        states = q.new_empty(batch * heads * seq_q * runs * (value_dim + 2), dtype=torch.float32)
-    given = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask}
-    arguments = {name: array_of(tensor) for name, tensor in given.items()}
-    arguments |= {"states": states, "group": heads // kv_heads if kv_heads else 1}
-    arguments |= {"seq_k": seq_k, "head_dim": head_dim, "runs": runs}
-    arguments |= {"band": band_of(seq_q, seq_k, causal, int(window))}
-    arguments |= {"scaling": scaling_of(head_dim, scale, softcap)}
-    arguments["room"] = q.new_empty(programs * runs * rows * PANEL.value, dtype=torch.int32)
-    yield Launch(_tiles, (programs * runs,), {**results, **shape, **arguments}, plan["warps"])
+        states = q.new_empty(lines * runs * (value_dim + 2), dtype=torch.float32)
+    arguments = {**common, **results, **shape, "states": states, "runs": runs}
+    arguments["room"] = room_of(q, programs * runs, rows)
+    yield Launch(_tiles, (programs * runs,), arguments, plan["warps"])
     while runs > 1:
         count, runs = runs, parts(runs, 2)
         joined = None
         if runs > 1:
-            joined = states.new_empty(batch * heads * seq_q * runs * (value_dim + 2))
+            joined = states.new_empty(lines * runs * (value_dim + 2))
         arguments = {"states": states, "joined": joined, "count": count, "half": runs}
         yield Launch(_pairs, (programs * runs,), {**results, **shape, **arguments}, plan["warps"])
         states = joined

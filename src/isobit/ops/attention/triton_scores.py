@@ -116,6 +116,45 @@ def scaling_of(head_dim, scale, softcap):
     )
 
 
+def common_of(q, k, v, bias, mask, causal, window, scale, softcap):
+    """The arguments of every kernel that computes scores."""
+    _, heads, seq_q, head_dim = q.shape
+    kv_heads, seq_k, value_dim = v.shape[1:]
+    arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask}
+    return {name: array_of(tensor) for name, tensor in arrays.items()} | {
+        "heads": heads,
+        "group": heads // kv_heads if kv_heads else 1,
+        "seq_q": seq_q,
+        "seq_k": seq_k,
+        "head_dim": head_dim,
+        "value_dim": value_dim,
+        "band": band_of(seq_q, seq_k, causal, int(window)),
+        "scaling": scaling_of(head_dim, scale, softcap),
+    }
+
+
+def columns_of(count):
+    """Of a tile that has so many."""
+    return triton.next_power_of_2(count or 1)
+
+
+def room_of(q, programs, rows):
+    """Where a tile of each program waits; see `leave`."""
+    return q.new_empty(programs * rows * PANEL.value, dtype=torch.int32)
+
+
+@triton.jit
+def place_of(heads, tiles, parts, ROWS: tl.constexpr):
+    """Of a program: its number and that of its part of a tile's work; its head among all, its batch
+    and its head there; its first row."""
+    index = tl.program_id(0).to(tl.int64)
+    line = index // parts
+    of_head = line // tiles
+    batch = of_head // heads
+    first = (line - of_head * tiles) * ROWS
+    return index, index - line * parts, of_head, batch, of_head - batch * heads, first
+
+
 @triton.jit
 def start(array, batch, head):
     """Where the elements of a head begin."""
