@@ -16,6 +16,8 @@ import triton.language as tl
 from triton.compiler import ASTSource
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
+from isobit.ops.triton_fitting import check
+
 DTYPES = MappingProxyType(
     {
         "f32": torch.float32,
@@ -185,6 +187,7 @@ class Variant:
     choose: Callable[[Case], Mapping[str, int]]  # its own plan
     declines: Callable[[Case], str] = lambda case: ""  # why it cannot; empty where it can
     any_strides: bool = False  # of arrays whose elements need not be adjacent
+    fits: Callable[[Mapping[str, tuple[int, ...]]], None] | None = None  # by shapes; or make checks
 
     def launches(self, plan: Mapping[str, int] = MappingProxyType({}), **arrays):
         """What fills the outputs among the arrays. A knob that the plan does not name is chosen."""
@@ -202,6 +205,8 @@ class Variant:
         case = Case.of(**arrays)
         if reason := self.declines(case):
             raise NotImplementedError(f"{self.name}: {reason}")
+        if self.fits:
+            self.fits(case.shapes)
         return self.make({**self.choose(case), **plan}, **arrays)
 
     def run(self, plan: Mapping[str, int] = MappingProxyType({}), **arrays):
@@ -211,6 +216,11 @@ class Variant:
 
 def by_name(*variants: Variant) -> dict[str, Variant]:
     return {variant.name: variant for variant in variants}
+
+
+def fitting(op, **rules):
+    """What raises if arrays do not fit as the operator is described."""
+    return lambda shapes: check(op, shapes, **rules)
 
 
 def parts(count, size):

@@ -10,7 +10,7 @@ from isobit.ops.activation.triton_functions import (
     gated,
     gradient,
 )
-from isobit.ops.triton_variants import Launch, Variant, by_name, parts, store, widened
+from isobit.ops.triton_variants import Launch, Variant, by_name, fitting, parts, store, widened
 
 
 @triton.jit
@@ -87,6 +87,7 @@ def _variant(name, lane_bytes):
         takes=_ARRAYS | {"function"},
         make=_launches(lane_bytes),
         knobs={"warps": (1, 2, 4, 8)},
+        fits=fitting("activation"),
         choose=lambda case: {"warps": 4},
         declines=lambda case: (
             "it computes in float, not in f64" if case.dtypes["x"] == "f64" else ""

@@ -7,7 +7,7 @@
 import triton
 import triton.language as tl
 
-from isobit.ops.triton_variants import Launch, Variant, by_name, parts, store, widened
+from isobit.ops.triton_variants import Launch, Variant, by_name, fitting, parts, store, widened
 
 
 @triton.jit
@@ -66,6 +66,7 @@ def _variant(name, *way):
         takes=frozenset({"x", "residual", "y"}),
         make=_launches(*way),
         knobs={"warps": (1, 2, 4, 8)},
+        fits=fitting("elementwise"),
         choose=lambda case: {"warps": 4},
     )
 

@@ -3,7 +3,7 @@
 
 from isobit.ops.matmul.triton_gradients import backward
 from isobit.ops.matmul.triton_products import forward
-from isobit.ops.triton_variants import Variant, by_name
+from isobit.ops.triton_variants import Variant, by_name, fitting
 
 _TENSORS = {"a", "b", "bias", "c", "residual", "y", "pre"}
 _TENSORS |= {"grad_y", "grad_a", "grad_b", "grad_bias", "grad_c"}
@@ -46,6 +46,7 @@ VARIANTS = by_name(
         takes=frozenset(_TENSORS | {"alpha", "beta", "activation", "arithmetic"}),
         make=_launches,
         knobs={"rows": _SIDES, "cols": _SIDES, "warps": (4, 8)},
+        fits=fitting("matmul"),
         choose=_plan,
         declines=_declines,
         any_strides=True,

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from isobit.ops.triton_variants import Launch, Variant, by_name, store, widened
+from isobit.ops.triton_variants import Launch, Variant, by_name, fitting, store, widened
 
 _HELD = 2048  # elements that a program turns at a time, where its plan is not given
 
@@ -126,6 +126,10 @@ def _token(
 
 def _launch(plan, q, k, y_q, y_k, cos, sin, positions, style, offset, rotary_dim, backward):
     batch, seq, heads, head_dim = q.shape
+    if not 0 <= rotary_dim <= head_dim or rotary_dim % 2:
+        raise ValueError(f"rope: rotary_dim is {rotary_dim}; must be even, from 0 to {head_dim}")
+    if (k is None) != (y_k is None):
+        raise ValueError("rope: k is given without its result, or the reverse; must be both")
     pairs = (rotary_dim or head_dim) // 2
     if cos.shape[1] != pairs:
         raise ValueError(f"rope: cos has {cos.shape[1]} columns; must have {pairs}")
@@ -212,6 +216,7 @@ VARIANTS = by_name(
         takes=frozenset(_TENSORS | {"style", "base", "offset_positions", "rotary_dim"}),
         make=_launches,
         knobs=_KNOBS,
+        fits=fitting("rope", batch_rank=1, of_all=("positions",)),
         choose=_plan,
         declines=lambda case: "" if "cos" in case.dtypes else "it needs cos and sin",
     )

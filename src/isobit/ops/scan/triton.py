@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from isobit.ops.triton_variants import Launch, Variant, by_name, parts, store, widened
+from isobit.ops.triton_variants import Launch, Variant, by_name, fitting, parts, store, widened
 
 _GROUP, _GROUPS = tl.constexpr(16), tl.constexpr(32)  # elements, and what a block has of them
 _BLOCK = tl.constexpr(16 * 32)
@@ -209,6 +209,7 @@ def _variant(name, make):
         takes=frozenset({"x", "init", "y", "exclusive", "reverse"}),
         make=make,
         knobs={"warps": (1, 2, 4)},
+        fits=fitting("scan"),
         choose=lambda case: {"warps": 1},
     )
 

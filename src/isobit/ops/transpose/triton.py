@@ -7,7 +7,7 @@ What keeps its dtype keeps its bytes; else each element is rounded once.
 import triton
 import triton.language as tl
 
-from isobit.ops.triton_variants import Launch, Variant, by_name, parts, store
+from isobit.ops.triton_variants import Launch, Variant, by_name, fitting, parts, store
 
 
 @triton.jit
@@ -98,6 +98,7 @@ def _variant(name, make):
         takes=frozenset({"x", "y"}),
         make=make,
         knobs={"warps": (1, 2, 4, 8)},
+        fits=fitting("transpose"),
         choose=lambda case: {"warps": 4},
     )
 
