@@ -53,12 +53,6 @@ bool keeps_mode(int rounding, auto action) {
 
 constexpr int kRoundings[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
 
-std::string bits_of(const Workload& workload) {
-  BitHash all;
-  for (const Argument* output : workload.outputs()) all.add(*workload.find(output->name));
-  return all.hex();
-}
-
 class FloatModes : public testing::TestWithParam<const Operation*> {};
 
 // Rounding upward gave eps, and so LayerNorm, other bits.

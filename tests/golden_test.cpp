@@ -64,13 +64,6 @@ void fill(const Workload& workload) {
   }
 }
 
-// The bits of all outputs, one after the other.
-std::string bits_of(const Workload& workload) {
-  BitHash bits;
-  for (const Argument* output : workload.outputs()) bits.add(*workload.find(output->name));
-  return bits.hex();
-}
-
 // What distinguishes rows of rope, whose shapes are the usual ones.
 std::string tables_of(const Golden& golden) {
   if (!std::string_view(golden.op).starts_with("rope")) return "";

@@ -28,6 +28,13 @@
 
 namespace isobit::lab {
 
+// The bits of all outputs, one after the other.
+inline std::string bits_of(const Workload& workload) {
+  BitHash bits;
+  for (const Argument* output : workload.outputs()) bits.add(*workload.find(output->name));
+  return bits.hex();
+}
+
 // Of cases that only repeat, tests see one in so many: ISOBIT_ONE_IN in the environment, which the
 // test presets set; without it they see all.
 inline int one_in() {
