@@ -369,7 +369,7 @@ class World {
                                                  .extra_padding_w = 0,
                                                  .groups = 1,
                                                  .padding_mode = 0};
-  isobit_tensor places = places_like(7), kept_places = places_like(8);
+  isobit_tensor places = places_like(7), kept_places = places_like(13);
   isobit_pool2d_forward_args pool2d = pooled<isobit_pool2d_forward_args>([this](auto& args) {
     args.x = &image;
     args.y = &convolved;
@@ -445,6 +445,7 @@ class World {
   isobit_tensor places_like(int index) {
     isobit_tensor view = images(index);
     view.dtype = ISOBIT_I64;
+    view.bytes = 2 * slot_;  // of the next slot, too
     return view;
   }
   isobit_tensor images(int index) {
