@@ -344,5 +344,7 @@ def test_shapes_that_do_not_belong_together_are_found_on_the_meta_device():
     x, weight = torch.empty(5, 40, device="meta"), torch.empty(33, 39, device="meta")
     with pytest.raises(ValueError, match="layer_norm_linear: weight has 39 columns; input has 40"):
         isobit.torch.layer_norm_linear(x, 40, None, None, weight)
-    with pytest.raises(ValueError, match="matmul: a has shape"):
+    with pytest.raises(ValueError, match="linear: input has 40 columns; weight has 39"):
         isobit.torch.linear(x, weight)
+    with pytest.raises(ValueError, match="matmul: a has shape"):
+        isobit.torch.matmul(x, weight.t())
