@@ -168,21 +168,26 @@ def test_rope_and_scan_decline_or_refuse_what_they_cannot():
             variant.run(x=q, y=q, exclusive="yes")
 
 
+def few_of(cases, few):
+    """Cases that `make test` compiles; test-full compiles the rest, of which each takes seconds."""
+    return [pytest.param(*case, marks=() if case in few else pytest.mark.full) for case in cases]
+
+
 def each_once(variants, types, few):
     """All types of the first variant, and few of the others, which round by the same functions."""
     first, *rest = variants
-    for kind in types:
-        yield first, kind
-    for variant in rest:
-        for kind in types:
-            yield pytest.param(variant, kind, marks=() if kind in few else pytest.mark.full)
+    every = [(variant, kind) for variant in (first, *rest) for kind in types]
+    return few_of(every, [case for case in every if case[0] is first or case[1] in few])
 
 
-COMPILED = [*each_once(elementwise.VARIANTS.values(), ADDED, ("f32", "bf16"))]
+COMPILED = each_once(elementwise.VARIANTS.values(), ADDED, ("f32", "bf16"))
 MOVED = [("u8", "u8"), ("bf16", "bf16"), ("f64", "f16"), ("f32", "bf16")]
-COMPILED_TRANSPOSES = [*each_once(transpose.VARIANTS.values(), TRANSPOSED, MOVED)]
+COMPILED_TRANSPOSES = each_once(transpose.VARIANTS.values(), TRANSPOSED, MOVED)
 SUMMED = [("f32", "f64"), ("bf16", "bf16"), ("i32", "i64")]
-COMPILED_SCANS = [*each_once(scan.VARIANTS.values(), others.SCANNED, SUMMED)]
+SCANS = [(variant, types) for variant in scan.VARIANTS.values() for types in others.SCANNED]
+COMPILED_SCANS = few_of(SCANS, [case for case in SCANS if case[1] in SUMMED])
+TURNED = [(style, dtype) for style in others.STYLES for dtype in REALS]
+COMPILED_ROPE = few_of(TURNED, [("half", "f32"), ("half", "f64"), ("interleaved", "bf16")])
 
 # A gate needs more registers.
 ACTIVATED = [(name, True, "f32") for name in others.FUNCTIONS]
@@ -245,8 +250,7 @@ def test_compiled_transposes_move_vectors_round_once_and_spill_nothing(variant, 
     assert re.search(r"STACK:0 .*LOCAL:0 ", usage.stdout), usage.stdout
 
 
-@pytest.mark.parametrize("dtype", REALS)
-@pytest.mark.parametrize("style", others.STYLES)
+@pytest.mark.parametrize(("style", "dtype"), COMPILED_ROPE)
 def test_compiled_rope_rounds_as_it_is_told_and_spills_nothing(style, dtype, tmp_path):
     real = "f64" if dtype == "f64" else "f32"
     q, k, table = (

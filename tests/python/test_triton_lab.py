@@ -70,7 +70,7 @@ def test_every_variant_of_activation_has_the_bits_of_the_library():
 
 def test_every_variant_of_softmax_has_the_bits_of_the_library():
     call = "softmax --pass fwd,bwd --log no,yes --rows 3 --cols 70 --with none,mask --scale -0.3"
-    lines = verified(f"{call} --dtype f32,bf16 --input mean1e6")
+    lines = verified(f"{call} --dtype bf16 --input mean1e6")
     found = {(line["pass"], line["variant"]) for line in lines}
     assert found == {(way, name) for way in VARIANTS for name in ("row_per_program", "streamed")}
     assert all(line["canonical"] for line in lines)
