@@ -6,93 +6,14 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <string>
 #include <vector>
 
-#include "float_arrays.h"
+#include "attention_calls.h"
 #include "isobit/core/error.h"
-#include "isobit/dispatch/operation.h"
-#include "isobit/lab/configurations.h"
-#include "isobit/lab/devices.h"
-#include "isobit/ops/attention/attention.h"
 
 namespace isobit::attention {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
-// One call's arrays, dense.
-struct Call {
-  std::int64_t batch = 1, heads = 1, kv_heads = 1, seq_q = 1, seq_k = 1, dim = 8, value_dim = 8;
-  Floats q, k, v, y, lse, max, sum;
-
-  Call(std::int64_t b, std::int64_t h, std::int64_t g, std::int64_t m, std::int64_t n,
-       std::int64_t d, std::int64_t e)
-      : batch(b), heads(h), kv_heads(g), seq_q(m), seq_k(n), dim(d), value_dim(e) {
-    q = numbers(b * h * m * d, 1);
-    k = numbers(b * g * n * d, 2);
-    v = numbers(b * g * n * e, 3);
-    y.assign(static_cast<std::size_t>(b * h * m * e), kNan);
-    lse.assign(static_cast<std::size_t>(b * h * m), kNan);
-    max = sum = lse;
-  }
-  ForwardArgs args(const Options& options = {}) {
-    ForwardArgs args;
-    static_cast<Options&>(args) = options;
-    args.q = view(q.data(), {batch, heads, seq_q, dim});
-    args.k = view(k.data(), {batch, kv_heads, seq_k, dim});
-    args.v = view(v.data(), {batch, kv_heads, seq_k, value_dim});
-    args.y = view(y.data(), {batch, heads, seq_q, value_dim});
-    args.lse = view(lse.data(), {batch, heads, seq_q});
-    args.max = view(max.data(), {batch, heads, seq_q});
-    args.sum = view(sum.data(), {batch, heads, seq_q});
-    return args;
-  }
-  const float* row(std::int64_t b, std::int64_t h, std::int64_t i) const {
-    return y.data() + ((b * heads + h) * seq_q + i) * value_dim;
-  }
-};
-
-struct Gradients {
-  Floats q, k, v, bias;
-};
-// The gradients of a call that ran, by numbers that stand in the place of those of y.
-Gradients gradients(Call& call, const ForwardArgs& forward, const Execution& execution,
-                    const Floats& grad_y) {
-  Gradients result{
-      Floats(call.q.size(), kNan), Floats(call.k.size(), kNan), Floats(call.v.size(), kNan), {}};
-  BackwardArgs args;
-  static_cast<Options&>(args) = forward;
-  args.grad_y = view(grad_y.data(), {call.batch, call.heads, call.seq_q, call.value_dim});
-  args.q = forward.q;
-  args.k = forward.k;
-  args.v = forward.v;
-  args.bias = forward.bias;
-  args.mask = forward.mask;
-  args.y = forward.y;
-  args.max = forward.max;
-  args.sum = forward.sum;
-  args.grad_q = view(result.q.data(), {call.batch, call.heads, call.seq_q, call.dim});
-  args.grad_k = view(result.k.data(), {call.batch, call.kv_heads, call.seq_k, call.dim});
-  args.grad_v = view(result.v.data(), {call.batch, call.kv_heads, call.seq_k, call.value_dim});
-  if (forward.bias.given()) {
-    result.bias.assign(static_cast<std::size_t>(call.batch * call.heads * call.seq_q * call.seq_k),
-                       kNan);
-    args.grad_bias = view(result.bias.data(), {call.batch, call.heads, call.seq_q, call.seq_k});
-  }
-  backward(args, execution);
-  return result;
-}
-
-bool equal(const float* a, const float* b, std::int64_t count) {
-  return std::memcmp(a, b, static_cast<std::size_t>(count) * sizeof(float)) == 0;
-}
-
-void for_each_isa(const std::function<void(const Execution&)>& body) {
-  for (Isa isa : Machine::isas_here())
-    for (int threads : {1, 3}) body(lab::execution_for(isa, threads));
-}
 
 // A prompt at once, and token by token.
 TEST(Attention, PrefillEqualsDecode) {

@@ -401,7 +401,8 @@ class World {
                                              .softcap = 3,
                                              .dropout = 0.25,
                                              .dropout_seed = 7,
-                                             .causal = 1};
+                                             .causal = 1,
+                                             .slopes = nullptr};
   isobit_attention_backward_args attention_backward = {.struct_size = sizeof attention_backward,
                                                        .grad_y = &grad_attended,
                                                        .grad_lse = &grad_lse,
@@ -422,7 +423,8 @@ class World {
                                                        .softcap = 3,
                                                        .dropout = 0.25,
                                                        .dropout_seed = 7,
-                                                       .causal = 1};
+                                                       .causal = 1,
+                                                       .slopes = nullptr};
   isobit_context context = {sizeof context, 0, {}, {}, ISOBIT_CPU, nullptr};
 
   const std::vector<float>& memory() const { return memory_; }

@@ -62,6 +62,7 @@ class Entry:
         self.arguments = [
             each for each in operator["arguments"] if not kind or kind in each["kinds"]
         ]
+        self.added = [each for each in self.arguments if each["added"]]
         options = [each for each in operator["options"] if each["name"] != "kind" or not kind]
         # What takes 8 bytes stands first, so that no gap arises.
         self.options = sorted(options, key=lambda each: _C_TYPES[each["type"]] == "int32_t")
@@ -98,6 +99,13 @@ def comment(text):
     return "/* " + "\n * ".join(textwrap.wrap(text, 94)) + " */"
 
 
+def member(argument):
+    notes = [argument["meaning"]]
+    notes += ["optional"] * (argument["presence"] != "required")
+    notes = ["output"] * (argument["role"] == "output") + notes
+    return f"const isobit_tensor* {argument['name']}; /* {', '.join(notes)} */"
+
+
 def c_header(all_entries):
     lines = [
         "/* SPDX-License-Identifier: Apache-2.0",
@@ -115,11 +123,7 @@ def c_header(all_entries):
     for entry in all_entries:
         struct = f"isobit_{entry.name}_args"
         lines += ["", comment(entry.summary), f"typedef struct {struct} {{", "size_t struct_size;"]
-        for each in entry.arguments:
-            notes = [each["meaning"]]
-            notes += ["optional"] * (each["presence"] != "required")
-            notes = ["output"] * (each["role"] == "output") + notes
-            lines.append(f"const isobit_tensor* {each['name']}; /* {', '.join(notes)} */")
+        lines += [member(each) for each in entry.arguments if not each["added"]]
         for each in entry.options:
             meaning = each["meaning"]
             if each["zero_is_default"]:
@@ -127,6 +131,7 @@ def c_header(all_entries):
             if each["type"] == "yes_no":
                 meaning = f"not 0: {meaning}"
             lines.append(f"{_C_TYPES[each['type']]} {each['name']}; /* {meaning} */")
+        lines += [member(each) for each in entry.added]
         lines += [
             f"}} {struct};",
             "",
@@ -145,16 +150,22 @@ def c_reader(all_entries):
         f"// {_GENERATED}",
         "#pragma once",
         "",
+        "#include <cstddef>",
+        "",
         '#include "isobit/capi/call.h"',
         *(f'#include "isobit/ops/{op}/{op}.h"' for op in headers),
         "",
         "namespace isobit::capi {",
     ]
     for entry in all_entries:
+        struct = f"isobit_{entry.name}_args"
+        if entry.added:
+            before = f"offsetof({struct}, {entry.added[0]['name']})"
+            lines += ["", "template <>"]
+            lines.append(f"inline constexpr std::size_t kFirstSize<{struct}> = {before};")
         lines += [
             "",
-            f"inline {entry.args} arguments("
-            f"const isobit_{entry.name}_args& given, const Reader& read) {{",
+            f"inline {entry.args} arguments(const {struct}& given, const Reader& read) {{",
             f"{entry.args} args;",
         ]
         for each in entry.arguments:

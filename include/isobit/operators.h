@@ -650,6 +650,9 @@ typedef struct isobit_attention_forward_args {
       dropout_seed; /* of the weights that are dropped, with their batch, head, query and key */
   int32_t causal;   /* 0 no; 1 top_left: query i sees keys up to i; 2 bottom_right: the last query
                        sees keys up to the last */
+  const isobit_tensor*
+      slopes; /* (batch, heads) in f32 (f64 beside f64), or NULL; scores are lessened by slope |i +
+                 seq_k - seq_q - j| of query i and key j; without gradient, optional */
 } isobit_attention_forward_args;
 
 ISOBIT_API isobit_status isobit_attention_forward(const isobit_attention_forward_args* args,
@@ -687,6 +690,9 @@ typedef struct isobit_attention_backward_args {
       dropout_seed; /* of the weights that are dropped, with their batch, head, query and key */
   int32_t causal;   /* 0 no; 1 top_left: query i sees keys up to i; 2 bottom_right: the last query
                        sees keys up to the last */
+  const isobit_tensor*
+      slopes; /* (batch, heads) in f32 (f64 beside f64), or NULL; scores are lessened by slope |i +
+                 seq_k - seq_q - j| of query i and key j; without gradient, optional */
 } isobit_attention_backward_args;
 
 ISOBIT_API isobit_status isobit_attention_backward(const isobit_attention_backward_args* args,

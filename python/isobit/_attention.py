@@ -22,6 +22,7 @@ def scaled_dot_product_attention(
     window=0,
     softcap=0.0,
     return_lse=False,
+    alibi_slopes=None,
 ):
     """softmax(query key' scale + bias) value, of arrays (batch, heads, sequence, elements) of any
     strides; heads of query may be a multiple of those of key and value.
@@ -30,7 +31,9 @@ def scaled_dot_product_attention(
     of query's dtype, added to scores. causal: "no", "top_left" or "bottom_right", where the last
     query sees all keys. scale: unless given 1 / sqrt(elements). window: keys less than this far
     from the query's own position; 0: all. softcap: scores become softcap tanh(score / softcap).
-    return_lse: (y, lse), with the logarithm of the sum of e^score of each query.
+    return_lse: (y, lse), with the logarithm of the sum of e^score of each query. alibi_slopes:
+    float32 (float64 beside float64) of (heads) or (batch, heads) of query; to scores
+    -slope abs(i + keys - queries - j) is added, of query i and key j.
     """
     if causal not in CAUSALS:
         allowed = ", ".join(map(repr, CAUSALS))
@@ -58,11 +61,20 @@ def scaled_dot_product_attention(
                 f"{_OP}: attn_mask has shape {mask.shape}, which does not broadcast to {shape}"
             ) from None
         tensors["mask" if mask.dtype == bool else "bias"] = _arrays.strided(mask)
+    real = "float64" if call.dtype == "float64" else "float32"
+    if alibi_slopes is not None:
+        slopes = _arrays.checked(_OP, "alibi_slopes", alibi_slopes, (real,), call.like)
+        if slopes.shape not in (q.shape[1:2], q.shape[:2]):
+            raise ValueError(
+                f"{_OP}: alibi_slopes has shape {slopes.shape}; must be {q.shape[1:2]} or "
+                f"{q.shape[:2]}"
+            )
+        tensors["slopes"] = _arrays.strided(np.broadcast_to(slopes, q.shape[:2]))
     y = call.empty((*q.shape[:3], v.shape[3]), call.dtype)
     tensors["y"] = _arrays.strided(y)
     lse = None
     if return_lse:
-        lse = call.empty(q.shape[:3], "float64" if call.dtype == "float64" else "float32")
+        lse = call.empty(q.shape[:3], real)
         tensors["lse"] = _arrays.strided(lse)
     options = {
         "causal": causal,

@@ -245,3 +245,18 @@ def test_numpy_has_the_bits_of_torch():
         expected = ours(q, k, v, attn_mask, causal="bottom_right", return_lse=True, enable_gqa=True)
         assert np.array_equal(y.view(np.int32), expected[0].numpy().view(np.int32))
         assert np.array_equal(lse.view(np.int32), expected[1].numpy().view(np.int32))
+
+
+def test_numpy_has_slopes_too():
+    q, k, v = drawn((2, 4, 9, 8), (2, 2, 11, 8), (2, 2, 11, 6))
+    arrays = [each.numpy() for each in (q, k, v)]
+    for slopes in (torch.tensor([0.5, 0.25, 0.125, 3.0]), torch.rand(2, 4)):
+        expected = ours(q, k, v, enable_gqa=True, alibi_slopes=slopes).numpy()
+        found = isobit_numpy.scaled_dot_product_attention(*arrays, alibi_slopes=slopes.numpy())
+        assert np.array_equal(found.view(np.int32), expected.view(np.int32))
+    for wrong, error, words in (
+        (np.ones(3, np.float32), ValueError, r"shape \(3,\); must be \(4,\) or \(2, 4\)"),
+        (np.ones(4), TypeError, "alibi_slopes has dtype float64"),
+    ):
+        with pytest.raises(error, match=words):
+            isobit_numpy.scaled_dot_product_attention(*arrays, alibi_slopes=wrong)

@@ -82,12 +82,58 @@ def test_autocast_narrows_and_adds_in_single_precision():
     assert y.dtype == torch.bfloat16 and bits(y) == bits(expected)
 
 
-def test_a_batch_takes_no_more_memory_than_a_sequence():
-    q, k, v = (each[:1].expand(64, -1, -1, -1) for each in drawn(32, 32, requires_grad=False))
+def most_allocated(slopes):
+    q, k, v = (each[:1].expand(64, -1, -1, -1) for each in drawn(64, 64, requires_grad=False))
     with torch.profiler.profile(profile_memory=True) as profile:
-        attended(q, k, v)
+        attended(q[..., :1], k[..., :1], v[..., :1], slopes)
+    return max(each.self_cpu_memory_usage for each in profile.key_averages())
+
+
+def test_it_takes_no_memory_but_where_slopes_are_learned():
+    scores = 4 * 64 * 64 * 4  # of heads, queries and keys
+    results = 4 * 64 * 4 * 64 * 4  # y, lse, max and sum of a batch
+    assert most_allocated(SLOPES) == most_allocated(None) == results
+    with torch.profiler.profile(profile_memory=True) as profile:
+        attended(*(each[:1].expand(64, -1, -1, -1) for each in drawn(32, 32)), learned())
     most = max(each.self_cpu_memory_usage for each in profile.key_averages() if "mul" in each.key)
-    assert most == 4 * 32 * 32 * 4  # of heads, queries and keys, and not of the batch
+    assert most == scores // 4  # and not of the batch
+
+
+def learned():
+    return SLOPES.clone().requires_grad_()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_learned_slopes_have_the_same_bits(dtype):
+    tensors = drawn(9, 150, dtype)
+    found, expected = (
+        attended(*tensors, slopes, causal="bottom_right", return_lse=True)
+        for slopes in (learned(), SLOPES)
+    )
+    assert bits(*found) == bits(*expected)
+
+
+def test_the_operator_itself_refuses_their_derivatives():
+    operator = torch.ops.isobit.attention
+    q, k, v = (each[:, :2] for each in drawn(requires_grad=False))
+    slopes = torch.ones(2, 2)
+    y = operator(q, k, v, slopes=slopes.clone().requires_grad_())[0]
+    with pytest.raises(NotImplementedError, match="slopes has no derivative; detach it"):
+        y.sum().backward()
+    with pytest.raises(NotImplementedError, match="slopes has no derivative; detach it"):
+        torch.func.jvp(lambda each: operator(q, k, v, slopes=each)[0], (slopes,), (slopes,))
+
+
+def test_transforms_have_the_same_bits():
+    q, k, v = drawn(requires_grad=False)
+    slopes = torch.stack((SLOPES, SLOPES * 2))
+    expected = torch.stack([attended(q, k, v, each) for each in slopes])
+    found = torch.func.vmap(attended, in_dims=(None, None, None, 0))(q, k, v, slopes)
+    assert bits(found) == bits(expected)
+    tensors = drawn()
+    (of_grad,) = torch.autograd.grad(attended(*tensors).sum(), tensors[:1])
+    found = torch.func.grad(lambda each: attended(each, *tensors[1:]).sum())(tensors[0].detach())
+    assert bits(found) == bits(of_grad)
 
 
 def test_derivatives_are_right_those_of_slopes_too():

@@ -156,6 +156,8 @@ def _attention(call, library, _dtype_named):
     in_torch = library.__name__.endswith("torch")
     if "bias" in call.inputs and "mask" in call.inputs:
         raise Unavailable("a function takes a bias or a mask")
+    if "bias" in call.inputs and "slopes" in call.inputs:
+        raise Unavailable("a function takes a bias or slopes")
     if case["dropout"] > 0 and not in_torch:
         raise Unavailable("isobit.numpy has no dropout of attention")
     options = {name: case[name] for name in ("causal", "window", "softcap")}
@@ -164,10 +166,11 @@ def _attention(call, library, _dtype_named):
         options |= {"enable_gqa": True, "dropout_p": case["dropout"]}
         options["seed"] = int(case["dropout_seed"])
 
-    def attend(q, k, v, bias=None, mask=None):
+    def attend(q, k, v, bias=None, mask=None, slopes=None):
         attn_mask = mask if bias is None else bias
-        function = library.scaled_dot_product_attention
-        return dict(zip(("y", "lse"), function(q, k, v, attn_mask, **options), strict=True))
+        given = options | {"alibi_slopes": slopes}
+        found = library.scaled_dot_product_attention(q, k, v, attn_mask, **given)
+        return dict(zip(("y", "lse"), found, strict=True))
 
     return attend
 

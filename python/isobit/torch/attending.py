@@ -45,19 +45,37 @@ def _axes(call):
     """Batches; and heads, where each has its own of k. What is dropped depends on both."""
     if call.dropout == 0:
         for dim in (0, 1) if call.q.shape[1] == call.k.shape[1] else (0,):
-            yield Axis(_cut(call, ("q", "k", "v", "bias", "mask"), dim), (dim,) * 4)
+            names = ("q", "k", "v", "bias", "mask", "slopes")
+            yield Axis(_cut(call, names, dim), (dim,) * 4)
 
 
 def _options(call):
     return call.seed, call.causal, call.window, call.scale, call.softcap, call.dropout
 
 
+def bias_of_slopes(slopes, queries, keys, dtype):
+    """What slopes (..., heads) add to scores, (..., heads, queries, keys). A product of two
+    numbers, one of them whole, is rounded once."""
+    place = torch.arange(keys - queries, keys, device=slopes.device)
+    apart = (place[:, None] - torch.arange(keys, device=slopes.device)).abs()
+    return slopes.to(dtype)[..., None, None] * -apart.to(dtype)
+
+
+def _require_constant(of, names=("slopes",)):
+    """Slopes are numbers of a model, and not learned."""
+    for name in names:
+        if (each := getattr(of, name, None)) is not None and each is not False:
+            raise NotImplementedError(f"attention: {name} has no derivative; detach it")
+
+
 def _backward(call, wanted, grad_y, grad_lse, _max, _sum):
+    _require_constant(wanted)
     if grad_y is None:
         grad_y = torch.zeros_like(call.y)
     needs = (wanted.q, wanted.k, wanted.v, wanted.bias)
     tensors = (call.q, call.k, call.v, call.bias, call.mask, call.y, call.max, call.sum)
-    found = ATTENTION_BACKWARD.operator(grad_y, grad_lse, *tensors, *_options(call), *needs)
+    options = (*_options(call), *needs, call.slopes)
+    found = ATTENTION_BACKWARD.operator(grad_y, grad_lse, *tensors, *options)
     names = ("q", "k", "v", "bias")
     each = zip(names, found, needs, strict=True)
     return {name: gradient for name, gradient, needed in each if needed}
@@ -140,6 +158,8 @@ def _weighed(call, scores, bias):
     """(weights, lse, which keys are there), of scores that are capped already."""
     if bias is not None:
         scores = scores + bias
+    if call.slopes is not None:
+        scores = scores + bias_of_slopes(call.slopes, *scores.shape[-2:], scores.dtype)
     scores = scores.masked_fill(~_allowed(call), -torch.inf)
     there = scores != -torch.inf
     some = there.any(-1, keepdim=True)
@@ -195,6 +215,7 @@ def _of(call, names, values):
 
 
 def _tangents(call, along):
+    _require_constant(along)
     moved = _Moved(call, along)
     y = total_of(
         (moved.weights_t * moved.kept) @ moved.v,
@@ -210,7 +231,7 @@ ATTENTION = Operator(
     outputs=("y", "lse", "max", "sum"),
     host=("seed",),
     axes=_axes,
-    keeps=("q", "k", "v", "bias", "mask", "seed", "y", "max", "sum"),
+    keeps=("q", "k", "v", "bias", "mask", "seed", "slopes", "y", "max", "sum"),
     gradients=_backward,
     tangents=_tangents,
     autocast=narrow_inputs("q", "k", "v", "bias"),
@@ -228,7 +249,7 @@ def _gradients_of(call):
 
 def _backward_axes(call):
     if call.dropout == 0:
-        names = ("grad_y", "grad_lse", "q", "k", "v", "bias", "mask", "y", "max", "sum")
+        names = ("grad_y", "grad_lse", "q", "k", "v", "bias", "mask", "y", "max", "sum", "slopes")
         wanted = (call.needs_q, call.needs_k, call.needs_v, call.needs_bias)
         for dim in (0, 1) if call.q.shape[1] == call.k.shape[1] else (0,):
             yield Axis(_cut(call, names, dim), tuple(dim if each else None for each in wanted))
@@ -268,6 +289,7 @@ def _second(call, given):
 
 
 def _backward_gradients(call, wanted, *into):
+    _require_constant(wanted)
     given = [
         name
         for name in ("grad_y", "grad_lse", *_NAMES)
@@ -286,6 +308,7 @@ def _backward_gradients(call, wanted, *into):
 
 def _backward_tangents(call, along):
     """Of each step of backward, by the rule of products."""
+    _require_constant(along)
     moved = _Moved(call, along)
     wide, kept = moved.q.dtype, moved.kept
     grad, zeros = call.grad_y.to(wide), torch.zeros_like(call.grad_y, dtype=wide)
@@ -333,7 +356,7 @@ ATTENTION_BACKWARD = Operator(
     like="q",
     host=("seed",),
     axes=_backward_axes,
-    keeps=("grad_y", "grad_lse", "q", "k", "v", "bias", "mask", "seed"),
+    keeps=("grad_y", "grad_lse", "q", "k", "v", "bias", "mask", "seed", "slopes"),
     knows=("y", "max", "sum"),
     gradients=_backward_gradients,
     tangents=_backward_tangents,

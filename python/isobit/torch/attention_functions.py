@@ -5,9 +5,10 @@ whatever stands beside it."""
 from contextlib import nullcontext
 
 import torch
+from torch.autograd import forward_ad
 
 from isobit._attention import _LEAST
-from isobit.torch.attending import ATTENTION, autocasts, causal_number, real
+from isobit.torch.attending import ATTENTION, autocasts, bias_of_slopes, causal_number, real
 from isobit.torch.functional import _seed, overridable, run
 from isobit.torch.records import NARROW
 from isobit.torch.varlen_functions import of_nested
@@ -79,18 +80,21 @@ def _check_slopes(slopes, query, attn_mask):
         )
 
 
-def _of_slopes(slopes, batch, heads, queries, keys, dtype):
-    """What is added to scores, (batch, heads, queries, keys), of which what repeats is there once.
-    A product of two numbers, one of them whole, is rounded once."""
+def _slopes_of(slopes, batch, heads):
+    """(batch, heads), of which what repeats is there once."""
     if tuple(slopes.shape) not in ((heads,), (*batch, heads)):
         allowed = dict.fromkeys((str((heads,)), str((*batch, heads))))
         raise ValueError(
             f"{_OP}: alibi_slopes has shape {tuple(slopes.shape)}; must be {' or '.join(allowed)}"
         )
-    place = torch.arange(keys - queries, keys, device=slopes.device)
-    apart = (place[:, None] - torch.arange(keys, device=slopes.device)).abs()
-    bias = slopes.to(dtype)[..., None, None] * -apart.to(dtype)
-    return bias.expand(*batch, *bias.shape[-3:]).flatten(0, -4)
+    return slopes.expand(*batch, heads).flatten(0, -2)
+
+
+def _has_derivative(tensor):
+    """Whether one by it may be asked for."""
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        return True
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def _widened(tensors):
@@ -130,8 +134,8 @@ def scaled_dot_product_attention(
     each query, with a gradient of its own. seed: what is dropped depends on it and on the place of
     a weight alone; where it is None, PyTorch's generator for the CPU draws one. alibi_slopes:
     float32 of (heads) or (batch, heads) of query; to scores -slope abs(i + keys - queries - j) is
-    added, of query i and key j. That takes a float32 number for each of heads, queries and keys;
-    beside it 16 bits are computed in float32, and rounded.
+    added, of query i and key j. Slopes that require a gradient are made a bias, which takes a
+    float32 number for each of heads, queries and keys.
 
     A key that is not allowed is not there, whatever stands in it; a query without keys gives 0. A
     query alone has the bits that it has among others, and beside other sequences, paddings and
@@ -192,25 +196,30 @@ def scaled_dot_product_attention(
         whole = _expanded("attn_mask", attn_mask, shape).flatten(0, -4)
         is_bool = attn_mask.dtype == torch.bool
         bias, mask = (None, whole) if is_bool else (narrowed(whole, computed_in(q)), None)
-    with_slopes = alibi_slopes is not None
-    dtype = q.dtype
-    if with_slopes:
-        dtype, (q, k, v) = _widened((q, k, v))
-        extents = (heads, q.shape[-2], k.shape[-2])
-        bias = _of_slopes(alibi_slopes, batch, *extents, q.dtype)
+    slopes = None
+    dtype, by_bias = q.dtype, False
+    if alibi_slopes is not None:
+        slopes = _slopes_of(alibi_slopes, batch, heads)
+        if by_bias := _has_derivative(alibi_slopes):
+            dtype, (q, k, v) = _widened((q, k, v))
+            bias = bias_of_slopes(alibi_slopes, q.shape[-2], k.shape[-2], q.dtype)
+            bias, slopes = _heads(bias, heads, batch), None
+        else:
+            slopes = slopes.to(real(computed_in(q)))
     given = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask}
     given["seed"] = _seed(_OP, dropout_p, seed)
-    with torch.autocast(q.device.type, enabled=False) if with_slopes else nullcontext():
+    with torch.autocast(q.device.type, enabled=False) if by_bias else nullcontext():
         y, lse, _max, _sum = run(
             ATTENTION,
             given,
+            {"slopes": slopes},
             causal=code,
             window=window,
             scale=0.0 if scale is None else float(scale) or _LEAST,
             softcap=float(softcap),
             dropout=float(dropout_p),
         )
-    y = y.to(dtype) if with_slopes else y
+    y = y.to(dtype) if by_bias else y
     front = (*batch, heads)
     extra = len(front) + 2 - max(rank, 2)  # dimensions that stood in front of none
     shape = (*front[extra:], *y.shape[-2:])

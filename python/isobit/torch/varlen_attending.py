@@ -199,6 +199,7 @@ def _first(call, wanted, grad_y, grad_lse, _max, _sum):
 # Derivatives that attention has as formulas are those of each run, one after the other.
 
 _ABSENT = {"bias": None, "mask": None, "seed": None, "dropout": 0.0, "needs_bias": False}
+_ABSENT |= {"slopes": None}
 _GRADIENTS = ("q", "k", "v")
 
 
@@ -219,7 +220,7 @@ def _calls(call):
 
 def _along(names, along, run):
     cut = {name: _cut(name, getattr(along, name), run) for name in names}
-    return SimpleNamespace(**cut, bias=None)
+    return SimpleNamespace(**cut, bias=None, slopes=None)
 
 
 def _joined(name, parts, like):

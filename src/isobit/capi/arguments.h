@@ -3,6 +3,8 @@
 // Made by tools/faces.py from the operators' descriptions; changes belong there.
 #pragma once
 
+#include <cstddef>
+
 #include "isobit/capi/call.h"
 #include "isobit/ops/activation/activation.h"
 #include "isobit/ops/attention/attention.h"
@@ -461,6 +463,10 @@ inline conv2d::BackwardArgs arguments(const isobit_conv2d_backward_args& given,
   return args;
 }
 
+template <>
+inline constexpr std::size_t kFirstSize<isobit_attention_forward_args> =
+    offsetof(isobit_attention_forward_args, slopes);
+
 inline attention::ForwardArgs arguments(const isobit_attention_forward_args& given,
                                         const Reader& read) {
   attention::ForwardArgs args;
@@ -473,6 +479,7 @@ inline attention::ForwardArgs arguments(const isobit_attention_forward_args& giv
   args.lse = read("lse", given.lse);
   args.max = read("max", given.max);
   args.sum = read("sum", given.sum);
+  args.slopes = read("slopes", given.slopes);
   args.window = given.window;
   args.scale = given.scale;
   args.softcap = given.softcap;
@@ -481,6 +488,10 @@ inline attention::ForwardArgs arguments(const isobit_attention_forward_args& giv
   args.causal = decltype(args.causal){given.causal};
   return args;
 }
+
+template <>
+inline constexpr std::size_t kFirstSize<isobit_attention_backward_args> =
+    offsetof(isobit_attention_backward_args, slopes);
 
 inline attention::BackwardArgs arguments(const isobit_attention_backward_args& given,
                                          const Reader& read) {
@@ -499,6 +510,7 @@ inline attention::BackwardArgs arguments(const isobit_attention_backward_args& g
   args.grad_k = read("grad_k", given.grad_k);
   args.grad_v = read("grad_v", given.grad_v);
   args.grad_bias = read("grad_bias", given.grad_bias);
+  args.slopes = read("slopes", given.slopes);
   args.window = given.window;
   args.scale = given.scale;
   args.softcap = given.softcap;

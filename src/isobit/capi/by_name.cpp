@@ -134,6 +134,7 @@ std::string describe(const Operation& operation, const Argument& argument) {
          ", \"elements\": " + quoted(kElements[static_cast<int>(argument.elements)]) +
          ", \"presence\": " + quoted(kPresences[static_cast<int>(argument.presence)]) +
          ", \"strides\": " + (argument.strides == Strides::any ? "\"any\"" : "\"rows\"") +
+         ", \"added\": " + (argument.added ? "true" : "false") +
          ", \"kinds\": " + array(kinds_of(operation, argument), quoted) +
          ", \"meaning\": " + quoted(argument.meaning) + "}";
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstring>
 #include <exception>
 #include <initializer_list>
 #include <iterator>
@@ -48,11 +49,25 @@ isobit_status guarded(std::string_view op, Call call) noexcept {
   } catch (...) { return failed(ISOBIT_INTERNAL, {op, ": an exception of unknown type"}); }
 }
 
+// The size of a struct before pointers were added at its end.
+template <class Struct>
+inline constexpr std::size_t kFirstSize = sizeof(Struct);
+
 template <class Struct>
 void check_struct(std::string_view op, std::string_view name, const Struct* given) {
   require(given != nullptr, op, ": ", name, " is null");
-  require(given->struct_size == sizeof(Struct), op, ": ", name, " has struct_size ",
-          given->struct_size, "; expected ", sizeof(Struct));
+  const std::size_t size = given->struct_size;
+  require(kFirstSize<Struct> <= size && size <= sizeof(Struct) &&
+              (sizeof(Struct) - size) % sizeof(void*) == 0,
+          op, ": ", name, " has struct_size ", size, "; expected ", sizeof(Struct));
+}
+
+// All of a struct of which the caller may know the first members only: others are null.
+template <class Struct>
+Struct whole(const Struct& given) {
+  Struct result{};
+  std::memcpy(&result, &given, given.struct_size);
+  return result;
 }
 
 // Reads the tensors of one operator's call.
@@ -101,7 +116,10 @@ isobit_status call(std::string_view op, const Args* args, const isobit_context* 
   LentThreads lent;
   const isobit_status status = guarded(op, [&] {
     check_struct(op, "args", args);
-    body(*args, Reader{op}, execution(op, context, lent));
+    if constexpr (kFirstSize<Args> == sizeof(Args))
+      body(*args, Reader{op}, execution(op, context, lent));
+    else
+      body(whole(*args), Reader{op}, execution(op, context, lent));
   });
   return lent.interrupted ? ISOBIT_INTERNAL : status;
 }

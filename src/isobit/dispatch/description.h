@@ -53,6 +53,9 @@ struct Argument {
   std::string_view below = {};                  // an index is below the extent of this dim
   bool (*applies)(const void* args) = nullptr;  // whether these options use it; null: always
   std::string_view meaning = {};                // for the generated headers
+  // Whether C's struct had no such member before: then it stands at the end, and programs that were
+  // compiled before leave it out.
+  bool added = false;
 
   constexpr Argument means(std::string_view words) const {
     Argument result = *this;
@@ -67,6 +70,11 @@ struct Argument {
   constexpr Argument where(bool (*applies_to)(const void* args)) const {
     Argument result = *this;
     result.applies = applies_to;
+    return result;
+  }
+  constexpr Argument added_later() const {
+    Argument result = *this;
+    result.added = true;
     return result;
   }
   constexpr Argument with_any_strides() const {

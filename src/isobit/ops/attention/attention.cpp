@@ -63,6 +63,16 @@ constexpr Argument kMask = argument<&Args::mask>("mask", Role::input, kOfScores,
                                    "(batch, heads, seq_q, seq_k) in bool, or NULL; true where a "
                                    "key is allowed");
 
+template <class Args>
+constexpr Argument kSlopes =
+    argument<&Args::slopes>("slopes", Role::input, "batch heads", Elements::statistic,
+                            Presence::extra, Drawn::normal)
+        .with_any_strides()
+        .added_later()
+        .means(
+            "(batch, heads) in f32 (f64 beside f64), or NULL; scores are lessened by slope "
+            "|i + seq_k - seq_q - j| of query i and key j; without gradient");
+
 constexpr Argument kForwardArguments[] = {
     kQ<ForwardArgs>,
     kK<ForwardArgs>,
@@ -85,6 +95,7 @@ constexpr Argument kForwardArguments[] = {
                                 Presence::optional)
         .with_any_strides()
         .means("like lse, or NULL; for backward: the sum of e^score / 2^max"),
+    kSlopes<ForwardArgs>,
 };
 
 constexpr Argument kBackwardArguments[] = {
@@ -129,6 +140,7 @@ constexpr Argument kBackwardArguments[] = {
                                        Presence::extra)
         .with_any_strides()
         .means("(batch, heads, seq_q, seq_k) like q, or NULL; of a bias that repeats, the terms"),
+    kSlopes<BackwardArgs>,
 };
 
 template <class Args>
@@ -155,7 +167,7 @@ Array array_of(const TensorView& view) {
   Array array{static_cast<std::byte*>(view.data), size_of(view.dtype)};
   array.batch = view.strides[0];
   array.head = view.strides[1];
-  array.row = view.strides[2];
+  if (view.rank >= 3) array.row = view.strides[2];
   if (view.rank == 4) array.col = view.strides[3];
   return array;
 }
@@ -196,6 +208,15 @@ class Check {
       checker_.any_strides("mask", args.mask, Access::read);
       shaped("mask", args.mask, "the product of q and k", scores());
     }
+    if (args.slopes.given()) {
+      checker_.any_strides("slopes", args.slopes, Access::read);
+      checker_.dtype("slopes", args.slopes, {p.real()});
+      TensorView expected = q_;
+      expected.rank = 2;
+      checker_.same_shape("slopes", args.slopes, "a slope of each head of q", expected);
+      p.slopes = array_of(args.slopes);
+    }
+    p.apart = p.seq_k - p.seq_q;
     check_options(args);
     p.q = array_of(args.q);
     p.k = array_of(args.k);
@@ -212,10 +233,11 @@ class Check {
           {"max", args.max, &Problem::max},
           {"sum", args.sum, &Problem::sum}})
       if (view.given()) problem_.*array = statistic(name, view, Access::write);
-    checker_.no_overlap({named("y", args.y), named("lse", args.lse), named("max", args.max),
-                         named("sum", args.sum)},
-                        {named("q", args.q), named("k", args.k), named("v", args.v),
-                         named("bias", args.bias), named("mask", args.mask)});
+    checker_.no_overlap(
+        {named("y", args.y), named("lse", args.lse), named("max", args.max),
+         named("sum", args.sum)},
+        {named("q", args.q), named("k", args.k), named("v", args.v), named("bias", args.bias),
+         named("mask", args.mask), named("slopes", args.slopes)});
     problem_.y = array_of(args.y);
     return problem_;
   }
@@ -244,7 +266,8 @@ class Check {
          named("grad_bias", args.grad_bias)},
         {named("grad_y", args.grad_y), named("grad_lse", args.grad_lse), named("q", args.q),
          named("k", args.k), named("v", args.v), named("bias", args.bias), named("mask", args.mask),
-         named("y", args.y), named("max", args.max), named("sum", args.sum)});
+         named("y", args.y), named("max", args.max), named("sum", args.sum),
+         named("slopes", args.slopes)});
     problem_.grad_y = array_of(args.grad_y);
     problem_.y = array_of(args.y);
     problem_.grad_q = array_of(args.grad_q);

@@ -27,9 +27,10 @@ struct Options {
   std::uint64_t dropout_seed = 0;
 };
 
-// A score is q k' scale, capped, plus bias. A key that is not allowed (by causal, window, mask, or
-// a score of -infinity) is not there, whatever k and v hold; a query without keys gives +0. Query
-// head h reads head h / (heads / kv_heads) of k and v. All arrays may have any strides.
+// A score is q k' scale, capped, plus bias, minus slope |i + seq_k - seq_q - j| of query i and key
+// j, whatever causal says. A key that is not allowed (by causal, window, mask, or a score of
+// -infinity) is not there, whatever k and v hold; a query without keys gives +0. Query head h reads
+// head h / (heads / kv_heads) of k and v. All arrays may have any strides.
 struct ForwardArgs : Options {
   TensorView q;          // (batch, heads, seq_q, head_dim)
   TensorView k;          // (batch, kv_heads, seq_k, head_dim)
@@ -40,6 +41,7 @@ struct ForwardArgs : Options {
   TensorView lse = {};   // (batch, heads, seq_q), optional: log of the sum of e^score
   // For backward: e^score is 2^max times a weight, and `sum` is that of the weights.
   TensorView max = {}, sum = {};  // like lse, optional
+  TensorView slopes = {};         // (batch, heads) in f32, f64 beside f64, optional
 };
 
 struct BackwardArgs : Options {
@@ -50,6 +52,7 @@ struct BackwardArgs : Options {
   TensorView y, max, sum;                            // as forward gave them
   TensorView grad_q = {}, grad_k = {}, grad_v = {};  // like q, k and v, each optional
   TensorView grad_bias = {};  // like bias, of which no element may serve twice; optional
+  TensorView slopes = {};     // as in forward, optional; they have no gradient
 };
 
 void forward(const ForwardArgs& args, const Execution& execution);

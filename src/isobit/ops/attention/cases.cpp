@@ -37,7 +37,8 @@ CaseGrid grid_of(const std::vector<Types>& types, Shapes shapes, Choice choice =
 
 std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
   constexpr double kTopLeft = 1, kBottomRight = 2;
-  const std::string_view all = backward ? "bias+mask+grad_lse+grad_bias" : "bias+mask";
+  const std::string_view all =
+      backward ? "bias+mask+slopes+grad_lse+grad_bias" : "bias+mask+slopes";
   const std::vector<Types> f32 = {kTypes[0]}, wide_and_narrow = {kTypes[0], kTypes[2]};
   // Backward takes max as f32 has it: beyond 2^24 another than the reference's.
   std::vector<std::string_view> families = {"uniform",   "integers", "lognormal",
@@ -61,7 +62,8 @@ std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
     return {grid_of(kTypes, {{2, 2, 1, 5, 7, 8, 6}}, {}, {""}),
             grid_of(wide_and_narrow, {{1, 2, 2, 35, 140, 20, 9}}, {.causal = kBottomRight}, {all}),
             grid_of(f32, {{1, 2, 1, 9, 10, 8, 8}},
-                    {.causal = kTopLeft, .window = 4, .softcap = 5, .dropout = 0.3})};
+                    {.causal = kTopLeft, .window = 4, .softcap = 5, .dropout = 0.3}),
+            grid_of(f32, {{2, 2, 1, 7, 9, 8, 6}}, {.causal = kTopLeft, .window = 6}, {"slopes"})};
   if (grid == "test")
     return {
         grid_of(kTypes,
@@ -76,6 +78,8 @@ std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
         grid_of(wide_and_narrow, {{2, 2, 1, 9, 140, 20, 9}},
                 {.window = 30, .softcap = 2, .scale = -0.7}, {"", all}),
         grid_of(kTypes, {{2, 2, 1, 9, 140, 20, 9}}, {.dropout = 0.4}, {"", all}),
+        grid_of(kTypes, {{2, 2, 1, 9, 140, 20, 9}, {1, 2, 2, 150, 20, 6, 4}},
+                {.causal = kBottomRight}, {"slopes"}),
         grid_of(kTypes, {{1, 2, 1, 6, 40, 16, 12}}, {}, {"", all},
                 {"uniform", "integers", "lognormal", "denormal"})};
   return {
@@ -129,7 +133,7 @@ std::vector<CaseGrid> backward_cases(std::string_view grid) { return cases(grid,
 Cost forward_cost(const ForwardArgs& args) {
   const auto dims = static_cast<double>(args.q.shape[3] + args.v.shape[3]);
   return {.bytes = bytes({&args.q, &args.k, &args.v, &args.bias, &args.mask, &args.y, &args.lse,
-                          &args.max, &args.sum}),
+                          &args.max, &args.sum, &args.slopes}),
           .flops = 2 * dims * pairs(args, args.q, args.k)};
 }
 
@@ -137,7 +141,7 @@ Cost backward_cost(const BackwardArgs& args) {
   const auto dims = static_cast<double>(3 * args.q.shape[3] + 2 * args.v.shape[3]);
   return {.bytes = bytes({&args.grad_y, &args.grad_lse, &args.q, &args.k, &args.v, &args.bias,
                           &args.mask, &args.y, &args.max, &args.sum, &args.grad_q, &args.grad_k,
-                          &args.grad_v, &args.grad_bias}),
+                          &args.grad_v, &args.grad_bias, &args.slopes}),
           .flops = 2 * dims * pairs(args, args.q, args.k)};
 }
 

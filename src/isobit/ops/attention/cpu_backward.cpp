@@ -288,7 +288,8 @@ class Backward {
       exponents = exponents_of_row;
       kernels.line(&scaling, {line, exponents_of_row, keys, begin,
                               std::clamp<std::int64_t>(range.end - key, begin, keys), from(p.bias),
-                              from(p.mask), p.bias.col, p.mask.col});
+                              from(p.mask), p.bias.col, p.mask.col, p.slope_of(j.batch, j.head),
+                              key - query - p.apart});
     }
     if (dropout) {
       kept = room;

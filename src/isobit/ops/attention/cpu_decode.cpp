@@ -118,10 +118,11 @@ class Decode {
       };
       const bool plain = p.plain() && range.begin <= key && range.end >= key + keys;
       if (!plain)
-        kernels.line(&scaling,
-                     {line, line, keys, std::clamp<std::int64_t>(range.begin - key, 0, keys),
-                      std::clamp<std::int64_t>(range.end - key, 0, keys), from(p.bias),
-                      from(p.mask), p.bias.col, p.mask.col});
+        kernels.line(
+            &scaling,
+            {line, line, keys, std::clamp<std::int64_t>(range.begin - key, 0, keys),
+             std::clamp<std::int64_t>(range.end - key, 0, keys), from(p.bias), from(p.mask),
+             p.bias.col, p.mask.col, p.slope_of(batch, head), key - query - p.apart});
       for (std::int64_t j = 0; !finite && j < keys; ++j)
         there[i][j] = Row<T, Real>::is_there(line[j]);
       const State state = state_at(part + i * state_size(p));

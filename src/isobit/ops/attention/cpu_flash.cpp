@@ -202,8 +202,9 @@ class Flash {
         const auto from = [&](const Array& array) {
           return array ? array.at(u.batch, u.head, query, key + j) : nullptr;
         };
-        kernels.line(&scaling, {row, row, count, begin, end, from(p.bias), from(p.mask), p.bias.row,
-                                p.mask.row});
+        kernels.line(&scaling,
+                     {row, row, count, begin, end, from(p.bias), from(p.mask), p.bias.row,
+                      p.mask.row, p.slope_of(u.batch, u.head), query + p.apart - key - j});
       }
     }
     return p.plain();

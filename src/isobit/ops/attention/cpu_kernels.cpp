@@ -3,6 +3,7 @@
 #include "isobit/ops/attention/cpu_kernels.h"
 
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
 #include "isobit/ops/attention/cpu_kernels_gradients.h"
@@ -21,6 +22,20 @@ using matmul::ISOBIT_ISA::VectorsOf;
 template <class S>
 void store(typename S::Real* to, typename S::V v) {
   S::template store<simd::Stores::cached, simd::Nan::absent>(to, v);
+}
+
+// How far i and those after it are from their queries. Below 2^24 (2^53) a number is exact; beyond,
+// each is rounded by itself.
+template <class S>
+ISOBIT_INLINE typename S::V distances(std::int64_t first) {
+  using Real = typename S::Real;
+  constexpr std::int64_t kExact = std::int64_t{1} << std::numeric_limits<Real>::digits;
+  Real lanes[S::kWidth];
+  const bool exact = -kExact <= first && first + S::kWidth <= kExact;
+  for (int lane = 0; lane < S::kWidth; ++lane)
+    lanes[lane] = static_cast<Real>(exact ? lane : first + lane);
+  const auto places = S::load(lanes);
+  return functions::magnitude<S>(exact ? S::add(places, S::all(static_cast<Real>(first))) : places);
 }
 
 template <class S, class T>
@@ -46,6 +61,9 @@ void line(const void* given, const Line& line) {
       }
       t = biased<S>(scaling, t, b);
     }
+    if (line.slope != nullptr)
+      t = sloped<S>(scaling, t, S::all(*reinterpret_cast<const Real*>(line.slope)),
+                    distances<S>(line.distance + i), bias != nullptr);
     S::template store<simd::Stores::cached, simd::Nan::absent>(to + i, t, part...);
   });
   const auto absent = [&](std::int64_t begin, std::int64_t end) ISOBIT_INLINE_LAMBDA {

@@ -19,6 +19,8 @@ struct Line {
   std::int64_t count, begin, end;
   const std::byte *bias, *mask;  // or null
   std::int64_t bias_step, mask_step;
+  const std::byte* slope = nullptr;  // a number, or null
+  std::int64_t distance = 0;  // of the first key from its query, and one more of each after it
 };
 
 // Exponents whose rows are keys and whose columns are queries, which become weights. Rows below

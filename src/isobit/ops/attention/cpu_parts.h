@@ -104,10 +104,15 @@ class Row {
     if (key < keys_.begin || key >= keys_.end) return -kInfinity<Real>;
     if (problem_.mask && *problem_.mask.at(batch_, head_, query_, key) == std::byte{0})
       return -kInfinity<Real>;
-    const Real exponent = exponent_of<S>(scaling_, product);
-    if (!problem_.bias) return exponent;
-    return biased<S>(scaling_, exponent,
-                     element<Real, T>(problem_.bias.at(batch_, head_, query_, key)));
+    Real exponent = exponent_of<S>(scaling_, product);
+    if (problem_.bias)
+      exponent = biased<S>(scaling_, exponent,
+                           element<Real, T>(problem_.bias.at(batch_, head_, query_, key)));
+    if (problem_.slopes)
+      exponent = sloped<S>(scaling_, exponent,
+                           *reinterpret_cast<const Real*>(problem_.slopes.at(batch_, head_)),
+                           static_cast<Real>(problem_.distance(query_, key)), bool{problem_.bias});
+    return exponent;
   }
   Real exponent(std::int64_t key) const { return exponent(key, product(key)); }
   static bool is_there(Real exponent) { return !(exponent == -kInfinity<Real>); }

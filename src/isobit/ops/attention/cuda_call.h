@@ -78,9 +78,12 @@ struct Call {
     const Range keys = p.keys_of(query);
     if (key < keys.begin || key >= keys.end) return -kInfinity<Real>;
     if (p.mask && *p.mask.at(batch, head, query, key) == std::byte{0}) return -kInfinity<Real>;
-    const Real exponent = exponent_of<S>(scaling(), product);
-    if (!p.bias) return exponent;
-    return biased<S>(scaling(), exponent, Line<T>(p.bias, batch, head, query)[key]);
+    Real exponent = exponent_of<S>(scaling(), product);
+    if (p.bias) exponent = biased<S>(scaling(), exponent, Line<T>(p.bias, batch, head, query)[key]);
+    if (p.slopes)
+      exponent = sloped<S>(scaling(), exponent, real(p.slopes, batch, head, 0),
+                           static_cast<Real>(p.distance(query, key)), bool{p.bias});
+    return exponent;
   }
   ISOBIT_DEVICE bool keeps(std::int64_t batch, std::int64_t head, std::int64_t query,
                            std::int64_t key) const {

@@ -79,6 +79,19 @@ ISOBIT_INLINE VectorOf<S> biased(const Scaling<typename S::Real>& scaling, Vecto
   return S::choose(absent, S::all(-kInfinity<Real>), S::fma(bias, S::all(scaling.bias), exponent));
 }
 
+// The same of what a slope adds: -slope times how far the key is, rounded once. What a bias made
+// absent stays so.
+template <class S>
+ISOBIT_INLINE VectorOf<S> sloped(const Scaling<typename S::Real>& scaling, VectorOf<S> exponent,
+                                 VectorOf<S> slope, VectorOf<S> distance, bool beside_bias) {
+  using Real = typename S::Real;
+  const auto added = S::mul(S::mul(slope, S::all(Real(-1))), distance);
+  const auto result = biased<S>(scaling, exponent, added);
+  if (!beside_bias) return result;
+  return S::choose(S::less(exponent, S::all(std::numeric_limits<Real>::lowest())), exponent,
+                   result);
+}
+
 // 2^n of a whole n, at most 2^kMost; +0 for n below kLeastExponent. NaN gives anything.
 template <class S>
 ISOBIT_INLINE VectorOf<S> power_or_zero(VectorOf<S> n) {

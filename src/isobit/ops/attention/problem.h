@@ -41,9 +41,11 @@ struct Problem {
   std::int64_t batch = 0, heads = 0, kv_heads = 0;
   std::int64_t seq_q = 0, seq_k = 0, head_dim = 0, value_dim = 0;
   Array q, k, v, bias, mask, y, lse, max, sum;
+  Array slopes;  // of two dims, batch and head
   Array grad_y, grad_lse, grad_q, grad_k, grad_v, grad_bias;
   bool causal = false;
   std::int64_t offset = 0;  // of the first query's position
+  std::int64_t apart = 0;   // the same as slopes have it: the last query stands at the last key
   std::int64_t window = 0;
   double scale = 0, softcap = 0;  // a scale of 0 is the usual one
   double dropout = 0;
@@ -55,7 +57,9 @@ struct Problem {
   // Whether the band alone decides which keys are allowed, and products are scores but for a
   // factor: positive, and no zero as a float, by which what is masked with -infinity would become
   // NaN.
-  bool plain() const { return !bias && !mask && softcap == 0 && (scale == 0 || scale >= 0x1p-100); }
+  bool plain() const {
+    return !bias && !mask && !slopes && softcap == 0 && (scale == 0 || scale >= 0x1p-100);
+  }
 
   ISOBIT_INLINE static std::int64_t within(std::int64_t value, std::int64_t most) {
     return value < 0 ? 0 : value < most ? value : most;
@@ -69,6 +73,14 @@ struct Problem {
     else if (window > 0)
       keys.end = within(position + window, seq_k);
     return keys;
+  }
+  std::byte* slope_of(std::int64_t b, std::int64_t h) const {
+    return slopes ? slopes.at(b, h) : nullptr;
+  }
+  // How far a key is from a query, as slopes have it.
+  ISOBIT_INLINE std::int64_t distance(std::int64_t query, std::int64_t key) const {
+    const std::int64_t distance = query + apart - key;
+    return distance < 0 ? -distance : distance;
   }
   ISOBIT_INLINE Range queries_of(std::int64_t key) const {
     Range queries{0, seq_q};

@@ -104,6 +104,13 @@ struct Scores {
         score += bias;
         error += magnitude(bias);
       }
+      if (args.slopes.given()) {
+        const std::int64_t distance = query + keys - queries - key;
+        const Real lessened = data<Real>(args.slopes)[batch * heads + head] *
+                              Real(distance < 0 ? -distance : distance);
+        score -= lessened;
+        error += magnitude(lessened);
+      }
       if (args.mask.given()) seen = seen && data<Real>(args.mask)[of_row * keys + key] != 0;
       if (args.causal != Causal::no) seen = seen && key <= position;
       if (args.window > 0)
