@@ -68,6 +68,8 @@ inline Gradients gradients(Call& call, const ForwardArgs& forward, const Floats&
   args.bias = forward.bias;
   args.mask = forward.mask;
   args.slopes = forward.slopes;
+  args.key_begin = forward.key_begin;
+  args.key_end = forward.key_end;
   args.y = forward.y;
   args.max = forward.max;
   args.sum = forward.sum;

@@ -402,7 +402,9 @@ class World {
                                              .dropout = 0.25,
                                              .dropout_seed = 7,
                                              .causal = 1,
-                                             .slopes = nullptr};
+                                             .slopes = nullptr,
+                                             .key_begin = nullptr,
+                                             .key_end = nullptr};
   isobit_attention_backward_args attention_backward = {.struct_size = sizeof attention_backward,
                                                        .grad_y = &grad_attended,
                                                        .grad_lse = &grad_lse,
@@ -424,7 +426,9 @@ class World {
                                                        .dropout = 0.25,
                                                        .dropout_seed = 7,
                                                        .causal = 1,
-                                                       .slopes = nullptr};
+                                                       .slopes = nullptr,
+                                                       .key_begin = nullptr,
+                                                       .key_end = nullptr};
   isobit_context context = {sizeof context, 0, {}, {}, ISOBIT_CPU, nullptr};
 
   const std::vector<float>& memory() const { return memory_; }

@@ -55,6 +55,13 @@ void fill(const Workload& workload) {
         const auto below = static_cast<double>(workload.the_case().extent(argument.below));
         for (double& value : values) value = std::fmod(std::fabs(value) * 512, below);
       }
+      if (argument.drawn == Drawn::begin || argument.drawn == Drawn::end) {
+        const auto below = static_cast<double>(workload.the_case().extent(argument.below));
+        for (double& value : values) {
+          value = std::fmod(std::fabs(value) * 512, std::floor(below / 2) + 1);
+          if (argument.drawn == Drawn::end) value = below - value;
+        }
+      }
       if (array->form().dtype == DType::boolean)
         for (double& value : values) value = std::fmod(std::fabs(value) * 512, 2);
       if (array->form().dtype == DType::u8)

@@ -653,6 +653,10 @@ typedef struct isobit_attention_forward_args {
   const isobit_tensor*
       slopes; /* (batch, heads) in f32 (f64 beside f64), or NULL; scores are lessened by slope |i +
                  seq_k - seq_q - j| of query i and key j; without gradient, optional */
+  const isobit_tensor*
+      key_begin; /* (batch) in i64, or NULL; the first key that a sequence has; NULL: 0, optional */
+  const isobit_tensor* key_end; /* (batch) in i64, or NULL; behind the last key that a sequence has;
+                                   NULL: seq_k, optional */
 } isobit_attention_forward_args;
 
 ISOBIT_API isobit_status isobit_attention_forward(const isobit_attention_forward_args* args,
@@ -693,6 +697,10 @@ typedef struct isobit_attention_backward_args {
   const isobit_tensor*
       slopes; /* (batch, heads) in f32 (f64 beside f64), or NULL; scores are lessened by slope |i +
                  seq_k - seq_q - j| of query i and key j; without gradient, optional */
+  const isobit_tensor*
+      key_begin; /* (batch) in i64, or NULL; the first key that a sequence has; NULL: 0, optional */
+  const isobit_tensor* key_end; /* (batch) in i64, or NULL; behind the last key that a sequence has;
+                                   NULL: seq_k, optional */
 } isobit_attention_backward_args;
 
 ISOBIT_API isobit_status isobit_attention_backward(const isobit_attention_backward_args* args,

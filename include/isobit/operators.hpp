@@ -942,7 +942,7 @@ inline void conv2d_backward(const Conv2dBackward& given, const Context& context 
 
 // y = softmax(q k' scale + bias) v, of each query over the keys that it sees.
 struct AttentionForward {
-  Tensor q = {}, k = {}, v = {}, bias = {}, mask = {}, slopes = {};
+  Tensor q = {}, k = {}, v = {}, bias = {}, mask = {}, slopes = {}, key_begin = {}, key_end = {};
   Output y = {}, lse = {}, max = {}, sum = {};
   std::int64_t window = 0;
   double scale = 0;
@@ -966,6 +966,8 @@ inline isobit_attention_forward_args arguments(const AttentionForward& given) {
   args.max = given.max.get();
   args.sum = given.sum.get();
   args.slopes = given.slopes.get();
+  args.key_begin = given.key_begin.get();
+  args.key_end = given.key_end.get();
   args.window = given.window;
   args.scale = given.scale;
   args.softcap = given.softcap;
@@ -985,7 +987,7 @@ inline void attention_forward(const AttentionForward& given, const Context& cont
 // a whole.
 struct AttentionBackward {
   Tensor grad_y = {}, grad_lse = {}, q = {}, k = {}, v = {}, bias = {}, mask = {}, y = {}, max = {},
-         sum = {}, slopes = {};
+         sum = {}, slopes = {}, key_begin = {}, key_end = {};
   Output grad_q = {}, grad_k = {}, grad_v = {}, grad_bias = {};
   std::int64_t window = 0;
   double scale = 0;
@@ -1014,6 +1016,8 @@ inline isobit_attention_backward_args arguments(const AttentionBackward& given) 
   args.grad_v = given.grad_v.get();
   args.grad_bias = given.grad_bias.get();
   args.slopes = given.slopes.get();
+  args.key_begin = given.key_begin.get();
+  args.key_end = given.key_end.get();
   args.window = given.window;
   args.scale = given.scale;
   args.softcap = given.softcap;

@@ -23,6 +23,8 @@ def scaled_dot_product_attention(
     softcap=0.0,
     return_lse=False,
     alibi_slopes=None,
+    key_begin=None,
+    key_end=None,
 ):
     """softmax(query key' scale + bias) value, of arrays (batch, heads, sequence, elements) of any
     strides; heads of query may be a multiple of those of key and value.
@@ -33,7 +35,9 @@ def scaled_dot_product_attention(
     from the query's own position; 0: all. softcap: scores become softcap tanh(score / softcap).
     return_lse: (y, lse), with the logarithm of the sum of e^score of each query. alibi_slopes:
     float32 (float64 beside float64) of (heads) or (batch, heads) of query; to scores
-    -slope abs(i + keys - queries - j) is added, of query i and key j.
+    -slope abs(i + keys - queries - j) is added, of query i and key j. key_begin, key_end: int64 of
+    (batch); a sequence has the keys from key_begin to before key_end, and the bits that it has
+    alone. What lies before and behind is never read.
     """
     if causal not in CAUSALS:
         allowed = ", ".join(map(repr, CAUSALS))
@@ -70,6 +74,15 @@ def scaled_dot_product_attention(
                 f"{q.shape[:2]}"
             )
         tensors["slopes"] = _arrays.strided(np.broadcast_to(slopes, q.shape[:2]))
+    for name, given in (("key_begin", key_begin), ("key_end", key_end)):
+        if given is not None:
+            array = _arrays.checked(_OP, name, given, ("int64",), call.like)
+            if array.shape != q.shape[:1]:
+                raise ValueError(
+                    f"{_OP}: {name} has shape {array.shape}; must be that of the batch, "
+                    f"{q.shape[:1]}"
+                )
+            tensors[name] = _arrays.strided(array)
     y = call.empty((*q.shape[:3], v.shape[3]), call.dtype)
     tensors["y"] = _arrays.strided(y)
     lse = None

@@ -260,3 +260,95 @@ def test_numpy_has_slopes_too():
     ):
         with pytest.raises(error, match=words):
             isobit_numpy.scaled_dot_product_attention(*arrays, alibi_slopes=wrong)
+
+
+BEGIN, END = torch.tensor([0, 2, 5]), torch.tensor([11, 7, 5])
+
+
+def padded(dtype=torch.float32, requires_grad=False):
+    """q, k and v, and those of each sequence alone; outside of sequences k and v hold NaN."""
+    q, k, v = drawn((3, 4, 9, 8), (3, 2, 11, 8), (3, 2, 11, 6), dtype=dtype)
+    alone = [
+        [q[i : i + 1], k[i : i + 1, :, begin:end], v[i : i + 1, :, begin:end]]
+        for i, (begin, end) in enumerate(zip(BEGIN, END, strict=True))
+    ]
+    alone = [[each.clone().requires_grad_(requires_grad) for each in one] for one in alone]
+    place = torch.arange(11)
+    held = (place >= BEGIN[:, None]) & (place < END[:, None])
+    for each in (k, v):
+        each.masked_fill_(~held[:, None, :, None], torch.nan)
+    return [each.requires_grad_(requires_grad) for each in (q, k, v)], alone
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"scale": -0.3}])
+def test_padded_sequences_have_the_bits_that_they_have_alone(dtype, options):
+    tensors, alone = padded(dtype, requires_grad=True)
+    y = ours(*tensors, key_begin=BEGIN, key_end=END.int(), enable_gqa=True, **options)
+    gradients = torch.autograd.grad(y.float().sum(), tensors)
+    for i, (begin, end) in enumerate(zip(BEGIN, END, strict=True)):
+        expected = ours(*alone[i], enable_gqa=True, **options)
+        assert same_bits(y[i : i + 1], expected)
+        found = torch.autograd.grad(expected.float().sum(), alone[i])
+        assert same_bits(gradients[0][i : i + 1], found[0])
+        for whole, each in zip(gradients[1:], found[1:], strict=True):
+            assert same_bits(whole[i : i + 1, :, begin:end].contiguous(), each)
+            assert (whole[i, :, :begin] == 0).all() and (whole[i, :, end:] == 0).all()
+    arrays = [each.detach().numpy() for each in tensors if dtype != torch.bfloat16]
+    if arrays:
+        found = isobit_numpy.scaled_dot_product_attention(
+            *arrays, key_begin=BEGIN.numpy(), key_end=END.numpy(), **options
+        )
+        assert same_bits(torch.from_numpy(found), y.detach())
+
+
+def test_derivatives_of_padded_sequences_are_right():
+    (q, k, v), _ = padded(torch.float64)
+    tensors = [each.nan_to_num().requires_grad_() for each in (q[:, :2], k, v)]
+    for options in ({}, {"dropout_p": 0.4, "seed": 3}):
+
+        def function(*given, options=options):
+            return ours(*given, key_begin=BEGIN, key_end=END, **options)
+
+        more = {"fast_mode": True}
+        assert torch.autograd.gradcheck(function, tensors, check_forward_ad=True, **more)
+        assert torch.autograd.gradgradcheck(function, tensors, **more)
+
+
+def test_padded_sequences_of_a_batch_of_several_dimensions():
+    (q, k, v), _ = padded()
+    expected = ours(q, k, v, key_begin=BEGIN, enable_gqa=True)
+    given = [each.unflatten(0, (1, 3)) for each in (q, k, v)]
+    found = ours(*given, key_begin=BEGIN[None], enable_gqa=True)
+    assert same_bits(found[0], expected)
+    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
+    assert same_bits(compiled(q, k, v, key_begin=BEGIN, enable_gqa=True), expected)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "error", "words"),
+    [
+        ([0, 0, 12], None, ValueError, r"key_begin\[2\] is 12; must be from 0 to 11, the number"),
+        (None, [11, -1, 3], ValueError, r"key_end\[1\] is -1; must be from 0 to 11, the number"),
+        ([0, 9, 0], [11, 8, 0], ValueError, r"key_begin\[1\] is 9; key_end\[1\] is 8; a sequence"),
+        ([0, 0], None, ValueError, r"key_begin has shape \(2,\); must be that of the batch, \(3,"),
+        ([0.0, 0, 0], None, ValueError, "key_begin has dtype torch.float32; must be int64 or int3"),
+    ],
+)
+def test_what_is_no_range_of_keys_is_refused(begin, end, error, words):
+    (q, k, v), _ = padded()
+    ends = {"key_begin": begin, "key_end": end}
+    ends = {name: torch.tensor(each) for name, each in ends.items() if each is not None}
+    with pytest.raises(error, match=words):
+        ours(q, k, v, enable_gqa=True, **ends)
+
+
+def test_numpy_refuses_what_is_no_range_of_keys():
+    arrays = [each.numpy() for each in padded()[0]]
+    attend = isobit_numpy.scaled_dot_product_attention
+    with pytest.raises(ValueError, match=r"key_begin\[0\] is 12; must be from 0 to 11"):
+        attend(*arrays, key_begin=np.array([12, 0, 0]))
+    with pytest.raises(ValueError, match=r"key_end has shape \(2,\); must be that of the batch"):
+        attend(*arrays, key_end=np.array([1, 2]))
+    with pytest.raises(TypeError, match="key_end has dtype float64"):
+        attend(*arrays, key_end=np.ones(3))

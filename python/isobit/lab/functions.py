@@ -166,9 +166,9 @@ def _attention(call, library, _dtype_named):
         options |= {"enable_gqa": True, "dropout_p": case["dropout"]}
         options["seed"] = int(case["dropout_seed"])
 
-    def attend(q, k, v, bias=None, mask=None, slopes=None):
+    def attend(q, k, v, bias=None, mask=None, slopes=None, **ends):
         attn_mask = mask if bias is None else bias
-        given = options | {"alibi_slopes": slopes}
+        given = options | {"alibi_slopes": slopes} | ends
         found = library.scaled_dot_product_attention(q, k, v, attn_mask, **given)
         return dict(zip(("y", "lse"), found, strict=True))
 

@@ -8,6 +8,7 @@ from isobit.torch.records import Axis, Operator, narrow_inputs, total_of
 # As isobit_attention_forward_args numbers them.
 CAUSALS = ("no", "top_left", "bottom_right")
 _MOST_DIM = 512  # of a head
+_BEHIND = ("slopes", "key_begin", "key_end")  # tensors that follow the options in the schema
 
 
 def real(dtype):
@@ -41,11 +42,16 @@ def _cut(call, names, dim):
     return {name: dim for name in names if getattr(call, name, None) is not None}
 
 
+def _of_batch(dim):
+    """What has no dimension but the batch."""
+    return ("key_begin", "key_end") if dim == 0 else ()
+
+
 def _axes(call):
     """Batches; and heads, where each has its own of k. What is dropped depends on both."""
     if call.dropout == 0:
         for dim in (0, 1) if call.q.shape[1] == call.k.shape[1] else (0,):
-            names = ("q", "k", "v", "bias", "mask", "slopes")
+            names = ("q", "k", "v", "bias", "mask", "slopes", *_of_batch(dim))
             yield Axis(_cut(call, names, dim), (dim,) * 4)
 
 
@@ -74,7 +80,7 @@ def _backward(call, wanted, grad_y, grad_lse, _max, _sum):
         grad_y = torch.zeros_like(call.y)
     needs = (wanted.q, wanted.k, wanted.v, wanted.bias)
     tensors = (call.q, call.k, call.v, call.bias, call.mask, call.y, call.max, call.sum)
-    options = (*_options(call), *needs, call.slopes)
+    options = (*_options(call), *needs, call.slopes, call.key_begin, call.key_end)
     found = ATTENTION_BACKWARD.operator(grad_y, grad_lse, *tensors, *options)
     names = ("q", "k", "v", "bias")
     each = zip(names, found, needs, strict=True)
@@ -92,11 +98,15 @@ def _allowed(call):
         allowed = allowed & (key <= position)
     if call.window > 0:
         allowed = allowed & ((key - position).abs() < call.window)
+    for bound, inside in ((call.key_begin, torch.ge), (call.key_end, torch.lt)):
+        if bound is not None:
+            allowed = allowed & inside(key, bound[:, None, None, None])
     return allowed if call.mask is None else allowed & call.mask
 
 
-def kept(q, k, seed, dropout):
-    """What dropout multiplies weights by: that of equal weights says which are kept."""
+def kept(q, k, seed, dropout, *held):
+    """What dropout multiplies weights by: that of equal weights says which are kept. held: slopes,
+    which are none, key_begin and key_end."""
     shape = (*q.shape[:-1], k.shape[-2])
     zeros_q = torch.zeros((*shape[:-1], 1), dtype=torch.float32, device=q.device)
     zeros_k = torch.zeros((*shape[:2], shape[-1], 1), dtype=torch.float32, device=q.device)
@@ -114,6 +124,7 @@ def kept(q, k, seed, dropout):
             0.0,
             0.0,
             dropout,
+            *held,
         )[0]
         for each in columns
     ]
@@ -121,7 +132,7 @@ def kept(q, k, seed, dropout):
 
 
 def _kept(call):
-    return kept(call.q, call.k, call.seed, call.dropout)
+    return kept(call.q, call.k, call.seed, call.dropout, None, call.key_begin, call.key_end)
 
 
 def _each_head(call, tensor):
@@ -231,7 +242,7 @@ ATTENTION = Operator(
     outputs=("y", "lse", "max", "sum"),
     host=("seed",),
     axes=_axes,
-    keeps=("q", "k", "v", "bias", "mask", "seed", "slopes", "y", "max", "sum"),
+    keeps=("q", "k", "v", "bias", "mask", "seed", *_BEHIND, "y", "max", "sum"),
     gradients=_backward,
     tangents=_tangents,
     autocast=narrow_inputs("q", "k", "v", "bias"),
@@ -252,7 +263,8 @@ def _backward_axes(call):
         names = ("grad_y", "grad_lse", "q", "k", "v", "bias", "mask", "y", "max", "sum", "slopes")
         wanted = (call.needs_q, call.needs_k, call.needs_v, call.needs_bias)
         for dim in (0, 1) if call.q.shape[1] == call.k.shape[1] else (0,):
-            yield Axis(_cut(call, names, dim), tuple(dim if each else None for each in wanted))
+            cut = _cut(call, (*names, *_of_batch(dim)), dim)
+            yield Axis(cut, tuple(dim if each else None for each in wanted))
 
 
 def _pulled(call, grad_y, grad_lse, names, values):
@@ -356,7 +368,7 @@ ATTENTION_BACKWARD = Operator(
     like="q",
     host=("seed",),
     axes=_backward_axes,
-    keeps=("grad_y", "grad_lse", "q", "k", "v", "bias", "mask", "seed", "slopes"),
+    keeps=("grad_y", "grad_lse", "q", "k", "v", "bias", "mask", "seed", *_BEHIND),
     knows=("y", "max", "sum"),
     gradients=_backward_gradients,
     tangents=_backward_tangents,

@@ -90,6 +90,24 @@ def _slopes_of(slopes, batch, heads):
     return slopes.expand(*batch, heads).flatten(0, -2)
 
 
+def _place_of(name, given, query, batch):
+    """One end of the keys of each sequence, as the operator takes it."""
+    if given is None:
+        return None
+    if not isinstance(given, torch.Tensor):
+        raise TypeError(f"{_OP}: {name} must be a Tensor; it is {type(given).__name__}")
+    if given.device != query.device:
+        raise ValueError(f"{_OP}: {name} is on {given.device}; query is on {query.device}")
+    if given.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"{_OP}: {name} has dtype {given.dtype}; must be int64 or int32")
+    if tuple(given.shape) != tuple(batch):
+        raise ValueError(
+            f"{_OP}: {name} has shape {tuple(given.shape)}; must be that of the batch, "
+            f"{tuple(batch)}"
+        )
+    return given.reshape(-1).to(torch.int64)
+
+
 def _has_derivative(tensor):
     """Whether one by it may be asked for."""
     if torch.is_grad_enabled() and tensor.requires_grad:
@@ -125,6 +143,8 @@ def scaled_dot_product_attention(
     return_lse=False,
     seed=None,
     alibi_slopes=None,
+    key_begin=None,
+    key_end=None,
 ):
     """torch.nn.functional.scaled_dot_product_attention, and more.
 
@@ -137,6 +157,11 @@ def scaled_dot_product_attention(
     added, of query i and key j. Slopes that require a gradient are made a bias, which takes a
     float32 number for each of heads, queries and keys.
 
+    key_begin, key_end: int64 of the batch; of all of key a sequence has those from key_begin to
+    before key_end. What lies before and behind is never read, and the bits are those of the
+    sequence alone. Positions, of causal, window and alibi_slopes, are counted in all of key. On a
+    GPU what is no such range is taken for the nearest that is; on the CPU it is an error.
+
     A key that is not allowed is not there, whatever stands in it; a query without keys gives 0. A
     query alone has the bits that it has among others, and beside other sequences, paddings and
     lengths. A float32 attn_mask beside 16 bits is rounded to these. Sequences of nested tensors are
@@ -147,6 +172,8 @@ def scaled_dot_product_attention(
             "attn_mask": attn_mask,
             "dropout_p": dropout_p or None,
             "alibi_slopes": alibi_slopes,
+            "key_begin": key_begin,
+            "key_end": key_end,
         }
         for name, each in given.items():
             if each is not None:
@@ -206,13 +233,16 @@ def scaled_dot_product_attention(
             bias, slopes = _heads(bias, heads, batch), None
         else:
             slopes = slopes.to(real(computed_in(q)))
+    behind = {"slopes": slopes}
+    for name, each in (("key_begin", key_begin), ("key_end", key_end)):
+        behind[name] = _place_of(name, each, query, batch)
     given = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask}
     given["seed"] = _seed(_OP, dropout_p, seed)
     with torch.autocast(q.device.type, enabled=False) if by_bias else nullcontext():
         y, lse, _max, _sum = run(
             ATTENTION,
             given,
-            {"slopes": slopes},
+            behind,
             causal=code,
             window=window,
             scale=0.0 if scale is None else float(scale) or _LEAST,

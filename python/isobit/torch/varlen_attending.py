@@ -199,7 +199,7 @@ def _first(call, wanted, grad_y, grad_lse, _max, _sum):
 # Derivatives that attention has as formulas are those of each run, one after the other.
 
 _ABSENT = {"bias": None, "mask": None, "seed": None, "dropout": 0.0, "needs_bias": False}
-_ABSENT |= {"slopes": None}
+_ABSENT |= {"slopes": None, "key_begin": None, "key_end": None}
 _GRADIENTS = ("q", "k", "v")
 
 

@@ -480,6 +480,8 @@ inline attention::ForwardArgs arguments(const isobit_attention_forward_args& giv
   args.max = read("max", given.max);
   args.sum = read("sum", given.sum);
   args.slopes = read("slopes", given.slopes);
+  args.key_begin = read("key_begin", given.key_begin);
+  args.key_end = read("key_end", given.key_end);
   args.window = given.window;
   args.scale = given.scale;
   args.softcap = given.softcap;
@@ -511,6 +513,8 @@ inline attention::BackwardArgs arguments(const isobit_attention_backward_args& g
   args.grad_v = read("grad_v", given.grad_v);
   args.grad_bias = read("grad_bias", given.grad_bias);
   args.slopes = read("slopes", given.slopes);
+  args.key_begin = read("key_begin", given.key_begin);
+  args.key_end = read("key_end", given.key_end);
   args.window = given.window;
   args.scale = given.scale;
   args.softcap = given.softcap;

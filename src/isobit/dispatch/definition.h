@@ -20,6 +20,7 @@ struct Definition {
   static double usual_limit(const Args&) { return 8; }
   static bool computes(const Args&) { return false; }
   static std::string takes_all(const Problem&, const Machine&) { return {}; }
+  static void any_contents(const Problem&) {}
 
   std::string_view op, pass;
   std::string_view summary;  // what it computes, for the generated headers
@@ -29,6 +30,9 @@ struct Definition {
   std::span<const Option> options;
   Problem (*check)(const Args&);
   Extents (*extents)(const Args&);  // in the order of dims, of a call that passed its check
+  // What must hold of what arrays contain, before anything is computed from it. Asked where a call
+  // runs on the processor, which alone may read them here.
+  void (*check_contents)(const Problem&) = any_contents;
   // Why no variant may compute it on this machine, and what to do; empty where one may.
   std::string (*refuses)(const Problem&, const Machine&) = takes_all;
   // On the processor; attached device libraries bring others. The first that suits is the default.
@@ -169,6 +173,7 @@ template <class Args, class Problem>
 void run(const Definition<Args, Problem>& definition, const Args& args,
          const Execution& execution) {
   const Problem problem = definition.check(args);
+  if (execution.machine.device == Device::cpu) definition.check_contents(problem);
   const Choice choice = detail::choose(definition, args, problem, execution.machine);
   detail::run(detail::variant_at(choice.variant, definition), choice.plan, args, problem,
               execution);
@@ -225,8 +230,9 @@ class TypedOperation final : public Operation {
   }
   void run(int variant, const Plan& plan, const Arguments& args,
            const Execution& execution) const override {
-    detail::run(detail::variant_at(variant, definition_), plan, typed(args),
-                definition_.check(typed(args)), execution);
+    const Problem problem = definition_.check(typed(args));
+    if (execution.machine.device == Device::cpu) definition_.check_contents(problem);
+    detail::run(detail::variant_at(variant, definition_), plan, typed(args), problem, execution);
   }
   void reference(const Arguments& exact, const Arguments& scale,
                  const Rounding& rounding) const override {

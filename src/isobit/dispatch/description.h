@@ -34,8 +34,9 @@ enum class Elements { like_x, like_weight, like_y, statistic, index, mask };
 enum class Presence { required, optional, extra };  // extra: optional, and unusual
 // How the lab draws an input. family: as the case says. weight: around 1. gradient: normal, or all
 // the same where the family says so. index: below the extent of a dim. mask: true or false.
+// begin, end: a place in the first half of a dim's extent, or one in the second or behind it.
 // produced: what another pass of the operator gives under this name.
-enum class Drawn { none, family, normal, weight, gradient, index, mask, produced };
+enum class Drawn { none, family, normal, weight, gradient, index, begin, end, mask, produced };
 // Which views it may have. rows: the last dim is adjacent, the others are evenly spaced rows.
 // any: any strides that are not negative; an output's elements do not overlap.
 enum class Strides { rows, any };

@@ -179,7 +179,11 @@ void Draw::line(std::int64_t line, std::span<double> values) const {
     if (drawn_ == Drawn::index)
       values[i] = static_cast<double>(
           stream.bits() % static_cast<std::uint64_t>(std::max<std::int64_t>(below_, 1)));
-    else if (drawn_ == Drawn::mask || dtype_ == DType::boolean)
+    else if (drawn_ == Drawn::begin || drawn_ == Drawn::end) {
+      const auto before =
+          static_cast<double>(stream.bits() % static_cast<std::uint64_t>(below_ / 2 + 1));
+      values[i] = drawn_ == Drawn::begin ? before : static_cast<double>(below_) - before;
+    } else if (drawn_ == Drawn::mask || dtype_ == DType::boolean)
       values[i] = static_cast<double>(stream.bits() % 2);
     else if (dtype_ == DType::u8)
       values[i] = static_cast<double>(stream.bits() % 256);

@@ -73,6 +73,23 @@ constexpr Argument kSlopes =
             "(batch, heads) in f32 (f64 beside f64), or NULL; scores are lessened by slope "
             "|i + seq_k - seq_q - j| of query i and key j; without gradient");
 
+template <class Args>
+constexpr Argument kKeyBegin =
+    argument<&Args::key_begin>("key_begin", Role::input, "batch", Elements::index, Presence::extra,
+                               Drawn::begin)
+        .with_any_strides()
+        .below_extent_of("seq_k")
+        .added_later()
+        .means("(batch) in i64, or NULL; the first key that a sequence has; NULL: 0");
+template <class Args>
+constexpr Argument kKeyEnd =
+    argument<&Args::key_end>("key_end", Role::input, "batch", Elements::index, Presence::extra,
+                             Drawn::end)
+        .with_any_strides()
+        .below_extent_of("seq_k")
+        .added_later()
+        .means("(batch) in i64, or NULL; behind the last key that a sequence has; NULL: seq_k");
+
 constexpr Argument kForwardArguments[] = {
     kQ<ForwardArgs>,
     kK<ForwardArgs>,
@@ -96,6 +113,8 @@ constexpr Argument kForwardArguments[] = {
         .with_any_strides()
         .means("like lse, or NULL; for backward: the sum of e^score / 2^max"),
     kSlopes<ForwardArgs>,
+    kKeyBegin<ForwardArgs>,
+    kKeyEnd<ForwardArgs>,
 };
 
 constexpr Argument kBackwardArguments[] = {
@@ -141,6 +160,8 @@ constexpr Argument kBackwardArguments[] = {
         .with_any_strides()
         .means("(batch, heads, seq_q, seq_k) like q, or NULL; of a bias that repeats, the terms"),
     kSlopes<BackwardArgs>,
+    kKeyBegin<BackwardArgs>,
+    kKeyEnd<BackwardArgs>,
 };
 
 template <class Args>
@@ -166,7 +187,7 @@ Array array_of(const TensorView& view) {
   if (!view.given()) return {};
   Array array{static_cast<std::byte*>(view.data), size_of(view.dtype)};
   array.batch = view.strides[0];
-  array.head = view.strides[1];
+  if (view.rank >= 2) array.head = view.strides[1];
   if (view.rank >= 3) array.row = view.strides[2];
   if (view.rank == 4) array.col = view.strides[3];
   return array;
@@ -216,6 +237,8 @@ class Check {
       checker_.same_shape("slopes", args.slopes, "a slope of each head of q", expected);
       p.slopes = array_of(args.slopes);
     }
+    if (args.key_begin.given()) p.key_begin = places("key_begin", args.key_begin);
+    if (args.key_end.given()) p.key_end = places("key_end", args.key_end);
     p.apart = p.seq_k - p.seq_q;
     check_options(args);
     p.q = array_of(args.q);
@@ -237,7 +260,8 @@ class Check {
         {named("y", args.y), named("lse", args.lse), named("max", args.max),
          named("sum", args.sum)},
         {named("q", args.q), named("k", args.k), named("v", args.v), named("bias", args.bias),
-         named("mask", args.mask), named("slopes", args.slopes)});
+         named("mask", args.mask), named("slopes", args.slopes), named("key_begin", args.key_begin),
+         named("key_end", args.key_end)});
     problem_.y = array_of(args.y);
     return problem_;
   }
@@ -267,7 +291,8 @@ class Check {
         {named("grad_y", args.grad_y), named("grad_lse", args.grad_lse), named("q", args.q),
          named("k", args.k), named("v", args.v), named("bias", args.bias), named("mask", args.mask),
          named("y", args.y), named("max", args.max), named("sum", args.sum),
-         named("slopes", args.slopes)});
+         named("slopes", args.slopes), named("key_begin", args.key_begin),
+         named("key_end", args.key_end)});
     problem_.grad_y = array_of(args.grad_y);
     problem_.y = array_of(args.y);
     problem_.grad_q = array_of(args.grad_q);
@@ -313,6 +338,14 @@ class Check {
     checker_.same_shape(name, view, "a row of numbers of q", expected);
     return array_of(view);
   }
+  Array places(std::string_view name, const TensorView& view) const {
+    checker_.any_strides(name, view, Access::read);
+    checker_.dtype(name, view, {DType::i64});
+    TensorView expected = q_;
+    expected.rank = 1;
+    checker_.same_shape(name, view, "a number of each sequence of q", expected);
+    return array_of(view);
+  }
 
   void check_options(const Options& options) {
     Problem& p = problem_;
@@ -350,6 +383,23 @@ Problem check(const Args& args) {
   return Check(args)(args);
 }
 
+// Ranges of keys, where their memory may be read.
+void check_contents(const Problem& p) {
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    const auto number = [&](const char* name, const Array& array, std::int64_t otherwise) {
+      if (!array) return otherwise;
+      const std::int64_t found = *reinterpret_cast<const std::int64_t*>(array.at(b, 0));
+      require(0 <= found && found <= p.seq_k, "attention: ", name, "[", b, "] is ", found,
+              "; must be from 0 to ", p.seq_k, ", the number of keys");
+      return found;
+    };
+    const std::int64_t begin = number("key_begin", p.key_begin, 0);
+    const std::int64_t end = number("key_end", p.key_end, p.seq_k);
+    require(begin <= end, "attention: key_begin[", b, "] is ", begin, "; key_end[", b, "] is ", end,
+            "; a sequence may not end before it begins");
+  }
+}
+
 template <class Args>
 Extents extents(const Args& args) {
   return {args.q.shape[0], args.q.shape[1], args.k.shape[1], args.q.shape[2],
@@ -367,6 +417,7 @@ const Definition<ForwardArgs, Problem>& forward_definition() {
       .options = kOptions<ForwardArgs>,
       .check = check<ForwardArgs>,
       .extents = extents<ForwardArgs>,
+      .check_contents = check_contents,
       .variants = cpu_forward_variants(),
       .cost = forward_cost,
       .cases = forward_cases,
@@ -389,6 +440,7 @@ const Definition<BackwardArgs, Problem>& backward_definition() {
       .options = kOptions<BackwardArgs>,
       .check = check<BackwardArgs>,
       .extents = extents<BackwardArgs>,
+      .check_contents = check_contents,
       .variants = cpu_backward_variants(),
       .cost = backward_cost,
       .cases = backward_cases,

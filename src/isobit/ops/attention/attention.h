@@ -27,10 +27,13 @@ struct Options {
   std::uint64_t dropout_seed = 0;
 };
 
-// A score is q k' scale, capped, plus bias, minus slope |i + seq_k - seq_q - j| of query i and key
-// j, whatever causal says. A key that is not allowed (by causal, window, mask, or a score of
-// -infinity) is not there, whatever k and v hold; a query without keys gives +0. Query head h reads
-// head h / (heads / kv_heads) of k and v. All arrays may have any strides.
+// A sequence has the keys from key_begin to before key_end: others are not there, whatever k and v
+// hold. Keys are counted from key_begin where they are summed and dropped, so that bits are those
+// of the sequence alone; positions are those in all of k. A score is q k' scale, capped, plus bias,
+// minus slope |i + seq_k - seq_q - j| of query i and key j, whatever causal says. A key that is not
+// allowed (by causal, window, mask, or a score of -infinity) is not there, whatever k and v hold; a
+// query without keys gives +0. Query head h reads head h / (heads / kv_heads) of k and v. All
+// arrays may have any strides.
 struct ForwardArgs : Options {
   TensorView q;          // (batch, heads, seq_q, head_dim)
   TensorView k;          // (batch, kv_heads, seq_k, head_dim)
@@ -40,8 +43,9 @@ struct ForwardArgs : Options {
   TensorView y;          // (batch, heads, seq_q, value_dim)
   TensorView lse = {};   // (batch, heads, seq_q), optional: log of the sum of e^score
   // For backward: e^score is 2^max times a weight, and `sum` is that of the weights.
-  TensorView max = {}, sum = {};  // like lse, optional
-  TensorView slopes = {};         // (batch, heads) in f32, f64 beside f64, optional
+  TensorView max = {}, sum = {};            // like lse, optional
+  TensorView slopes = {};                   // (batch, heads) in f32, f64 beside f64, optional
+  TensorView key_begin = {}, key_end = {};  // (batch) in i64, each optional
 };
 
 struct BackwardArgs : Options {
@@ -53,6 +57,7 @@ struct BackwardArgs : Options {
   TensorView grad_q = {}, grad_k = {}, grad_v = {};  // like q, k and v, each optional
   TensorView grad_bias = {};  // like bias, of which no element may serve twice; optional
   TensorView slopes = {};     // as in forward, optional; they have no gradient
+  TensorView key_begin = {}, key_end = {};  // as in forward, each optional
 };
 
 void forward(const ForwardArgs& args, const Execution& execution);

@@ -37,8 +37,8 @@ CaseGrid grid_of(const std::vector<Types>& types, Shapes shapes, Choice choice =
 
 std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
   constexpr double kTopLeft = 1, kBottomRight = 2;
-  const std::string_view all =
-      backward ? "bias+mask+slopes+grad_lse+grad_bias" : "bias+mask+slopes";
+  const std::string_view all = backward ? "bias+mask+slopes+key_begin+key_end+grad_lse+grad_bias"
+                                        : "bias+mask+slopes+key_begin+key_end";
   const std::vector<Types> f32 = {kTypes[0]}, wide_and_narrow = {kTypes[0], kTypes[2]};
   // Backward takes max as f32 has it: beyond 2^24 another than the reference's.
   std::vector<std::string_view> families = {"uniform",   "integers", "lognormal",
@@ -79,7 +79,9 @@ std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
                 {.window = 30, .softcap = 2, .scale = -0.7}, {"", all}),
         grid_of(kTypes, {{2, 2, 1, 9, 140, 20, 9}}, {.dropout = 0.4}, {"", all}),
         grid_of(kTypes, {{2, 2, 1, 9, 140, 20, 9}, {1, 2, 2, 150, 20, 6, 4}},
-                {.causal = kBottomRight}, {"slopes"}),
+                {.causal = kBottomRight}, {"slopes", "key_end"}),
+        grid_of(kTypes, {{3, 2, 1, 20, 300, 8, 12}}, {.causal = kTopLeft, .dropout = 0.2},
+                {"key_begin", "key_begin+key_end"}),
         grid_of(kTypes, {{1, 2, 1, 6, 40, 16, 12}}, {}, {"", all},
                 {"uniform", "integers", "lognormal", "denormal"})};
   return {
@@ -133,16 +135,17 @@ std::vector<CaseGrid> backward_cases(std::string_view grid) { return cases(grid,
 Cost forward_cost(const ForwardArgs& args) {
   const auto dims = static_cast<double>(args.q.shape[3] + args.v.shape[3]);
   return {.bytes = bytes({&args.q, &args.k, &args.v, &args.bias, &args.mask, &args.y, &args.lse,
-                          &args.max, &args.sum, &args.slopes}),
+                          &args.max, &args.sum, &args.slopes, &args.key_begin, &args.key_end}),
           .flops = 2 * dims * pairs(args, args.q, args.k)};
 }
 
 Cost backward_cost(const BackwardArgs& args) {
   const auto dims = static_cast<double>(3 * args.q.shape[3] + 2 * args.v.shape[3]);
-  return {.bytes = bytes({&args.grad_y, &args.grad_lse, &args.q, &args.k, &args.v, &args.bias,
-                          &args.mask, &args.y, &args.max, &args.sum, &args.grad_q, &args.grad_k,
-                          &args.grad_v, &args.grad_bias, &args.slopes}),
-          .flops = 2 * dims * pairs(args, args.q, args.k)};
+  return {
+      .bytes = bytes({&args.grad_y, &args.grad_lse, &args.q, &args.k, &args.v, &args.bias,
+                      &args.mask, &args.y, &args.max, &args.sum, &args.grad_q, &args.grad_k,
+                      &args.grad_v, &args.grad_bias, &args.slopes, &args.key_begin, &args.key_end}),
+      .flops = 2 * dims * pairs(args, args.q, args.k)};
 }
 
 double forward_limit(const ForwardArgs& args) { return limit_of(args.q.shape[3], args.k.shape[2]); }

@@ -85,6 +85,23 @@ class Backward {
         scaling(Scaling<Real>::of(problem.scale, problem.softcap, problem.head_dim)),
         dropout(Dropout<Real>::of(problem.dropout, problem.dropout_seed)) {}
 
+  // Those of keys that the sequence does not have: zeros.
+  void clear_absent(const Problem& whole, std::int64_t batch, std::int64_t kv_head) const {
+    const auto clear = [](const Array& array, std::int64_t b, std::int64_t head, std::int64_t row,
+                          std::int64_t cols, Real zero) {
+      for (std::int64_t c = 0; array && c < cols; ++c)
+        *reinterpret_cast<T*>(array.at(b, head, row, c)) = narrow<T>(zero);
+    };
+    for_each_absent(whole, batch, [&](std::int64_t key) {
+      clear(whole.grad_k, batch, kv_head, key, whole.head_dim, Real(0) * scaling.gradient);
+      clear(whole.grad_v, batch, kv_head, key, whole.value_dim, Real(0));
+      if (!whole.grad_bias) return;
+      for (std::int64_t head = kv_head * p.group(); head < (kv_head + 1) * p.group(); ++head)
+        for (std::int64_t query = 0; query < p.seq_q; ++query)
+          *reinterpret_cast<T*>(whole.grad_bias.at(batch, head, query, key)) = narrow<T>(Real(0));
+    });
+  }
+
   // The gradients of one head of k and v, and of the heads of q that share it. share(count, body)
   // calls body(task, index) for each index.
   template <class Share>
@@ -429,7 +446,6 @@ void run_typed(const Problem& problem, const Execution& execution) {
   const simd::FloatMode mode;  // of the numbers that all tasks share
   const Shares shares(problem, execution.machine);
   if (shares.jobs == 0) return;
-  const Backward<T, Real> backward(problem, execution.machine.isa, shares.inner);
   const Sizes sizes(problem, matmul::pack_kernels_for(problem.dtype, execution.machine.isa),
                     shares.inner);
   auto* const memory = reinterpret_cast<Real*>(execution.workspace);
@@ -440,6 +456,9 @@ void run_typed(const Problem& problem, const Execution& execution) {
   if (shares.inner == 1)
     return deal(execution, shares.tasks, shares.jobs, [&](std::int64_t task, std::int64_t job) {
       const auto [batch, head] = at(job);
+      const Problem of_job = problem.of(batch);
+      const Backward<T, Real> backward(of_job, execution.machine.isa, shares.inner);
+      backward.clear_absent(problem, batch, head);
       backward.run(memory + task * sizes.job, rooms + task * sizes.room, batch, head,
                    [](std::int64_t count, const auto& body) {
                      for (std::int64_t i = 0; i < count; ++i) body(std::int64_t{0}, i);
@@ -447,6 +466,9 @@ void run_typed(const Problem& problem, const Execution& execution) {
     });
   for (std::int64_t job = 0; job < shares.jobs; ++job) {
     const auto [batch, head] = at(job);
+    const Problem of_job = problem.of(batch);
+    const Backward<T, Real> backward(of_job, execution.machine.isa, shares.inner);
+    backward.clear_absent(problem, batch, head);
     backward.run(memory, rooms, batch, head, [&](std::int64_t count, const auto& body) {
       deal(execution, std::min(shares.inner, count), count, body);
     });

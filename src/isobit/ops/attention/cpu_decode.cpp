@@ -42,7 +42,7 @@ template <class T, class Real>
 class Decode {
  public:
   Decode(const Problem& problem, Isa isa, Real* states)
-      : p(problem),
+      : whole(problem),
         few(matmul::few_kernels_for(problem.dtype, isa)),
         kernels(kernels_for(problem.dtype, isa)),
         states(states),
@@ -51,8 +51,9 @@ class Decode {
 
   // The keys of one run.
   void run_unit(Real* room, std::int64_t unit) const {
-    const std::int64_t job = unit / runs_of(p), batch = job / p.kv_heads;
-    const std::int64_t kv_head = job % p.kv_heads, first = unit % runs_of(p) * kRunKeys;
+    const std::int64_t job = unit / runs_of(whole), batch = job / whole.kv_heads;
+    const std::int64_t kv_head = job % whole.kv_heads, first = unit % runs_of(whole) * kRunKeys;
+    const Problem p = whole.of(batch);
     const std::int64_t rows = queries_of(p);
     for (std::int64_t i = 0; i < rows; ++i) {
       const State state = state_of(unit, i);
@@ -63,10 +64,11 @@ class Decode {
         room[i * kPitch + d] = element<Real, T>(q + d * p.q.col * p.q.size);
     }
     for (std::int64_t key = first; key < std::min(p.seq_k, first + kRunKeys); key += kPanel)
-      take(room, unit, batch, kv_head, key);
+      take(p, room, unit, batch, kv_head, key);
   }
 
   void finish(std::int64_t row) const {
+    const Problem& p = whole;
     const std::int64_t rows = queries_of(p), job = row / rows, i = row % rows;
     const std::int64_t batch = job / p.kv_heads, head = head_of(job % p.kv_heads, i);
     const std::int64_t first = job * runs_of(p), runs = runs_of(p);
@@ -83,16 +85,16 @@ class Decode {
 
  private:
   std::int64_t head_of(std::int64_t kv_head, std::int64_t row) const {
-    return kv_head * p.group() + row / p.seq_q;
+    return kv_head * whole.group() + row / whole.seq_q;
   }
-  std::int64_t query_of(std::int64_t row) const { return row % p.seq_q; }
+  std::int64_t query_of(std::int64_t row) const { return row % whole.seq_q; }
   State state_at(Real* at) const { return {at, at + 1, at + 2}; }
   State state_of(std::int64_t unit, std::int64_t row) const {
-    return state_at(states + (unit * queries_of(p) + row) * state_size(p));
+    return state_at(states + (unit * queries_of(whole) + row) * state_size(whole));
   }
 
-  void take(Real* room, std::int64_t unit, std::int64_t batch, std::int64_t kv_head,
-            std::int64_t key) const {
+  void take(const Problem& p, Real* room, std::int64_t unit, std::int64_t batch,
+            std::int64_t kv_head, std::int64_t key) const {
     const std::int64_t rows = queries_of(p), keys = std::min<std::int64_t>(kPanel, p.seq_k - key);
     bool any = false;
     for (std::int64_t i = 0; i < p.seq_q; ++i) {
@@ -157,7 +159,7 @@ class Decode {
     }
   }
 
-  const Problem& p;
+  const Problem& whole;
   const matmul::FewKernels& few;
   const Kernels& kernels;
   Real* states;

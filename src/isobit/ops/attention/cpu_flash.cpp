@@ -74,6 +74,7 @@ class Flash {
         scaling(Scaling<Real>::of(problem.scale, problem.softcap, problem.head_dim)),
         dropout(Dropout<Real>::of(problem.dropout, problem.dropout_seed)) {}
 
+  std::int64_t panels() const { return sizes.panels; }
   std::int64_t units() const { return p.group() * parts_of(p.seq_q, columns * pack.cols); }
 
   // A panel of the keys and values of a job.
@@ -305,22 +306,25 @@ template <class T, class Real>
 void run_flash(const Problem& problem, const Plan& plan, const Execution& execution) {
   const matmul::PackKernels& pack = matmul::pack_kernels_for(problem.dtype, execution.machine.isa);
   const Shares shares(problem, plan, pack, execution.machine);
-  const Flash<T, Real> flash(problem, execution.machine.isa, shares.columns);
   const Sizes sizes(problem, pack, shares.columns);
   auto* const memory = reinterpret_cast<Real*>(execution.workspace);
   Real* const units = memory + shares.tasks * sizes.job;
   if (shares.inner == 1)
     return deal(execution, shares.tasks, shares.jobs, [&](std::int64_t task, std::int64_t job) {
+      const std::int64_t batch = job / problem.kv_heads, head = job % problem.kv_heads;
+      const Problem of_job = problem.of(batch);
+      const Flash<T, Real> flash(of_job, execution.machine.isa, shares.columns);
       Real* const packed = memory + task * sizes.job;
-      for (std::int64_t panel = 0; panel < sizes.panels; ++panel)
-        flash.pack_panel(packed, job / problem.kv_heads, job % problem.kv_heads, panel);
+      for (std::int64_t panel = 0; panel < flash.panels(); ++panel)
+        flash.pack_panel(packed, batch, head, panel);
       for (std::int64_t unit = 0; unit < flash.units(); ++unit)
-        flash.run_unit(packed, units + task * sizes.unit, job / problem.kv_heads,
-                       job % problem.kv_heads, unit);
+        flash.run_unit(packed, units + task * sizes.unit, batch, head, unit);
     });
   for (std::int64_t job = 0; job < shares.jobs; ++job) {
     const std::int64_t batch = job / problem.kv_heads, head = job % problem.kv_heads;
-    deal(execution, shares.inner, sizes.panels,
+    const Problem of_job = problem.of(batch);
+    const Flash<T, Real> flash(of_job, execution.machine.isa, shares.columns);
+    deal(execution, shares.inner, flash.panels(),
          [&](std::int64_t, std::int64_t panel) { flash.pack_panel(memory, batch, head, panel); });
     // The last queries may see the most keys.
     deal(execution, shares.inner, flash.units(), [&](std::int64_t task, std::int64_t unit) {

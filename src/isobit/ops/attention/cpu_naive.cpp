@@ -95,7 +95,8 @@ void run_forward(const ForwardArgs&, const Problem& problem, const Plan&,
   deal(execution, tasks, rows, [&](std::int64_t task, std::int64_t row) {
     const std::int64_t query = row % problem.seq_q, head = row / problem.seq_q;
     with_types(problem.dtype, [&]<class T, class Real>(T, Real) {
-      forward_row<T, Real>(problem, head / problem.heads, head % problem.heads, query,
+      forward_row<T, Real>(problem.of(head / problem.heads), head / problem.heads,
+                           head % problem.heads, query,
                            reinterpret_cast<Real*>(execution.workspace + task * room));
     });
   });
@@ -240,6 +241,15 @@ void backward_key(const Problem& p, std::int64_t b, std::int64_t kv_head, std::i
       [](const Pair<Real>& pair) { return pair.weight; });
 }
 
+// A key that the sequence does not have.
+template <class T, class Real>
+void clear_key(const Problem& p, std::int64_t b, std::int64_t kv_head, std::int64_t key) {
+  for (std::int64_t c = 0; p.grad_k && c < p.head_dim; ++c)
+    write<T, Real>(p.grad_k, b, kv_head, key, c, 0, scale_of<Real>(p));
+  for (std::int64_t c = 0; p.grad_v && c < p.value_dim; ++c)
+    write<T, Real>(p.grad_v, b, kv_head, key, c, 0, 1);
+}
+
 // Pairs of each task, and a mean of each query.
 std::int64_t pairs_room(const Problem& problem) {
   return std::max(problem.seq_k, problem.group() * problem.seq_q) *
@@ -269,12 +279,22 @@ void run_backward(const BackwardArgs&, const Problem& problem, const Plan&,
       auto* pairs = reinterpret_cast<Pair<Real>*>(execution.workspace + task * room);
       if (row < of_q) {
         const std::int64_t head = row / problem.seq_q;
-        backward_query<T, Real>(problem, head / problem.heads, head % problem.heads,
-                                row % problem.seq_q, pairs);
+        const std::int64_t batch = head / problem.heads, query = row % problem.seq_q;
+        backward_query<T, Real>(problem.of(batch), batch, head % problem.heads, query, pairs);
+        if (problem.grad_bias)
+          for_each_absent(problem, batch, [&](std::int64_t key) {
+            *reinterpret_cast<T*>(problem.grad_bias.at(batch, head % problem.heads, query, key)) =
+                narrow<T>(Real(0));
+          });
       } else {
         const std::int64_t head = (row - of_q) / problem.seq_k;
-        backward_key<T, Real>(problem, head / problem.kv_heads, head % problem.kv_heads,
-                              (row - of_q) % problem.seq_k, means, pairs);
+        const std::int64_t batch = head / problem.kv_heads, kv_head = head % problem.kv_heads;
+        const std::int64_t key = (row - of_q) % problem.seq_k;
+        const Range held = problem.held(batch);
+        if (held.begin <= key && key < held.end)
+          backward_key<T, Real>(problem.of(batch), batch, kv_head, key - held.begin, means, pairs);
+        else
+          clear_key<T, Real>(problem, batch, kv_head, key);
       }
     });
   });

@@ -69,6 +69,14 @@ void deal(const Execution& execution, std::int64_t tasks, std::int64_t units, co
   });
 }
 
+// Calls visit(key) for each key that a sequence does not have.
+template <class Visit>
+void for_each_absent(const Problem& problem, std::int64_t batch, const Visit& visit) {
+  const Range held = problem.held(batch);
+  for (std::int64_t key = 0; key < held.begin; ++key) visit(key);
+  for (std::int64_t key = held.end; key < problem.seq_k; ++key) visit(key);
+}
+
 // Products and additions of a call, in elements that wake a thread.
 inline std::int64_t worth_of(const Problem& problem) {
   const double fmas = static_cast<double>(problem.batch) * static_cast<double>(problem.heads) *

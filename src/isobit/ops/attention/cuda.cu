@@ -48,17 +48,18 @@ struct OnlineRow {
 #pragma unroll 1
     for (std::int64_t d = simt::thread(); d < p.head_dim; d += kThreads) m.q[d] = q[d];
     simt::sync_block();
-    const Range keys = p.keys_of(query);
-    const std::int64_t runs = keys.end <= 0 ? 1 : (keys.end + kPanel * kRun - 1) / (kPanel * kRun);
+    const Range held = p.held(batch), keys = p.keys_of(query, held);
+    const std::int64_t seen = keys.end - held.begin;  // and those before them
+    const std::int64_t runs = seen <= 0 ? 1 : (seen + kPanel * kRun - 1) / (kPanel * kRun);
     std::int64_t depth = 0;
 #pragma unroll 1
     for (std::int64_t run = 0; run < runs; ++run) {
       clear(m.states + depth * width());
 #pragma unroll 1
       for (std::int64_t at = 0; at < kRun; ++at) {
-        const std::int64_t first = (run * kRun + at) * kPanel;
+        const std::int64_t first = held.begin + (run * kRun + at) * kPanel;
         if (first < keys.end && first + kPanel > keys.begin)
-          take(m, batch, head, query, first, m.states + depth * width());
+          take(m, batch, head, query, first, held, m.states + depth * width());
       }
 #pragma unroll 1
       for (std::int64_t count = run; count & 1; count >>= 1, --depth) join(m, depth);
@@ -78,19 +79,22 @@ struct OnlineRow {
   }
 
   ISOBIT_DEVICE void take(const Memory& m, std::int64_t batch, std::int64_t head,
-                          std::int64_t query, std::int64_t first, Real* state) const {
+                          std::int64_t query, std::int64_t first, const Range& held,
+                          Real* state) const {
     const Problem& p = call.p;
     const std::int64_t key = first + simt::thread(), kv_head = call.kv_head(head);
-    const std::int64_t keys = p.seq_k - first < kPanel ? p.seq_k - first : kPanel;
+    const std::int64_t keys = held.end - first < kPanel ? held.end - first : kPanel;
     Real exponent = -kInfinity<Real>;
-    if (key < p.seq_k)
-      exponent = call.exponent(batch, head, query, key,
-                               chain_of<Real>(p.head_dim, m.q, Line<T>(p.k, batch, kv_head, key)));
+    if (key < held.end)
+      exponent =
+          call.exponent(batch, head, query, key,
+                        chain_of<Real>(p.head_dim, m.q, Line<T>(p.k, batch, kv_head, key)), held);
     const Real top =
         folded(m.terms, nearest<S>(exponent), kPanel, [](Real a, Real b) { return S::max(a, b); });
     const Real weight = weight_of<S>(exponent, base_of<S>(top));
     const Real sum = sum_of(m.terms, weight, kPanel);
-    const bool there = Call<T>::is_there(exponent) && call.keeps(batch, head, query, key);
+    const bool there =
+        Call<T>::is_there(exponent) && call.keeps(batch, head, query, key - held.begin);
     m.there[simt::thread()] = there ? 1 : 0;
     m.weights[simt::thread()] = p.dropout > 0 ? S::mul(weight, call.dropout().scale) : weight;
     simt::sync_block();

@@ -55,16 +55,17 @@ struct Pair {
 template <class T, class Q, class K, class G, class V>
 ISOBIT_DEVICE Pair<RealOf<T>> pair_of(const Call<T>& call, std::int64_t batch, std::int64_t head,
                                       std::int64_t query, std::int64_t key, const Q& q, const K& k,
-                                      const G& grad, const V& v, RealOf<T> mean) {
+                                      const G& grad, const V& v, RealOf<T> mean,
+                                      const Range& held) {
   using Real = RealOf<T>;
   using S = tile::Scalar<Real>;
   const Problem& p = call.p;
   Pair<Real> pair{};
   const Real product = chain_of<Real>(p.head_dim, q, k);
-  const Real exponent = call.exponent(batch, head, query, key, product);
+  const Real exponent = call.exponent(batch, head, query, key, product, held);
   pair.there = Call<T>::is_there(exponent);
   if (!pair.there) return pair;
-  pair.kept = call.keeps(batch, head, query, key);
+  pair.kept = call.keeps(batch, head, query, key - held.begin);
   const Real max = call.real(p.max, batch, head, query);
   const Real probability =
       probability_of<S>(exponent, max, inverse_of<S>(max, call.real(p.sum, batch, head, query)));
@@ -153,6 +154,16 @@ struct Queries {
     return blocks.total();
   }
 
+  // Gradients of the bias of keys that the sequence does not have.
+  ISOBIT_DEVICE void clear_absent(std::int64_t batch, std::int64_t head, std::int64_t query,
+                                  const Range& held) const {
+#pragma unroll 1
+    for (std::int64_t key = simt::thread(); key < call.p.seq_k; key += kThreads)
+      if (key < held.begin || key >= held.end)
+        *reinterpret_cast<T*>(call.p.grad_bias.at(batch, head, query, key)) =
+            simt::Conversions::template narrow<T>(Real(0));
+  }
+
   ISOBIT_DEVICE void compute(const Memory& m, std::int64_t row, std::int64_t batch,
                              std::int64_t head, std::int64_t query) const {
     const Problem& p = call.p;
@@ -163,14 +174,16 @@ struct Queries {
     const std::int64_t kv_head = call.kv_head(head);
     Sums<Real> sums{m.sums, p.head_dim};
     sums.clear();
+    const Range held = p.held(batch);
+    if (p.grad_bias) clear_absent(batch, head, query, held);
 #pragma unroll 1
-    for (std::int64_t first = 0; first < p.seq_k; first += kPanel) {
+    for (std::int64_t first = held.begin; first < held.end; first += kPanel) {
       const std::int64_t key = first + simt::thread();
-      const std::int64_t keys = p.seq_k - first < kPanel ? p.seq_k - first : kPanel;
+      const std::int64_t keys = held.end - first < kPanel ? held.end - first : kPanel;
       Pair<Real> pair{};
-      if (key < p.seq_k) {
+      if (key < held.end) {
         pair = pair_of(call, batch, head, query, key, q, Line<T>(p.k, batch, kv_head, key), grad,
-                       Line<T>(p.v, batch, kv_head, key), mean);
+                       Line<T>(p.v, batch, kv_head, key), mean, held);
         if (p.grad_bias)
           *reinterpret_cast<T*>(p.grad_bias.at(batch, head, query, key)) =
               simt::Conversions::template narrow<T>(pair.of_bias);
@@ -241,8 +254,11 @@ struct Keys {
     Sums<Real> of_k{m.of_k, p.head_dim}, of_v{m.of_v, p.value_dim};
     of_k.clear();
     of_v.clear();
+    const Range held = p.held(batch);
+    const bool is_held = key >= held.begin && key < held.end;
+    const std::int64_t heads = is_held ? p.group() : 0;
 #pragma unroll 1
-    for (std::int64_t head = kv_head * p.group(); head < (kv_head + 1) * p.group(); ++head) {
+    for (std::int64_t head = kv_head * p.group(); head < kv_head * p.group() + heads; ++head) {
 #pragma unroll 1
       for (std::int64_t first = 0; first < p.seq_q; first += kPanel) {
         const std::int64_t query = first + simt::thread();
@@ -251,7 +267,7 @@ struct Keys {
         if (query < p.seq_q)
           pair = pair_of(call, batch, head, query, key, Line<T>(p.q, batch, head, query), k,
                          Line<T>(p.grad_y, batch, head, query), v,
-                         means[(batch * p.heads + head) * p.seq_q + query]);
+                         means[(batch * p.heads + head) * p.seq_q + query], held);
         m.scores[simt::thread()] = pair.of_score;
         m.weights[simt::thread()] = pair.weight;
         m.there[simt::thread()] = pair.there ? 1 : 0;

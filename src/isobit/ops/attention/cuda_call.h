@@ -74,8 +74,8 @@ struct Call {
   ISOBIT_DEVICE std::int64_t kv_head(std::int64_t head) const { return head / p.group(); }
 
   ISOBIT_DEVICE Real exponent(std::int64_t batch, std::int64_t head, std::int64_t query,
-                              std::int64_t key, Real product) const {
-    const Range keys = p.keys_of(query);
+                              std::int64_t key, Real product, const Range& held) const {
+    const Range keys = p.keys_of(query, held);
     if (key < keys.begin || key >= keys.end) return -kInfinity<Real>;
     if (p.mask && *p.mask.at(batch, head, query, key) == std::byte{0}) return -kInfinity<Real>;
     Real exponent = exponent_of<S>(scaling(), product);

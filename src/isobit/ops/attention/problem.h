@@ -41,7 +41,8 @@ struct Problem {
   std::int64_t batch = 0, heads = 0, kv_heads = 0;
   std::int64_t seq_q = 0, seq_k = 0, head_dim = 0, value_dim = 0;
   Array q, k, v, bias, mask, y, lse, max, sum;
-  Array slopes;  // of two dims, batch and head
+  Array slopes;              // of two dims, batch and head
+  Array key_begin, key_end;  // whole numbers, of the batch
   Array grad_y, grad_lse, grad_q, grad_k, grad_v, grad_bias;
   bool causal = false;
   std::int64_t offset = 0;  // of the first query's position
@@ -74,8 +75,37 @@ struct Problem {
       keys.end = within(position + window, seq_k);
     return keys;
   }
+  ISOBIT_INLINE Range keys_of(std::int64_t query, const Range& held) const {
+    const Range keys = keys_of(query);
+    return {keys.begin < held.begin ? held.begin : keys.begin,
+            keys.end < held.end ? keys.end : held.end};
+  }
   std::byte* slope_of(std::int64_t b, std::int64_t h) const {
     return slopes ? slopes.at(b, h) : nullptr;
+  }
+  // Keys that a sequence has. What the arrays hold may be anything: on a device nothing checks it.
+  ISOBIT_INLINE Range held(std::int64_t b) const {
+    const auto number = [&](const Array& array, std::int64_t otherwise) {
+      return array ? within(*reinterpret_cast<const std::int64_t*>(array.at(b, 0)), seq_k)
+                   : otherwise;
+    };
+    const std::int64_t begin = number(key_begin, 0), end = number(key_end, seq_k);
+    return {begin, end < begin ? begin : end};
+  }
+  // The same call of one sequence whose keys are those alone.
+  Problem of(std::int64_t b) const {
+    Problem result = *this;
+    if (!key_begin && !key_end) return result;
+    const Range keys = held(b);
+    for (Array Problem::* rows : {&Problem::k, &Problem::v, &Problem::grad_k, &Problem::grad_v})
+      if (result.*rows) (result.*rows).data = (this->*rows).at(0, 0, keys.begin);
+    for (Array Problem::* columns : {&Problem::bias, &Problem::mask, &Problem::grad_bias})
+      if (result.*columns) (result.*columns).data = (this->*columns).at(0, 0, 0, keys.begin);
+    result.key_begin = result.key_end = {};
+    result.seq_k = keys.count();
+    result.offset -= keys.begin;
+    result.apart -= keys.begin;
+    return result;
   }
   // How far a key is from a query, as slopes have it.
   ISOBIT_INLINE std::int64_t distance(std::int64_t query, std::int64_t key) const {

@@ -79,6 +79,11 @@ struct Scores {
     const std::int64_t position =
         query + (args.causal == Causal::bottom_right ? keys - queries : 0);
     keep_scale = args.dropout > 0 ? 1 / (1 - Real(args.dropout)) : Real(1);
+    const auto place = [&](const TensorView& view, std::int64_t otherwise) {
+      return view.given() ? static_cast<std::int64_t>(static_cast<double>(data<Real>(view)[batch]))
+                          : otherwise;
+    };
+    const std::int64_t begin = place(args.key_begin, 0), end = place(args.key_end, keys);
     for (std::int64_t key = 0; key < keys; ++key) {
       const Real* k = data<Real>(args.k) + ((batch * kv_heads + kv_head) * keys + key) * dim;
       Real product = 0, size = 0;
@@ -97,10 +102,10 @@ struct Scores {
         score = cap * h;
         error = error * bend + 4 * magnitude(score);
       }
-      bool seen = true;
+      bool seen = begin <= key && key < end;
       if (args.bias.given()) {
         const Real bias = data<Real>(args.bias)[of_row * keys + key];
-        seen = bias != -Real(kEndless);
+        seen = seen && bias != -Real(kEndless);
         score += bias;
         error += magnitude(bias);
       }
@@ -120,13 +125,13 @@ struct Scores {
       off.push_back(sized(error, size));
       slope.push_back(bend);
       slope_scale.push_back(bend_error);
-      kept.push_back(
-          args.dropout == 0 ||
-          norms::reference::random_word(
-              args.dropout_seed,
-              static_cast<std::uint64_t>(real_batch) << 32 | static_cast<std::uint64_t>(head),
-              (static_cast<std::uint64_t>(query) << 32) * 4 + static_cast<std::uint64_t>(key)) >=
-              std::floor(args.dropout * 4294967296.0));
+      kept.push_back(args.dropout == 0 ||
+                     norms::reference::random_word(args.dropout_seed,
+                                                   static_cast<std::uint64_t>(real_batch) << 32 |
+                                                       static_cast<std::uint64_t>(head),
+                                                   (static_cast<std::uint64_t>(query) << 32) * 4 +
+                                                       static_cast<std::uint64_t>(key - begin)) >=
+                         std::floor(args.dropout * 4294967296.0));
     }
   }
 };
