@@ -292,13 +292,29 @@ void Call::fill(Bytes& bytes) {
   }
 }
 
+// Of the arrays that were added at the end of the struct, how many a shorter one leaves out. A size
+// that leaves out anything else is wrong.
+std::int64_t Call::left_out() const {
+  const std::int64_t added =
+      std::ranges::count_if(arrays_, [](const Array& array) { return array.argument->added; });
+  constexpr auto kPointer = static_cast<std::int64_t>(sizeof(void*));
+  const bool right = struct_size_error_ < 0 && struct_size_error_ % kPointer == 0 &&
+                     struct_size_error_ >= -added * kPointer;
+  return right ? -struct_size_error_ / kPointer : 0;
+}
+
 void Call::write_args(Bytes& bytes) {
+  for (std::int64_t i = left_out(); i > 0; --i)
+    arrays_[arrays_.size() - static_cast<std::size_t>(i)].given = false;
   args_.resize(entry_.struct_size);
   const std::size_t size = entry_.struct_size + static_cast<std::size_t>(struct_size_error_);
   std::memcpy(args_.data(), &size, sizeof size);
   for (std::size_t i = 0; i < arrays_.size(); ++i) {
     const isobit_tensor* tensor = arrays_[i].given ? &arrays_[i].tensor : nullptr;
-    std::memcpy(args_.data() + sizeof size + i * sizeof tensor, &tensor, sizeof tensor);
+    const std::size_t offset = arrays_[i].argument->added
+                                   ? args_.size() - (arrays_.size() - i) * sizeof tensor
+                                   : sizeof size + i * sizeof tensor;
+    std::memcpy(args_.data() + offset, &tensor, sizeof tensor);
   }
   for (const Number& number : entry_.numbers) {
     const auto put = [&](auto value) {
@@ -322,7 +338,7 @@ void Call::write_args(Bytes& bytes) {
 
 std::string Call::fault_beside_arrays() const {
   if (no_args_) return "args is null";
-  if (struct_size_error_ != 0) return "struct_size is wrong";
+  if (struct_size_error_ != 0 && left_out() == 0) return "struct_size is wrong";
   if (has_context_ && (context_.struct_size != sizeof context_ || context_.threads < 0 ||
                        context_.threads > ISOBIT_MAX_THREADS))
     return "context is wrong";

@@ -24,7 +24,8 @@ struct Number {
 
 struct Entry {
   std::string_view function, operation;
-  std::vector<const Argument*> arrays;  // in the order of the struct, behind its size
+  // In the order of the struct, behind its size; those that were added later, at its end.
+  std::vector<const Argument*> arrays;
   std::vector<Number> numbers;
   std::size_t struct_size;
   isobit_status (*call)(const void* args, const isobit_context* context);
