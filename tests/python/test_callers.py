@@ -142,6 +142,7 @@ def test_every_caller_gives_the_bits_of_the_lab(parity, call):
         "pool2d --pass bwd --reduction average --window-h 3 --window-w 3 --stride-h 2",
         "attention --pass fwd --causal bottom_right",
         "attention --pass fwd --with mask --softcap 2",
+        "attention --pass fwd --with mask+slopes+key_begin+key_end",
     ],
 )
 def test_what_a_caller_computes_of_an_operator_has_the_bits_of_the_lab(parity, call):

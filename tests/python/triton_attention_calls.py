@@ -40,6 +40,8 @@ def forward_arrays(dtype, shape, extra="", results="y lse max sum", scale=1.0):
     arrays = {name: array.to(DTYPES[dtype]) for name, array in arrays.items()}
     if "mask" in extra:
         arrays["mask"] = torch.rand(shapes["bias"], generator=generator) > 0.3
+    if "slopes" in extra:
+        arrays["slopes"] = torch.randn(batch, heads, generator=generator)
     for name in results.split():
         rows = shapes["q"][:3]
         like = arrays["q"].new_empty(*rows, value_dim) if name == "y" else torch.empty(rows)
@@ -59,6 +61,15 @@ def with_ends(arrays):
     bias[0, 0, 6, ::2], bias[0, 1, 6, 3] = -float("inf"), float("inf")
     bias[0, 1, 7, 12], bias[0, 1, 8, :] = float("nan"), -float("inf")
     mask[0, :, :, [1, 2, 5, 6, 7]] &= torch.arange(q.shape[2])[None, :, None] % 3 == 0
+    return arrays
+
+
+def with_slopes(arrays):
+    """One for each head, whatever the batch, which makes all other keys absent in the last."""
+    arrays["slopes"][0, -1] = float("inf")
+    arrays["slopes"] = arrays["slopes"][:1].expand(arrays["q"].shape[:2])
+    if "bias" in arrays:
+        arrays["bias"][:, :, :, 3] = -float("inf")
     return arrays
 
 
@@ -104,6 +115,9 @@ def forward_calls():
     for band in BANDS:
         yield f"{band}", forward_arrays("f32", USUAL), band, {}
         yield f"{band} of few keys", forward_arrays("f32", (1, 1, 1, 20, 9, 3, 2)), band, {}
+    for dtype, extra in (("f32", "slopes"), ("bf16", "bias mask slopes")):
+        arrays = with_slopes(forward_arrays(dtype, USUAL, extra))
+        yield f"{dtype} {extra}", arrays, {"causal": "top_left", "window": 100}, {}
     for shape in EMPTY:
         yield f"{shape}", forward_arrays("f32", shape), {}, {}
     for options in ({"softcap": 1.5}, {"softcap": 20.0, "scale": -0.7}, {"scale": 1e38}):
@@ -163,6 +177,9 @@ def backward_calls():
         arrays = backward_arrays("f32", (1, 1, 1, 3, keys, 2, 3), options=options)
         yield f"edge {keys}", arrays, options, {}
     yield "far from the band", backward_arrays("f32", FAR, options=BANDS[3]), BANDS[3], {}
+    for extra in ("slopes", "bias slopes lse"):
+        arrays = backward_arrays("f32", SMALL, extra, change=with_slopes)
+        yield f"{extra}", arrays, {}, {}
     for shape in EMPTY:
         yield f"{shape}", backward_arrays("f32", shape), {"scale": -0.0}, {}
     for name in every.split():

@@ -84,6 +84,7 @@ def _of_queries(
     v,
     bias,
     mask,
+    slopes,
     max,
     sum,
     means,
@@ -131,7 +132,9 @@ def _of_queries(
             *(values + key * v.row, v.col, there, value_dim, ROWS, PANEL),
         )
         both = inside & there
-        exponent = exponents(*(product, bias, mask, batch, head, row, key, both, band, scaling))
+        exponent = exponents(
+            *(product, bias, mask, slopes, batch, head, row, key, both, band, scaling)
+        )
         probability = _probabilities(exponent, max, sum, batch, head, row, inside)
         gradient = probability * (of_weight - mean)
         if grad_bias is not None:
@@ -161,6 +164,7 @@ def _of_keys(
     v,
     bias,
     mask,
+    slopes,
     max,
     sum,
     means,
@@ -216,7 +220,8 @@ def _of_keys(
                 *(outputs + query * grad_y.row, grad_y.col, inside, value_dim, ROWS, PANEL),
             )
             exponent = exponents(
-                *(product, bias, mask, batch, head, query, key, inside & there, band, scaling)
+                *(product, bias, mask, slopes, batch, head, query, key),
+                *(inside & there, band, scaling),
             )
             probability = _probabilities(exponent, max, sum, batch, head, query, inside)
             at = means + (batch * heads + head) * seq_q + query
@@ -321,8 +326,9 @@ def backward(
     window=0,
     scale=0,
     softcap=0,
+    slopes=None,
 ):
-    common = common_of(q, k, v, bias, mask, causal, window, scale, softcap)
+    common = common_of(q, k, v, bias, mask, slopes, causal, window, scale, softcap)
     rows, warps, scaling = plan["rows"], plan["warps"], common["scaling"]
     seq_q, seq_k, value_dim = map(common.get, ("seq_q", "seq_k", "value_dim"))
     heads, kv_heads = (each.shape[0] * each.shape[1] for each in (q, k))  # of all batches

@@ -54,6 +54,7 @@ def _tiles(
     v,
     bias,
     mask,
+    slopes,
     y,
     lse,
     max,
@@ -97,7 +98,8 @@ def _tiles(
             *(queries, q.col, inside, keys + key * k.row, k.col, key < seq_k, head_dim, ROWS, PANEL)
         )
         exponent = exponents(
-            *(product, bias, mask, batch, head, row, key, inside & (key < seq_k), band, scaling)
+            *(product, bias, mask, slopes, batch, head, row, key),
+            *(inside & (key < seq_k), band, scaling),
         )
         top = largest(exponent)
         weight = weights(exponent, base_of(top))
@@ -180,8 +182,9 @@ def forward(
     window=0,
     scale=0,
     softcap=0,
+    slopes=None,
 ):
-    common = common_of(q, k, v, bias, mask, causal, window, scale, softcap)
+    common = common_of(q, k, v, bias, mask, slopes, causal, window, scale, softcap)
     sizes = ("heads", "seq_q", "value_dim")
     heads, seq_q, value_dim = map(common.get, sizes)
     rows, tiles = plan["rows"], parts(seq_q, plan["rows"])

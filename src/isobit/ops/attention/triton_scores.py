@@ -68,10 +68,12 @@ class Array(NamedTuple):
 
 
 class Band(NamedTuple):
-    """A query sees a key that is from `low` to `high` places behind its own number."""
+    """A query sees a key that is from `low` to `high` places behind its own number. Slopes count
+    from the one that is `apart` places behind."""
 
     low: int
     high: int
+    apart: int
 
 
 class Scaling(NamedTuple):
@@ -86,9 +88,7 @@ class Scaling(NamedTuple):
 def array_of(tensor):
     if tensor is None:
         return None
-    return (
-        Array(tensor, *tensor.stride()) if tensor.dim() == 4 else Array(tensor, *tensor.stride(), 0)
-    )
+    return Array(tensor, *tensor.stride(), *(0,) * (4 - tensor.dim()))
 
 
 def band_of(queries, keys, causal, window):
@@ -96,7 +96,7 @@ def band_of(queries, keys, causal, window):
     far = 2**60
     low = offset - window + 1 if 0 < window < far else -far
     high = offset if causal != "no" else offset + window - 1 if 0 < window < far else far
-    return Band(low, high)
+    return Band(low, high, keys - queries)
 
 
 def bits_of(number):
@@ -116,11 +116,11 @@ def scaling_of(head_dim, scale, softcap):
     )
 
 
-def common_of(q, k, v, bias, mask, causal, window, scale, softcap):
+def common_of(q, k, v, bias, mask, slopes, causal, window, scale, softcap):
     """The arguments of every kernel that computes scores."""
     _, heads, seq_q, head_dim = q.shape
     kv_heads, seq_k, value_dim = v.shape[1:]
-    arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask}
+    arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "slopes": slopes}
     return {name: array_of(tensor) for name, tensor in arrays.items()} | {
         "heads": heads,
         "group": heads // kv_heads if kv_heads else 1,
@@ -203,7 +203,7 @@ def base_of(most):
 
 
 @triton.jit
-def exponents(product, bias, mask, batch, head, query, key, inside, band, scaling):
+def exponents(product, bias, mask, slopes, batch, head, query, key, inside, band, scaling):
     """Of scores to base 2; -infinity where a query does not see a key."""
     if scaling.before_cap is not None:
         product = function_of(product * scalar(scaling.before_cap, product), "tanh")
@@ -213,6 +213,14 @@ def exponents(product, bias, mask, batch, head, query, key, inside, band, scalin
         added = widened(start(bias, batch, head), at, inside)
         biased = tl.fma(added, scalar(scaling.bias, exponent), exponent)
         exponent = tl.where(added < LOWEST, -INFINITY, biased)
+    if slopes is not None:
+        slope = tl.load(start(slopes, batch, head)) * -1.0
+        added = slope * tl.abs(query + band.apart - key).to(tl.float32)
+        sloped = tl.fma(added, scalar(scaling.bias, exponent), exponent)
+        sloped = tl.where(added < LOWEST, -INFINITY, sloped)
+        if bias is not None:  # what it made absent stays so
+            sloped = tl.where(exponent < LOWEST, exponent, sloped)
+        exponent = sloped
     seen = inside & (key - query >= band.low) & (key - query <= band.high)
     if mask is not None:
         at = query * mask.row + key * mask.col
