@@ -234,6 +234,24 @@ def test_each_way_to_attend_agrees_with_the_library(dtype, name):
         torch.testing.assert_close(other, y, **tolerance)
 
 
+@pytest.mark.parametrize("queries", [1, 5])
+@pytest.mark.parametrize("causal", ["no", "bottom_right"])
+def test_slopes_and_ranges_of_keys_are_a_bias_and_a_mask(queries, causal):
+    q, k, v = attended(torch.float32, queries)
+    slopes = draw(2, 4, dtype=torch.float32, seed=5) / 16
+    ends = {"key_begin": torch.tensor([0, 9]), "key_end": torch.tensor([131, 140])}
+    y, lse = isobit.numpy.scaled_dot_product_attention(
+        *(q, k, v), causal=causal, alibi_slopes=slopes, return_lse=True, **ends
+    )
+    bias, mask = attention.bias_and_mask(q, k, slopes=slopes, **ends)
+    truth, lse_of_truth = attention.reference(q, k, v, bias, mask, causal=causal)
+    torch.testing.assert_close(truth, y.double(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(lse_of_truth, lse.double(), rtol=1e-5, atol=1e-5)
+    both = attention.bias_and_mask(q, k, bias, mask, slopes=-slopes, **ends)
+    plain = attention.standard(q, k, v, mask=mask, causal=causal)
+    torch.testing.assert_close(attention.standard(q, k, v, *both, causal=causal), plain)
+
+
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_the_gradients_of_attention_are_the_derivatives_of_what_a_textbook_writes(name):
     options = ATTENTIONS[name]

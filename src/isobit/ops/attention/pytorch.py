@@ -62,6 +62,22 @@ def _weights(q, k, bias, mask, causal, window, scale, softcap):
     return (scores - _base(lse).unsqueeze(-1)).exp(), lse
 
 
+def bias_and_mask(q, k, bias=None, mask=None, *, slopes=None, key_begin=None, key_end=None):
+    """A bias and a mask that say what slopes and ranges of keys do; the functions here take those.
+    Slopes of (batch, heads) count from the last query, which stands at the last key."""
+    queries, keys = q.shape[-2], k.shape[-2]
+    place = torch.arange(keys, device=q.device)
+    if slopes is not None:
+        distance = torch.arange(keys - queries, keys, device=q.device)[:, None] - place
+        sloped = slopes[..., None, None] * -distance.abs().to(slopes.dtype)
+        bias = sloped if bias is None else bias + sloped
+    for bound, inside in ((key_begin, torch.ge), (key_end, torch.lt)):
+        if bound is not None:
+            held = inside(place, bound[:, None, None, None])
+            mask = held if mask is None else mask & held
+    return bias, mask
+
+
 def _wide(*tensors):
     return (None if each is None else each.double() for each in tensors)
 
