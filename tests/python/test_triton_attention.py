@@ -51,6 +51,9 @@ def forward_arrays(dtype, dims=(128, 64), keys=5000):
     arrays["mask"] = torch.empty(2, 1, 1, keys, dtype=torch.bool, device="meta")
     arrays["mask"] = arrays["mask"].expand(2, 8, 512, keys)
     arrays["slopes"] = torch.empty(2, 8, device="meta")
+    if dtype == "f32":
+        ends = torch.empty(2, dtype=torch.int64, device="meta")
+        arrays |= {"key_begin": ends, "key_end": ends}
     rows = torch.empty(2, 8, 512, device="meta")
     return arrays | {"lse": rows, "max": rows, "sum": rows}
 
@@ -88,6 +91,7 @@ WRONG = {
     r"y has shape (1, 2, 9, 3); must have (1, 2, 9, 2)": {"y": torch.empty(1, 2, 9, 3)},
     r"bias has shape (1, 1, 1, 20); must have (1, 2, 9, 20)": {"bias": torch.empty(1, 1, 1, 20)},
     r"slopes has shape (2,); must have (1, 2)": {"slopes": torch.empty(2)},
+    r"key_end has shape (2,); must have (1,)": {"key_end": torch.zeros(2, dtype=torch.int64)},
     r"max has shape (1, 2, 8); must have (1, 2, 9)": {"max": torch.empty(1, 2, 8)},
 }
 

@@ -73,6 +73,17 @@ def with_slopes(arrays):
     return arrays
 
 
+PADDED = (2, 1, 1, 5, 150, 3, 2)
+
+
+def padded(arrays):
+    """Sequences that have not all of the keys; what they do not have is NaN."""
+    arrays["key_begin"], arrays["key_end"] = torch.tensor([20, 0]), torch.tensor([150, 140])
+    for name in ("k", "v"):
+        arrays[name][0, :, :20] = arrays[name][1, :, 140:] = float("nan")
+    return arrays
+
+
 def far_apart():
     """Weights of 2^-124 and less beside 1, in its panel and the next, which large numbers show."""
     arrays = forward_arrays("f32", (1, 1, 1, 2, 132, 1, 8))
@@ -118,6 +129,12 @@ def forward_calls():
     for dtype, extra in (("f32", "slopes"), ("bf16", "bias mask slopes")):
         arrays = with_slopes(forward_arrays(dtype, USUAL, extra))
         yield f"{dtype} {extra}", arrays, {"causal": "top_left", "window": 100}, {}
+    for options in ({}, {"causal": "bottom_right", "window": 50}):
+        arrays = padded(forward_arrays("f32", PADDED, "mask slopes"))
+        yield f"padded {options}", arrays, options, {}
+    arrays = forward_arrays("f32", (1, 1, 1, 3, 4200, 2, 3))
+    arrays["key_begin"] = torch.tensor([100])
+    yield "padded runs", arrays, {}, {}
     for shape in EMPTY:
         yield f"{shape}", forward_arrays("f32", shape), {}, {}
     for options in ({"softcap": 1.5}, {"softcap": 20.0, "scale": -0.7}, {"scale": 1e38}):
@@ -177,6 +194,11 @@ def backward_calls():
         arrays = backward_arrays("f32", (1, 1, 1, 3, keys, 2, 3), options=options)
         yield f"edge {keys}", arrays, options, {}
     yield "far from the band", backward_arrays("f32", FAR, options=BANDS[3]), BANDS[3], {}
+    for wanted in (GRADIENTS, every):
+        extra = "bias slopes" if wanted == every else "mask"
+        options = {"causal": "bottom_right", "window": 50, "scale": -0.7}
+        arrays = backward_arrays("f32", PADDED, extra, wanted, options, padded)
+        yield f"padded {extra}", arrays, options, {}
     for extra in ("slopes", "bias slopes lse"):
         arrays = backward_arrays("f32", SMALL, extra, change=with_slopes)
         yield f"{extra}", arrays, {}, {}

@@ -11,6 +11,8 @@ from isobit.ops.triton_variants import Variant, by_name
 _FORWARD = {"q", "k", "v", "bias", "mask", "slopes", "y", "lse", "max", "sum"}
 _BACKWARD = {"grad_y", "grad_lse", "q", "k", "v", "bias", "mask", "slopes", "y", "max", "sum"}
 _BACKWARD |= {"grad_q", "grad_k", "grad_v", "grad_bias"}
+_FORWARD |= {"key_begin", "key_end"}
+_BACKWARD |= {"key_begin", "key_end"}
 _OPTIONS = {"causal", "window", "scale", "softcap"}
 _MOST = 256  # elements of a head, whose sums are in registers
 
@@ -37,7 +39,7 @@ def _check(q, k, v, causal="no", window=0, scale=0, softcap=0, **arrays):
     shapes |= dict.fromkeys(("bias", "mask", "grad_bias"), scores)
     shapes |= dict.fromkeys(("y", "grad_y"), results)
     shapes |= dict.fromkeys(("lse", "max", "sum", "grad_lse"), rows)
-    shapes |= {"slopes": rows[:2]}
+    shapes |= {"slopes": rows[:2], "key_begin": rows[:1], "key_end": rows[:1]}
     shapes |= {"grad_q": tuple(q.shape), "grad_k": shapes["k"], "grad_v": shapes["v"]}
     for name, array in {"k": k, "v": v, **arrays}.items():
         if array is not None:

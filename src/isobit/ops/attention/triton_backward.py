@@ -20,6 +20,7 @@ from isobit.ops.attention.triton_scores import (
     common_of,
     exponents,
     halves,
+    held,
     inverse_of,
     leave,
     place_of,
@@ -77,6 +78,18 @@ def _put(total, array, sums, batch, head, row, col, place, inside, factor):
 
 
 @triton.jit
+def _clear(grad_bias, batch, head, row, inside, run, seq_k, held_begin, held_end):
+    """Of keys that a sequence does not have, as many as a run has."""
+    end = tl.minimum((run + 1) * (RUN * PANEL), seq_k)
+    for panel in range(run * (RUN * PANEL), end, PANEL):
+        key = panel + tl.arange(0, PANEL)[None, :]
+        absent = (key < seq_k) & ((key < held_begin) | (key >= held_end))
+        at = row * grad_bias.row + key * grad_bias.col
+        zero = tl.zeros([row.shape[0], PANEL], tl.float32)
+        store(start(grad_bias, batch, head), at, zero, inside & absent)
+
+
+@triton.jit
 def _of_queries(
     grad_y,
     q,
@@ -85,6 +98,8 @@ def _of_queries(
     bias,
     mask,
     slopes,
+    key_begin,
+    key_end,
     max,
     sum,
     means,
@@ -116,13 +131,18 @@ def _of_queries(
     keys, values = start(k, batch, head // group), start(v, batch, head // group)
     mean = tl.load(means + of_head * seq_q + row, mask=inside, other=0)
     total = tl.zeros([ROWS, COLS], tl.float32)
-    begin, end = run * (RUN * PANEL), tl.minimum((run + 1) * (RUN * PANEL), seq_k)
+    held_begin, held_end = held(key_begin, key_end, batch, seq_k)
+    begin = run * (RUN * PANEL) + held_begin
+    end = tl.minimum(begin + RUN * PANEL, held_end)
     if grad_bias is None:  # which is zero where nothing is seen
-        begin = tl.maximum(begin, first + band.low) // PANEL * PANEL
+        begin = tl.maximum(begin, first + band.low) - held_begin
+        begin = held_begin + begin // PANEL * PANEL
         end = tl.minimum(end, tl.minimum(first + ROWS, seq_q) + band.high)
+    elif (key_begin is not None) or (key_end is not None):
+        _clear(grad_bias, batch, head, row, inside, run, seq_k, held_begin, held_end)
     for panel in range(begin, end, PANEL):
         key = panel + place
-        there = key < seq_k
+        there = key < held_end
         product = chains(
             *(queries + row * q.row, q.col, inside),
             *(keys + key * k.row, k.col, there, head_dim, ROWS, PANEL),
@@ -165,6 +185,8 @@ def _of_keys(
     bias,
     mask,
     slopes,
+    key_begin,
+    key_end,
     max,
     sum,
     means,
@@ -194,7 +216,9 @@ def _of_keys(
     index, run, of_head, batch, kv_head, first = place_of(kv_heads, tiles, runs, ROWS)
     key = first + tl.arange(0, ROWS)[:, None]
     col, value = tl.arange(0, COLS)[None, :], tl.arange(0, VALUES)[None, :]
-    there, inside_k, inside_v = key < seq_k, col < head_dim, value < value_dim
+    held_begin, held_end = held(key_begin, key_end, batch, seq_k)
+    there = (key >= held_begin) & (key < held_end)
+    inside_k, inside_v = col < head_dim, value < value_dim
     place = tl.arange(0, PANEL)[None, :]
     room += index * (2 * ROWS * PANEL)
     at_row = tl.arange(0, ROWS)[:, None]
@@ -207,7 +231,9 @@ def _of_keys(
         head = kv_head * group + of_group
         begin = (number - of_group * panels) * PANEL
         end = tl.minimum(begin + PANEL, seq_q)
-        if (end + band.high > first) & (begin + band.low < tl.minimum(first + ROWS, seq_k)):
+        # Keys of the tile that the sequence has, and those that these queries may see.
+        of_first, of_last = tl.maximum(first, held_begin), tl.minimum(first + ROWS, held_end)
+        if (of_first < of_last) & (end + band.high > of_first) & (begin + band.low < of_last):
             query = begin + place
             inside = query < seq_q
             queries, outputs = start(q, batch, head), start(grad_y, batch, head)
@@ -246,12 +272,12 @@ def _of_keys(
     if grad_k is not None:
         _put(
             *(total_k, grad_k, sums_k, batch, kv_head, key, col, waits * head_dim),
-            *(there & inside_k, scaling.gradient),
+            *((key < seq_k) & inside_k, scaling.gradient),
         )
     if grad_v is not None:
         _put(
             *(total_v, grad_v, sums_v, batch, kv_head, key, value, waits * value_dim),
-            *(there & inside_v, one),
+            *((key < seq_k) & inside_v, one),
         )
 
 
@@ -327,8 +353,12 @@ def backward(
     scale=0,
     softcap=0,
     slopes=None,
+    key_begin=None,
+    key_end=None,
 ):
-    common = common_of(q, k, v, bias, mask, slopes, causal, window, scale, softcap)
+    optional = {"bias": bias, "mask": mask, "slopes": slopes}
+    optional |= {"key_begin": key_begin, "key_end": key_end}
+    common = common_of(q, k, v, causal, window, scale, softcap, **optional)
     rows, warps, scaling = plan["rows"], plan["warps"], common["scaling"]
     seq_q, seq_k, value_dim = map(common.get, ("seq_q", "seq_k", "value_dim"))
     heads, kv_heads = (each.shape[0] * each.shape[1] for each in (q, k))  # of all batches

@@ -22,6 +22,7 @@ from isobit.ops.attention.triton_scores import (
     factors,
     folded,
     halves,
+    held,
     inverse_of,
     largest,
     leave,
@@ -55,6 +56,8 @@ def _tiles(
     bias,
     mask,
     slopes,
+    key_begin,
+    key_end,
     y,
     lse,
     max,
@@ -89,17 +92,29 @@ def _tiles(
     most = tl.full([ROWS, 1], -INFINITY, tl.float32)
     total = tl.zeros([ROWS, 1], tl.float32)
     sums = tl.zeros([ROWS, COLS], tl.float32)
-    begin = tl.maximum(first + band.low, run * (RUN * PANEL)) // PANEL * PANEL
-    end = tl.minimum(tl.minimum(first + ROWS, seq_q) + band.high, (run + 1) * (RUN * PANEL))
-    end = tl.minimum(end, seq_k)
+    held_begin, held_end = held(key_begin, key_end, batch, seq_k)
+    begin = tl.maximum(first + band.low - held_begin, run * (RUN * PANEL)) // PANEL * PANEL
+    begin += held_begin
+    end = tl.minimum(held_begin + (run + 1) * (RUN * PANEL), held_end)
+    end = tl.minimum(end, tl.minimum(first + ROWS, seq_q) + band.high)
     for panel in range(begin, end, PANEL):
         key = panel + place
         product = chains(
-            *(queries, q.col, inside, keys + key * k.row, k.col, key < seq_k, head_dim, ROWS, PANEL)
+            *(
+                queries,
+                q.col,
+                inside,
+                keys + key * k.row,
+                k.col,
+                key < held_end,
+                head_dim,
+                ROWS,
+                PANEL,
+            )
         )
         exponent = exponents(
             *(product, bias, mask, slopes, batch, head, row, key),
-            *(inside & (key < seq_k), band, scaling),
+            *(inside & (key < held_end), band, scaling),
         )
         top = largest(exponent)
         weight = weights(exponent, base_of(top))
@@ -183,8 +198,12 @@ def forward(
     scale=0,
     softcap=0,
     slopes=None,
+    key_begin=None,
+    key_end=None,
 ):
-    common = common_of(q, k, v, bias, mask, slopes, causal, window, scale, softcap)
+    optional = {"bias": bias, "mask": mask, "slopes": slopes}
+    optional |= {"key_begin": key_begin, "key_end": key_end}
+    common = common_of(q, k, v, causal, window, scale, softcap, **optional)
     sizes = ("heads", "seq_q", "value_dim")
     heads, seq_q, value_dim = map(common.get, sizes)
     rows, tiles = plan["rows"], parts(seq_q, plan["rows"])

@@ -116,11 +116,11 @@ def scaling_of(head_dim, scale, softcap):
     )
 
 
-def common_of(q, k, v, bias, mask, slopes, causal, window, scale, softcap):
-    """The arguments of every kernel that computes scores."""
+def common_of(q, k, v, causal, window, scale, softcap, **optional):
+    """The arguments of every kernel that computes scores; `optional` arrays may be None."""
     _, heads, seq_q, head_dim = q.shape
     kv_heads, seq_k, value_dim = v.shape[1:]
-    arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "slopes": slopes}
+    arrays = {"q": q, "k": k, "v": v, **optional}
     return {name: array_of(tensor) for name, tensor in arrays.items()} | {
         "heads": heads,
         "group": heads // kv_heads if kv_heads else 1,
@@ -153,6 +153,17 @@ def place_of(heads, tiles, parts, ROWS: tl.constexpr):
     batch = of_head // heads
     first = (line - of_head * tiles) * ROWS
     return index, index - line * parts, of_head, batch, of_head - batch * heads, first
+
+
+@triton.jit
+def held(key_begin, key_end, batch, seq_k):
+    """The keys that a sequence has; what is no such range is taken for the nearest that is."""
+    begin, end = seq_k * 0, seq_k
+    if key_begin is not None:
+        begin = tl.minimum(tl.maximum(tl.load(start(key_begin, batch, 0)), 0), seq_k)
+    if key_end is not None:
+        end = tl.minimum(tl.maximum(tl.load(start(key_end, batch, 0)), begin), seq_k)
+    return begin, end
 
 
 @triton.jit
