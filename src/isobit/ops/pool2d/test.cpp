@@ -99,6 +99,11 @@ TEST(Pool2d, TheFirstOfEqualElementsIsTheLargestAndTheLastNaN) {
       EXPECT_FALSE(std::signbit(found.y[2])) << found.y[2];
       EXPECT_TRUE(std::isnan(found.y[3]));
       EXPECT_TRUE(std::isnan(found.y[4]));
+      // Rows without NaN have a loop of their own.
+      const Found zeros = row_of_largest(run, {-0.0f, 0.0f, 0.0f, -0.0f},
+                                         {.x = {}, .y = {}, .window_w = 2}, 2, last);
+      EXPECT_EQ(zeros.index, (std::vector<std::int64_t>{0, 2}));
+      EXPECT_TRUE(std::signbit(zeros.y[0]) && !std::signbit(zeros.y[1]));
     }
   });
 }
