@@ -8,8 +8,11 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/avg_pool2d_backward.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/convolution.h>
@@ -26,6 +29,8 @@
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/logcumsumexp.h>
+#include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/max_pool2d_with_indices_backward.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
@@ -39,6 +44,8 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/headeronly/version.h>
 
+#include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -235,6 +242,52 @@ Call scan(const IsobitPeerCase& c) {
   throw Declined("no scan " + std::string(kind) + " here");
 }
 
+// The index of what is largest is always found, since PyTorch has no form without.
+Call pool2d(const IsobitPeerCase& c, bool forward) {
+  const auto sides = [&](const std::string& name) {
+    return std::array{static_cast<std::int64_t>(option(c, (name + "_h").c_str()).number),
+                      static_cast<std::int64_t>(option(c, (name + "_w").c_str()).number)};
+  };
+  const std::int64_t of_x[] = {dim(c, "batch"), dim(c, "channels"), dim(c, "height"),
+                               dim(c, "width")};
+  const std::int64_t of_y[] = {of_x[0], of_x[1], dim(c, "out_height"), dim(c, "out_width")};
+  const at::TensorOptions real(scalar_type_named(c.dtype)), places(at::kLong);
+  at::Tensor x = at::from_blob(array(c, forward ? "x" : "grad_x"), of_x, real);
+  at::Tensor y = at::from_blob(array(c, forward ? "y" : "grad_y"), of_y, real);
+  const auto window = sides("window"), padding = sides("padding"), dilation = sides("dilation");
+  auto stride = sides("stride");
+  for (std::size_t i = 0; i < 2; ++i)
+    if (stride[i] == 0) stride[i] = window[i];
+  const bool late = option(c, "ceil_mode").number != 0;
+  const bool largest = std::string_view(option(c, "reduction").text) == "max";
+  if (window[0] == 0 || window[1] == 0) {
+    if (largest || !forward || window[0] != window[1]) throw Declined("no such bins here");
+    return [x, y, bins = sides("bins")]() mutable { at::adaptive_avg_pool2d_out(y, x, bins); };
+  }
+  if (largest) {
+    void* const given = find(c, "index");
+    at::Tensor index =
+        given != nullptr ? at::from_blob(given, of_y, places) : at::empty(of_y, places);
+    if (forward)
+      return [=]() mutable {
+        at::max_pool2d_with_indices_out(y, index, x, window, stride, padding, dilation, late);
+      };
+    return [=, like = at::empty(of_x, real)]() mutable {
+      at::max_pool2d_with_indices_backward_out(x, y, like, window, stride, padding, dilation, late,
+                                               index);
+    };
+  }
+  const bool counts = option(c, "count_include_pad").number != 0;
+  const auto divisor = static_cast<std::int64_t>(option(c, "divisor").number);
+  const std::optional<std::int64_t> by =
+      divisor == 0 ? std::nullopt : std::optional<std::int64_t>(divisor);
+  if (forward)
+    return [=]() mutable { at::avg_pool2d_out(y, x, window, stride, padding, late, counts, by); };
+  return [=, like = at::empty(of_x, real)]() mutable {
+    at::avg_pool2d_backward_out(x, y, like, window, stride, padding, late, counts, by);
+  };
+}
+
 // As models write it: q cos + rotate_half(q) sin, in the dtype of q.
 Call rope(const IsobitPeerCase& c) {
   if (find(c, "cos") == nullptr) throw Declined("no rope without tables here");
@@ -363,6 +416,12 @@ Call choose(const IsobitPeerCase& c) {
     decline_unless_known(c, {"stride_h", "stride_w", "padding_h", "padding_w", "dilation_h",
                              "dilation_w", "extra_padding_h", "extra_padding_w", "groups"});
     return convolution(c, pass == "fwd");
+  }
+  if (op == "pool2d") {
+    decline_unless_known(c, {"reduction", "window_h", "window_w", "bins_h", "bins_w", "stride_h",
+                             "stride_w", "padding_h", "padding_w", "dilation_h", "dilation_w",
+                             "ceil_mode", "count_include_pad", "divisor"});
+    return pool2d(c, pass == "fwd");
   }
   if (op == "transpose" && pass == "fwd") {
     decline_unless_known(c, {});
