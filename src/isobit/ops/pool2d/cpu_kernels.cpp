@@ -83,9 +83,12 @@ class Rows {
           nan ? largest<true, false>(channel, row, h, taps, count)
               : largest<false, false>(channel, row, h, taps, count);
       } else {
-        // Panels of a window of bins count its own taps.
-        h.taps* p_.w.taps > kPanel ? average<true>(channel, row, h, taps, count)
-                                   : average<false>(channel, row, h, taps, count);
+        // Those of a window of bins are its own.
+        const bool panels = h.taps * p_.w.taps > kPanel;
+        if (panels)
+          average<true>(channel, row, h, taps, count);
+        else
+          average<false>(channel, row, h, taps, count);
       }
     }
   }

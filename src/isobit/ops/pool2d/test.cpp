@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
+#include "isobit/core/error.h"
 #include "isobit/dispatch/operation.h"
 #include "isobit/ops/pool2d/pool2d.h"
 #include "isobit/simd/parallel_for.h"
@@ -204,6 +206,71 @@ TEST(Pool2d, MeansAreSumsInPanelsDividedOnce) {
       }
     }
   });
+}
+
+TEST(Pool2d, CallsAreToldWhichRuleTheyBreak) {
+  std::vector<float> x(9 * 7), y(9 * 7);
+  std::vector<std::int64_t> index(9 * 7);
+  ForwardArgs right;
+  right.x = images(x, DType::f32, 1, 9, 7);
+  right.y = images(y, DType::f32, 1, 4, 3);
+  right.window_h = right.window_w = 2;
+  forward(right, simd::here(1));
+  const auto told = [&](const auto& spoil) -> std::string {
+    ForwardArgs args = right;
+    spoil(args);
+    try {
+      forward(args, simd::here(1));
+    } catch (const InvalidArgument& error) { return error.what(); }
+    return "accepted";
+  };
+  EXPECT_EQ(told([](auto& a) { a.window_h = 10; }),
+            "pool2d: height 9, window_h 10, dilation_h 1 and padding_h 0 leave no window: "
+            "(9 + 2 * 0 - 1 * (10 - 1) - 1) / 10 + 1 = 0; must be at least 1");
+  EXPECT_EQ(told([](auto& a) { a.padding_w = 2; }),
+            "pool2d: padding_w is 2; allowed: at most half of what a window spans, "
+            "1 * (2 - 1) + 1 = 2");
+  EXPECT_EQ(told([](auto& a) { a.dilation_w = std::int64_t{1} << 31; }),
+            "pool2d: dilation_w is 2147483648; allowed: 1 to 2^31 - 1");
+  EXPECT_EQ(told([](auto& a) { a.stride_h = -1; }),
+            "pool2d: stride_h is -1; allowed: 0 to 2^31 - 1");
+  EXPECT_EQ(told([](auto& a) { a.bins_h = 2; }),
+            "pool2d: bins_h is 2 beside window_h 2; must be 1, or window_h 0");
+  EXPECT_EQ(told([](auto& a) {
+              a.window_h = 0;
+              a.padding_h = 1;
+            }),
+            "pool2d: padding_h is 1, but bins have none: window_h is 0");
+  EXPECT_EQ(told([](auto& a) {
+              a.window_h = a.window_w = 0;
+              a.ceil_mode = true;
+            }),
+            "pool2d: ceil_mode is given, but bins always reach the end: window_h and window_w are "
+            "0");
+  EXPECT_EQ(told([](auto& a) { a.divisor = 3; }),
+            "pool2d: divisor is 3, but reduction max does not divide");
+  EXPECT_EQ(told([](auto& a) { a.count_include_pad = true; }),
+            "pool2d: count_include_pad is given, but reduction max does not divide");
+  EXPECT_EQ(told([](auto& a) { a.reduction = static_cast<Reduction>(2); }),
+            "pool2d: reduction is 2; allowed: 0 to 1");
+  EXPECT_EQ(told([](auto& a) {
+              a.reduction = Reduction::average;
+              a.dilation_h = 2;
+            }),
+            "pool2d: dilation_h is 2; reduction average has none: must be 1");
+  EXPECT_EQ(told([](auto& a) {
+              a.reduction = Reduction::average;
+              a.count_include_pad = true;
+              a.divisor = 3;
+            }),
+            "pool2d: divisor is 3 beside count_include_pad; must be 0, or nothing is counted");
+  EXPECT_EQ(told([&](auto& a) {
+              a.reduction = Reduction::average;
+              a.index = images(index, DType::i64, 1, 4, 3);
+            }),
+            "pool2d: index is given, but reduction average finds none");
+  EXPECT_EQ(told([](auto& a) { a.y.shape[2] = 3; }),
+            "pool2d: y has shape (1, 1, 3, 3); the windows of x has (1, 1, 4, 3)");
 }
 
 }  // namespace
