@@ -54,6 +54,12 @@ inline isobit_status softmax(const World& world) {
 inline isobit_status softmax_backward(const World& world) {
   return isobit_softmax_backward(&world.softmax_backward, &world.context);
 }
+inline isobit_status cross_entropy(const World& world) {
+  return isobit_cross_entropy_forward(&world.cross_entropy, &world.context);
+}
+inline isobit_status cross_entropy_backward(const World& world) {
+  return isobit_cross_entropy_backward(&world.cross_entropy_backward, &world.context);
+}
 inline isobit_status scan_sum(const World& world) {
   return isobit_scan_sum(&world.scan_sum, &world.context);
 }
@@ -155,6 +161,8 @@ constexpr Entry kEntries[] = {
     {"pool2d backward", pool2d_backward},
     {"softmax", softmax},
     {"softmax backward", softmax_backward},
+    {"cross_entropy", cross_entropy},
+    {"cross_entropy backward", cross_entropy_backward},
     {"rope", rope},
     {"rope backward", rope_backward},
     {"rope_tables", rope_tables},

@@ -22,6 +22,8 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 class World {
   std::int64_t rows_, slot_;  // first: the tensors point into the memory
   std::vector<float> memory_ = std::vector<float>(15 * slot_ / 4);
+  std::vector<std::int64_t> classes_ =
+      std::vector<std::int64_t>(static_cast<std::size_t>(rows_), 1);
 
  public:
   explicit World(std::int64_t rows = kRows)
@@ -115,6 +117,35 @@ class World {
                                                    .grad_x = &grad_x,
                                                    .scale = 1,
                                                    .log = 1};
+  isobit_tensor target = {classes_.data(), rows_ * 8, ISOBIT_I64, 1, {rows_}, {1}};
+  isobit_tensor logits = matrix(0), grad_logits = matrix(6), class_weight = vector(3, kCols);
+  isobit_tensor loss = vector(10, rows_), most = vector(7, rows_), weights = vector(8, rows_);
+  isobit_tensor whole = vector(9, 1), count = vector(5, 1);
+  isobit_cross_entropy_forward_args cross_entropy = {.struct_size = sizeof cross_entropy,
+                                                     .x = &logits,
+                                                     .target = &target,
+                                                     .weight = &class_weight,
+                                                     .loss = &loss,
+                                                     .lse = nullptr,
+                                                     .largest = &most,
+                                                     .sum = &weights,
+                                                     .total = &whole,
+                                                     .count = &count,
+                                                     .ignore_index = -100,
+                                                     .label_smoothing = 0.25,
+                                                     .z_loss = 0.5};
+  isobit_cross_entropy_backward_args cross_entropy_backward = {
+      .struct_size = sizeof cross_entropy_backward,
+      .grad_loss = &most,
+      .x = &logits,
+      .target = &target,
+      .weight = nullptr,
+      .largest = &loss,
+      .sum = &weights,
+      .grad_x = &grad_logits,
+      .ignore_index = -100,
+      .label_smoothing = 0,
+      .z_loss = 0};
   isobit_tensor q = heads(0), k = heads(1), y_q = heads(5), y_k = heads(6);
   isobit_tensor cos = table(3), sin = table(4);
   isobit_rope_forward_args rope = {.struct_size = sizeof rope,

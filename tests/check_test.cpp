@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -108,6 +110,12 @@ class SpoiledArguments : public testing::TestWithParam<const Operation*> {
   }
 };
 
+// Whether all that changed is the stride of a single element.
+bool steps_from_one_element(const TensorView& before, const TensorView& after) {
+  return after.shape == before.shape && after.strides != before.strides && before.rank == 1 &&
+         before.shape[0] == 1;
+}
+
 TEST_P(SpoiledArguments, AreRefusedByName) {
   for (const Case& c : right_calls()) {
     ASSERT_EQ(complaint(Workload(c)), "accepted");
@@ -119,8 +127,11 @@ TEST_P(SpoiledArguments, AreRefusedByName) {
         // Single bytes lie everywhere.
         if (std::string_view(spoil.says) == kMisplaced && size_of(call.args()[argument].dtype) == 1)
           continue;
+        const TensorView before = call.args()[argument];
         spoil.change(call.args()[argument]);
-        if (spoil.says == kSmaller && right_beside(c, argument, call.args()[argument])) continue;
+        const TensorView& after = call.args()[argument];
+        if (spoil.says == kSmaller && right_beside(c, argument, after)) continue;
+        if (steps_from_one_element(before, after)) continue;
         expect_complaint(call, argument.name, spoil.says);
       }
   }

@@ -125,6 +125,15 @@ inline const std::vector<Law> kLawsOfGradientsOfPooling = {
     {"grad_y", false, {{"grad_y", 1}, {"grad_x", 1}}},
     {"grad_y", true, {{"grad_y", 1}, {"grad_x", 1}}},
 };
+// Losses are sums of products with the weights of classes, the squares of lse among them.
+inline const std::vector<Law> kLawsOfCrossEntropy = {
+    {"weight", false, {{"weight", 1}, {"loss", 1}, {"total", 1}, {"count", 1}}},
+};
+inline const std::vector<Law> kLawsOfGradientsOfCrossEntropy = {
+    {"grad_loss", false, {{"grad_loss", 1}, {"grad_x", 1}}},
+    {"grad_loss", true, {{"grad_loss", 1}, {"grad_x", 1}}},
+    {"weight", false, {{"weight", 1}, {"grad_x", 1}}},
+};
 // By operator, or by one of its passes; one that keeps no such law is left out.
 inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"attention", kLawsOfAttention},
@@ -133,6 +142,8 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"conv1d bwd", kLawsOfGradientsOfConvolutions},
     {"conv2d", kLawsOfConvolutions},
     {"conv2d bwd", kLawsOfGradientsOfConvolutions},
+    {"cross_entropy", kLawsOfCrossEntropy},
+    {"cross_entropy bwd", kLawsOfGradientsOfCrossEntropy},
     {"elementwise", kLawsOfSums},
     {"layernorm", kLawsOfNorms},
     {"layernorm_linear", kLawsOfLinear},

@@ -791,6 +791,57 @@ typedef struct isobit_pool2d_backward_args {
 ISOBIT_API isobit_status isobit_pool2d_backward(const isobit_pool2d_backward_args* args,
                                                 const isobit_context* context);
 
+/* The loss of each row of logits beside the class that it should have named, w[target] ((1 -
+ * label_smoothing) (lse - x[target]) + z_loss lse^2) + label_smoothing / cols * sum of w[c] (lse
+ * - x[c]), with lse = log(sum of exp(x)) and w the weights. Where a target is ignore_index it is
+ * 0; any other that is no class is an error, on a device NaN. */
+typedef struct isobit_cross_entropy_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x; /* logits in f32, f16, bf16 or f64, of a class each; rows evenly spaced */
+  const isobit_tensor* target; /* a class for each row in i64, or ignore_index; adjacent */
+  const isobit_tensor*
+      weight; /* of each class in f32 (f64 beside f64), or NULL; adjacent, optional */
+  const isobit_tensor* loss; /* output, for each row in f32 (f64 beside f64); adjacent */
+  const isobit_tensor*
+      lse; /* output, like loss, or NULL; the logarithm of the sum of exp(x), optional */
+  const isobit_tensor* largest; /* output, like loss, or NULL; for backward: the largest element of
+                                   the row, optional */
+  const isobit_tensor*
+      sum; /* output, like loss, or NULL; for backward: the sum of exp(x - largest), optional */
+  const isobit_tensor*
+      total; /* output, one element like loss's, or NULL; the sum of loss, optional */
+  const isobit_tensor* count; /* output, like total, or NULL; the sum of the targets' weights: total
+                                 / count is the mean, optional */
+  int64_t ignore_index;   /* rows of this target are not read, and have no part in any sum; -100 for
+                             none */
+  double label_smoothing; /* 0 to 1: the part of the loss that all classes share */
+  double z_loss;          /* the factor of lse^2; 0 for none */
+} isobit_cross_entropy_forward_args;
+
+ISOBIT_API isobit_status isobit_cross_entropy_forward(const isobit_cross_entropy_forward_args* args,
+                                                      const isobit_context* context);
+
+/* The gradient of the logits of cross_entropy_forward, from those of its losses. 0 in rows whose
+ * target is ignore_index. */
+typedef struct isobit_cross_entropy_backward_args {
+  size_t struct_size;
+  const isobit_tensor* grad_loss; /* for each row in f32 (f64 beside f64); adjacent */
+  const isobit_tensor* x; /* logits in f32, f16, bf16 or f64, of a class each; rows evenly spaced */
+  const isobit_tensor* target; /* a class for each row in i64, or ignore_index; adjacent */
+  const isobit_tensor*
+      weight; /* of each class in f32 (f64 beside f64), or NULL; adjacent, optional */
+  const isobit_tensor* largest; /* as forward gave it */
+  const isobit_tensor* sum;     /* as forward gave it */
+  const isobit_tensor* grad_x;  /* output, like x; may be x */
+  int64_t ignore_index;   /* rows of this target are not read, and have no part in any sum; -100 for
+                             none */
+  double label_smoothing; /* 0 to 1: the part of the loss that all classes share */
+  double z_loss;          /* the factor of lse^2; 0 for none */
+} isobit_cross_entropy_backward_args;
+
+ISOBIT_API isobit_status isobit_cross_entropy_backward(
+    const isobit_cross_entropy_backward_args* args, const isobit_context* context);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1189,6 +1189,76 @@ inline void pool2d_backward(const Pool2dBackward& given, const Context& context 
   detail::check(isobit_pool2d_backward(&args, &context));
 }
 
+// The loss of each row of logits beside the class that it should have named, w[target] ((1 -
+// label_smoothing) (lse - x[target]) + z_loss lse^2) + label_smoothing / cols * sum of w[c] (lse
+// - x[c]), with lse = log(sum of exp(x)) and w the weights. Where a target is ignore_index it is
+// 0; any other that is no class is an error, on a device NaN.
+struct CrossEntropyForward {
+  Tensor x = {}, target = {}, weight = {};
+  Output loss = {}, lse = {}, largest = {}, sum = {}, total = {}, count = {};
+  std::int64_t ignore_index = -100;
+  double label_smoothing = 0;
+  double z_loss = 0;
+};
+
+namespace detail {
+inline isobit_cross_entropy_forward_args arguments(const CrossEntropyForward& given) {
+  isobit_cross_entropy_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.target = given.target.get();
+  args.weight = given.weight.get();
+  args.loss = given.loss.get();
+  args.lse = given.lse.get();
+  args.largest = given.largest.get();
+  args.sum = given.sum.get();
+  args.total = given.total.get();
+  args.count = given.count.get();
+  args.ignore_index = given.ignore_index;
+  args.label_smoothing = given.label_smoothing;
+  args.z_loss = given.z_loss;
+  return args;
+}
+}  // namespace detail
+
+inline void cross_entropy_forward(const CrossEntropyForward& given, const Context& context = {}) {
+  const isobit_cross_entropy_forward_args args = detail::arguments(given);
+  detail::check(isobit_cross_entropy_forward(&args, &context));
+}
+
+// The gradient of the logits of cross_entropy_forward, from those of its losses. 0 in rows whose
+// target is ignore_index.
+struct CrossEntropyBackward {
+  Tensor grad_loss = {}, x = {}, target = {}, weight = {}, largest = {}, sum = {};
+  Output grad_x = {};
+  std::int64_t ignore_index = -100;
+  double label_smoothing = 0;
+  double z_loss = 0;
+};
+
+namespace detail {
+inline isobit_cross_entropy_backward_args arguments(const CrossEntropyBackward& given) {
+  isobit_cross_entropy_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.grad_loss = given.grad_loss.get();
+  args.x = given.x.get();
+  args.target = given.target.get();
+  args.weight = given.weight.get();
+  args.largest = given.largest.get();
+  args.sum = given.sum.get();
+  args.grad_x = given.grad_x.get();
+  args.ignore_index = given.ignore_index;
+  args.label_smoothing = given.label_smoothing;
+  args.z_loss = given.z_loss;
+  return args;
+}
+}  // namespace detail
+
+inline void cross_entropy_backward(const CrossEntropyBackward& given, const Context& context = {}) {
+  const isobit_cross_entropy_backward_args args = detail::arguments(given);
+  detail::check(isobit_cross_entropy_backward(&args, &context));
+}
+
 }  // namespace isobit
 
 #endif

@@ -206,6 +206,10 @@ def samples():
     y, _lse, *saved = names["varlen_attention"].operator(*rows[:3], *ends)
     given["varlen_attention"] = (*rows[:3], *ends)
     given["varlen_attention_backward"] = (rows[3], None, *rows[:3], *ends, y, *saved)
+    losses = (x(), torch.arange(x()[..., 0].numel()).view(x().shape[:-1]) % x().shape[-1])
+    _loss, *saved, _total, _count = names["cross_entropy"].operator(*losses)
+    given["cross_entropy"] = (*losses, None, -100, 0.1, 0.1)
+    given["cross_entropy_backward"] = (draw(*x().shape[:-1]), *losses, None, *saved, -100, 0.1, 0.1)
     assert names.keys() == given.keys()
     for name, arguments in given.items():
         yield pytest.param(names[name], arguments, id=name)
@@ -298,7 +302,7 @@ def test_rows_stay_where_any_of_the_tensors_has_them(record, arguments):
     given = record.given(call)
     # Others may stand beside what has heads, and a sequence is not cut.
     of_rows = next(iter(given.values())).dim() == 3 and "cu_q" not in given
-    alike = {n for n, t in given.items() if of_rows and t.dim() == 3}
+    alike = {n for n, t in given.items() if of_rows and (t.dim() == 3 or n in record.rows)}
     for name in alike:
         for dim in (0, 1):
             assert any(

@@ -80,8 +80,11 @@ class Call:
         return {} if y_dtype == self.case["dtype"] else {option: dtype_named(DTYPES[y_dtype])}
 
 
-# Of which isobit.numpy has no gradients.
-_WITHOUT_GRADIENTS = ("attention", "conv1d", "conv2d", "matmul", "pool2d", "softmax", *LINEAR)
+# Of these isobit.numpy has no gradients.
+_WITHOUT_GRADIENTS = (
+    *("attention", "conv1d", "conv2d", "cross_entropy", "matmul", "pool2d", "softmax"),
+    *LINEAR,
+)
 _TRANSPOSED = {"nt": "b", "tn": "a", "tt": "ab"}
 _SPREAD = 3  # elements from one to the next, in the lab too
 
@@ -116,15 +119,7 @@ def _numpy(call):
         gradients = {name.removeprefix("grad_y_"): each for name, each in inputs.items()}
         found = call.forward(library, str)(**gradients)
         outputs = {name.replace("y_", "grad_"): each for name, each in found.items()}
-    elif call.case["op"] in (
-        "attention",
-        "conv1d",
-        "conv2d",
-        "matmul",
-        "pool2d",
-        "softmax",
-        *LINEAR,
-    ):
+    elif call.case["op"] in _WITHOUT_GRADIENTS:
         raise Unavailable(f"isobit.numpy has no gradients of {call.case['op']}")
     elif call.adds:
         raise Unavailable("isobit.numpy has no gradients of sums or dropout")
@@ -202,6 +197,11 @@ def _gradients(call, forward, inputs):
         return {"grad_x": grad_x}
     if call.case["op"] == "pool2d":
         return _pooling_gradients(call, forward, inputs, inputs.pop("grad_y"))
+    if call.case["op"] == "cross_entropy":  # autograd makes largest and sum itself
+        options = {name: call.case[name] for name in ("label_smoothing", "z_loss")}
+        options["ignore_index"] = int(call.case["ignore_index"])
+        given = {"weight": None} | inputs
+        return {"grad_x": torch.ops.isobit.cross_entropy_backward(**given, **options)}
     if call.case["op"] in LINEAR:
         return _product_gradients(call, forward, inputs, inputs.pop("grad_z"))
     gradients = {"y": inputs.pop("grad_y")}

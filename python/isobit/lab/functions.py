@@ -214,11 +214,33 @@ def _pool2d(call, library, _dtype_named):
     )
 
 
+def _cross_entropy(call, library, _dtype_named):
+    options = {name: call.case[name] for name in ("ignore_index", "label_smoothing", "z_loss")}
+    options["ignore_index"] = int(options["ignore_index"])
+    if library.__name__.endswith("torch"):  # whose function rounds to the type of x
+        import torch
+
+        operator = torch.ops.isobit.cross_entropy
+        names = ("loss", "largest", "sum", "total", "count")
+
+        def losses(x, target, weight=None):
+            found = operator(x, target, weight, **options, totals="total" in call.outputs)
+            return {n: each for n, each in zip(names, found, strict=True) if n in call.outputs}
+    else:
+
+        def losses(x, target, weight=None):
+            function = library.cross_entropy
+            return {"loss": function(x, target, weight, reduction="none", **options)}
+
+    return losses
+
+
 # What Call.forward is of an operator; of all others it is the function of its name.
 FORWARD = {
     "attention": _attention,
     "conv1d": _convolution,
     "conv2d": _convolution,
+    "cross_entropy": _cross_entropy,
     "layernorm": _norm,
     "layernorm_linear": _norm_linear,
     "matmul": _matmul,

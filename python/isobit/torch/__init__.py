@@ -41,6 +41,8 @@ from isobit.torch.functional import (
     transpose,
 )
 from isobit.torch.interception import Override, intercept, override
+from isobit.torch.loss_functions import cross_entropy
+from isobit.torch.loss_modules import CrossEntropyLoss
 from isobit.torch.memory import cache_limit, cache_use, empty_cache, set_cache_limit
 from isobit.torch.modules import LayerNorm, RMSNorm, Transpose
 from isobit.torch.norm_linear_functions import (
@@ -92,6 +94,7 @@ __all__ = [
     "Conv2d",
     "ConvTranspose1d",
     "ConvTranspose2d",
+    "CrossEntropyLoss",
     "GeGLU",
     "KeyValueCache",
     "LayerNorm",
@@ -133,6 +136,7 @@ __all__ = [
     "conv2d",
     "conv_transpose1d",
     "conv_transpose2d",
+    "cross_entropy",
     "cummax",
     "cummin",
     "cumprod",

@@ -5,6 +5,7 @@ from isobit.torch import (
     activations,
     attending,
     convolving,
+    cross_entropies,
     elementwise,
     norm_linear,
     norms,
@@ -31,4 +32,5 @@ RECORDS = (
     *attending.RECORDS,
     *varlen_attending.RECORDS,
     *softmaxes.RECORDS,
+    *cross_entropies.RECORDS,
 )

@@ -49,6 +49,7 @@ _DTYPE = "a torch.dtype", lambda value: value is None or isinstance(value, torch
 # What options must be, and whether a value is that.
 _KINDS = {
     **dict.fromkeys(("eps", "p", "scale", "softcap", "dropout"), _NUMBER),
+    **dict.fromkeys(("label_smoothing", "z_loss"), _NUMBER),
     **dict.fromkeys(
         (
             "activation",
@@ -60,6 +61,7 @@ _KINDS = {
             "divisor",
             "function",
             "groups",
+            "ignore_index",
             "kind",
             "window",
         ),
@@ -69,7 +71,7 @@ _KINDS = {
         ("bins", "dilation", "extra_padding", "kernel", "padding", "size", "stride"), _INTEGERS
     ),
     **dict.fromkeys(("ceil_mode", "count_include_pad", "exclusive", "log", "reverse"), _FLAG),
-    **dict.fromkeys(("with_index", "zero_centered"), _FLAG),
+    **dict.fromkeys(("totals", "with_index", "zero_centered"), _FLAG),
     **dict.fromkeys(("out_dtype", "dtype"), _DTYPE),
 }
 

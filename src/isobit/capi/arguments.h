@@ -10,6 +10,7 @@
 #include "isobit/ops/attention/attention.h"
 #include "isobit/ops/conv1d/conv1d.h"
 #include "isobit/ops/conv2d/conv2d.h"
+#include "isobit/ops/cross_entropy/cross_entropy.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
@@ -589,6 +590,40 @@ inline pool2d::BackwardArgs arguments(const isobit_pool2d_backward_args& given,
   args.reduction = decltype(args.reduction){given.reduction};
   args.ceil_mode = given.ceil_mode != 0;
   args.count_include_pad = given.count_include_pad != 0;
+  return args;
+}
+
+inline cross_entropy::ForwardArgs arguments(const isobit_cross_entropy_forward_args& given,
+                                            const Reader& read) {
+  cross_entropy::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.target = read("target", given.target);
+  args.weight = read("weight", given.weight);
+  args.loss = read("loss", given.loss);
+  args.lse = read("lse", given.lse);
+  args.largest = read("largest", given.largest);
+  args.sum = read("sum", given.sum);
+  args.total = read("total", given.total);
+  args.count = read("count", given.count);
+  args.ignore_index = given.ignore_index;
+  args.label_smoothing = given.label_smoothing;
+  args.z_loss = given.z_loss;
+  return args;
+}
+
+inline cross_entropy::BackwardArgs arguments(const isobit_cross_entropy_backward_args& given,
+                                             const Reader& read) {
+  cross_entropy::BackwardArgs args;
+  args.grad_loss = read("grad_loss", given.grad_loss);
+  args.x = read("x", given.x);
+  args.target = read("target", given.target);
+  args.weight = read("weight", given.weight);
+  args.largest = read("largest", given.largest);
+  args.sum = read("sum", given.sum);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.ignore_index = given.ignore_index;
+  args.label_smoothing = given.label_smoothing;
+  args.z_loss = given.z_loss;
   return args;
 }
 

@@ -260,3 +260,19 @@ isobit_status isobit_pool2d_backward(const isobit_pool2d_backward_args* args,
                       pool2d::backward(capi::arguments(given, read), execution);
                     });
 }
+
+isobit_status isobit_cross_entropy_forward(const isobit_cross_entropy_forward_args* args,
+                                           const isobit_context* context) {
+  return capi::call("cross_entropy", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      cross_entropy::forward(capi::arguments(given, read), execution);
+                    });
+}
+
+isobit_status isobit_cross_entropy_backward(const isobit_cross_entropy_backward_args* args,
+                                            const isobit_context* context) {
+  return capi::call("cross_entropy backward", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      cross_entropy::backward(capi::arguments(given, read), execution);
+                    });
+}

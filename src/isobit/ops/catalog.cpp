@@ -6,6 +6,7 @@
 #include "isobit/ops/attention/attention.h"
 #include "isobit/ops/conv1d/conv1d.h"
 #include "isobit/ops/conv2d/conv2d.h"
+#include "isobit/ops/cross_entropy/cross_entropy.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
@@ -51,6 +52,8 @@ std::span<const Operation* const> catalog() {
       &softmax::backward_operation(),
       &pool2d::forward_operation(),
       &pool2d::backward_operation(),
+      &cross_entropy::forward_operation(),
+      &cross_entropy::backward_operation(),
   };
   return kOperations;
 }

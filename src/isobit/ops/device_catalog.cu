@@ -7,6 +7,7 @@
 #include "isobit/ops/activation/problem.h"
 #include "isobit/ops/attention/problem.h"
 #include "isobit/ops/convolution/problem.h"
+#include "isobit/ops/cross_entropy/problem.h"
 #include "isobit/ops/elementwise/problem.h"
 #include "isobit/ops/layernorm/norm.h"
 #include "isobit/ops/layernorm_linear/fused.h"
@@ -61,6 +62,8 @@ const DeviceLibrary& device_library() {
       device_variants("softmax", "bwd", softmax::cuda_backward_variants()),
       device_variants("pool2d", "fwd", pool2d::cuda_forward_variants()),
       device_variants("pool2d", "bwd", pool2d::cuda_backward_variants()),
+      device_variants("cross_entropy", "fwd", cross_entropy::cuda_forward_variants()),
+      device_variants("cross_entropy", "bwd", cross_entropy::cuda_backward_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
                                          simt::about,   simt::kMemory, kOperations};

@@ -10,6 +10,7 @@
 #include "isobit/torch/attention.h"
 #include "isobit/torch/call.h"
 #include "isobit/torch/convolution.h"
+#include "isobit/torch/cross_entropy.h"
 #include "isobit/torch/norm_linear.h"
 #include "isobit/torch/norms.h"
 #include "isobit/torch/pooling.h"
@@ -453,6 +454,15 @@ constexpr Operator kOperators[] = {
      "(Tensor grad_y, Tensor y, Tensor? mask=None, float scale=1.0, bool log=False, "
      "ScalarType? dtype=None) -> Tensor",
      softmax_backward},
+    {"cross_entropy",
+     "(Tensor x, Tensor target, Tensor? weight=None, int ignore_index=-100, "
+     "float label_smoothing=0.0, float z_loss=0.0, bool totals=False)"
+     " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+     cross_entropy},
+    {"cross_entropy_backward",
+     "(Tensor grad_loss, Tensor x, Tensor target, Tensor? weight, Tensor largest, Tensor sum, "
+     "int ignore_index=-100, float label_smoothing=0.0, float z_loss=0.0) -> Tensor",
+     cross_entropy_backward},
     {"transpose", "(Tensor x, int dim0, int dim1, ScalarType? dtype=None) -> Tensor", transpose},
 };
 

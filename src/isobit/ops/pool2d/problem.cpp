@@ -3,7 +3,6 @@
 #include "isobit/ops/pool2d/problem.h"
 
 #include <algorithm>
-#include <string>
 #include <string_view>
 
 #include "isobit/core/check.h"
@@ -82,7 +81,8 @@ Matrix span(const TensorView& view) { return view.given() ? Checker::span(view) 
 // What both passes have: x or its gradient, and y or its gradient.
 template <class Args>
 Problem shared(const Checker& checker, const Args& args, std::string_view x_name,
-               const TensorView& x, std::string_view y_name, const TensorView& y) {
+               const TensorView& x, std::string_view y_name, const TensorView& y,
+               std::string_view windows) {
   const int reduction = static_cast<int>(args.reduction);
   hold(0 <= reduction && reduction <= 1, "reduction is ", reduction, "; allowed: 0 to 1");
   hold(x.rank == 4, x_name, " has ", x.rank, " dimensions; must have 4");
@@ -122,7 +122,7 @@ Problem shared(const Checker& checker, const Args& args, std::string_view x_name
   expected.shape[1] = problem.channels;
   expected.shape[2] = problem.h.results;
   expected.shape[3] = problem.w.results;
-  checker.same_shape(y_name, y, std::string("the windows of ").append(x_name), expected);
+  checker.same_shape(y_name, y, windows, expected);
   if (args.index.given()) {
     hold(is_max, "index is given, but reduction average finds none");
     checker.dtype("index", args.index, {DType::i64});
@@ -157,7 +157,7 @@ Problem check_forward(const ForwardArgs& args) {
   checker.any_strides("x", args.x, Access::read);
   checker.any_strides("y", args.y, Access::write);
   if (args.index.given()) checker.any_strides("index", args.index, Access::write);
-  const Problem problem = shared(checker, args, "x", args.x, "y", args.y);
+  const Problem problem = shared(checker, args, "x", args.x, "y", args.y, "the windows of x");
   checker.no_overlap({{"y", args.y, span(args.y)}, {"index", args.index, span(args.index)}},
                      {{"x", args.x, span(args.x)}});
   return problem;
@@ -168,7 +168,8 @@ Problem check_backward(const BackwardArgs& args) {
   checker.any_strides("grad_y", args.grad_y, Access::read);
   checker.any_strides("grad_x", args.grad_x, Access::write);
   if (args.index.given()) checker.any_strides("index", args.index, Access::read);
-  const Problem problem = shared(checker, args, "grad_x", args.grad_x, "grad_y", args.grad_y);
+  const Problem problem =
+      shared(checker, args, "grad_x", args.grad_x, "grad_y", args.grad_y, "the windows of grad_x");
   hold(args.reduction != Reduction::max || args.index.given(),
        "index is missing; reduction max needs what forward gave");
   checker.no_overlap(

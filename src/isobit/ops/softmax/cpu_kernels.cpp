@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "isobit/ops/softmax/formula.h"
-#include "isobit/simd/map.h"
+#include "isobit/simd/row_loops.h"
 #include "isobit/simd/row_sums.h"
 #include "isobit/simd/vec_scalar.h"
 
@@ -20,61 +20,6 @@ template <class S>
 using ScalarOf =
     std::conditional_t<sizeof(typename S::Real) == 8, simd::scalar::F64, simd::scalar::F32>;
 
-constexpr int kStep = 64;  // elements: whole lines at a time, as streaming stores need
-
-// Calls body(i, part...) for all vectors of a row.
-template <class S, class Body>
-ISOBIT_INLINE void for_each_vector(std::int64_t cols, const Body& body) {
-  std::int64_t i = 0;
-  for (; i + S::kWidth <= cols; i += S::kWidth) body(i);
-  if (i < cols) body(i, S::first(cols - i));
-}
-
-// y[i] = value(i, part...), past the caches where that is asked for and y lies on lines.
-template <class S, class T, class Value>
-ISOBIT_INLINE void store_row(T* y, std::int64_t cols, bool streaming, const Value& value) {
-  if (streaming && simd::streamable(y)) {
-    std::int64_t i = 0;
-    for (; i + kStep <= cols; i += kStep)
-#pragma GCC unroll 8
-      for (int j = 0; j < kStep; j += S::kWidth)
-        S::template store<simd::Stores::streaming>(y + i + j, value(i + j));
-    simd::fence();
-    for_each_vector<S>(cols - i, [&](std::int64_t j, auto... part) ISOBIT_INLINE_LAMBDA {
-      S::template store<simd::Stores::cached>(y + i + j, value(i + j, part...), part...);
-    });
-    return;
-  }
-  for_each_vector<S>(cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-    S::template store<simd::Stores::cached>(y + i, value(i, part...), part...);
-  });
-}
-
-// The largest sign x of a row; NaN is passed over.
-template <class S, class T>
-ISOBIT_INLINE typename S::Real largest_of(const T* x, std::int64_t cols, typename S::Real sign) {
-  using Real = typename S::Real;
-  constexpr int kAtOnce = 4;  // to hide the latency of a comparison
-  const auto least = S::all(-std::numeric_limits<Real>::infinity()), signs = S::all(sign);
-  typename S::V most[kAtOnce] = {least, least, least, least};
-  std::int64_t i = 0;
-  for (; i + kAtOnce * S::kWidth <= cols; i += kAtOnce * S::kWidth)
-#pragma GCC unroll 4
-    for (int j = 0; j < kAtOnce; ++j)
-      most[j] = S::max(S::mul(S::load(x + i + j * S::kWidth), signs), most[j]);
-  for (; i + S::kWidth <= cols; i += S::kWidth)
-    most[0] = S::max(S::mul(S::load(x + i), signs), most[0]);
-  for (int j = 1; j < kAtOnce; ++j) most[0] = S::max(most[j], most[0]);
-  Real lanes[S::kWidth], largest = -std::numeric_limits<Real>::infinity();
-  S::template store<simd::Stores::cached>(lanes, most[0]);
-  for (const Real lane : lanes) largest = lane > largest ? lane : largest;
-  for (; i < cols; ++i) {
-    const Real value = widen<Real>(x[i]) * sign;
-    largest = value > largest ? value : largest;
-  }
-  return largest;
-}
-
 // x is in `weights` where it was staged, which then take its place.
 template <bool kLog, bool kIsOne, class S, class T, class Y>
 ISOBIT_INLINE void finish_scaled_row(const T* x, typename S::Real* weights, Y* y,
@@ -82,7 +27,7 @@ ISOBIT_INLINE void finish_scaled_row(const T* x, typename S::Real* weights, Y* y
   using Real = typename S::Real;
   using V = typename S::V;
   const auto scale = Scale<Real>::of(row.scale);
-  const V largest = S::all(largest_of<S>(x, row.cols, scale.sign));
+  const V largest = S::all(simd::largest_of<S>(x, row.cols, scale.sign));
   const auto exponent = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
     return exponent_of<S, kIsOne>(scale, S::load(x + i, part...), largest);
   };
@@ -94,15 +39,16 @@ ISOBIT_INLINE void finish_scaled_row(const T* x, typename S::Real* weights, Y* y
       });
   if constexpr (kLog) {
     const V log_of_sum = S::all(functions::log<ScalarOf<S>>(sum));
-    store_row<S>(y, row.cols, row.streaming,
-                 [&](std::int64_t i, auto... part)
-                     ISOBIT_INLINE_LAMBDA { return log_of<S>(exponent(i, part...), log_of_sum); });
+    simd::store_row<S>(y, row.cols, row.streaming,
+                       [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+                         return log_of<S>(exponent(i, part...), log_of_sum);
+                       });
   } else {
     const V inverse = S::all(Real(1) / sum);
-    store_row<S>(y, row.cols, row.streaming,
-                 [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-                   return S::mul(S::load(weights + i, part...), inverse);
-                 });
+    simd::store_row<S>(y, row.cols, row.streaming,
+                       [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+                         return S::mul(S::load(weights + i, part...), inverse);
+                       });
   }
 }
 
@@ -148,7 +94,7 @@ ISOBIT_INLINE void finish_row(const Y* y, const Y* grad_y, T* grad_x, const Back
       });
   };
   const V sum = S::all(sum_of()), scale = S::all(static_cast<typename S::Real>(row.scale));
-  store_row<S>(
+  simd::store_row<S>(
       grad_x, row.cols, row.streaming, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
         return gradient<S, kLog>(scale, S::load(y + i, part...), S::load(grad_y + i, part...), sum);
       });

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cross_entropy operator: its rules, its arguments, and what its two passes are made of.
+#include "isobit/ops/cross_entropy/cross_entropy.h"
+
+#include "isobit/core/error.h"
+#include "isobit/dispatch/definition.h"
+#include "isobit/ops/cross_entropy/cases.h"
+#include "isobit/ops/cross_entropy/problem.h"
+#include "isobit/ops/cross_entropy/reference.h"
+
+namespace isobit::cross_entropy {
+namespace {
+
+constexpr Dim kDims[] = {
+    {.name = "rows", .usual = 64, .in_parity = 37, .batch = true},
+    {.name = "cols", .usual = 1000, .in_parity = 1000},
+    {.name = "one", .derived = [](const Extents&, const void*) -> std::int64_t { return 1; }}};
+
+template <class Args>
+constexpr Argument kX = argument<&Args::x>("x", Role::input, "rows cols", Elements::like_x,
+                                           Presence::required, Drawn::family)
+                            .means(
+                                "logits in f32, f16, bf16 or f64, of a class each; rows evenly "
+                                "spaced");
+template <class Args>
+constexpr Argument kTarget = argument<&Args::target>("target", Role::input, "rows", Elements::index,
+                                                     Presence::required, Drawn::index)
+                                 .below_extent_of("cols")
+                                 .means("a class for each row in i64, or ignore_index; adjacent");
+template <class Args>
+constexpr Argument kWeight =
+    argument<&Args::weight>("weight", Role::input, "cols", Elements::statistic, Presence::extra,
+                            Drawn::weight)
+        .means("of each class in f32 (f64 beside f64), or NULL; adjacent");
+
+constexpr Argument kForwardArguments[] = {
+    kX<ForwardArgs>,
+    kTarget<ForwardArgs>,
+    kWeight<ForwardArgs>,
+    argument<&ForwardArgs::loss>("loss", Role::output, "rows", Elements::statistic,
+                                 Presence::required)
+        .means("for each row in f32 (f64 beside f64); adjacent"),
+    argument<&ForwardArgs::lse>("lse", Role::output, "rows", Elements::statistic, Presence::extra)
+        .means("like loss, or NULL; the logarithm of the sum of exp(x)"),
+    argument<&ForwardArgs::largest>("largest", Role::output, "rows", Elements::statistic,
+                                    Presence::optional)
+        .means("like loss, or NULL; for backward: the largest element of the row"),
+    argument<&ForwardArgs::sum>("sum", Role::output, "rows", Elements::statistic,
+                                Presence::optional)
+        .means("like loss, or NULL; for backward: the sum of exp(x - largest)"),
+    argument<&ForwardArgs::total>("total", Role::output, "one", Elements::statistic,
+                                  Presence::optional)
+        .means("one element like loss's, or NULL; the sum of loss"),
+    argument<&ForwardArgs::count>("count", Role::output, "one", Elements::statistic,
+                                  Presence::optional)
+        .means("like total, or NULL; the sum of the targets' weights: total / count is the mean"),
+};
+
+constexpr Argument kBackwardArguments[] = {
+    argument<&BackwardArgs::grad_loss>("grad_loss", Role::input, "rows", Elements::statistic,
+                                       Presence::required, Drawn::gradient)
+        .means("for each row in f32 (f64 beside f64); adjacent"),
+    kX<BackwardArgs>,
+    kTarget<BackwardArgs>,
+    kWeight<BackwardArgs>,
+    argument<&BackwardArgs::largest>("largest", Role::input, "rows", Elements::statistic,
+                                     Presence::required, Drawn::produced)
+        .means("as forward gave it"),
+    argument<&BackwardArgs::sum>("sum", Role::input, "rows", Elements::statistic,
+                                 Presence::required, Drawn::produced)
+        .means("as forward gave it"),
+    argument<&BackwardArgs::grad_x>("grad_x", Role::output, "rows cols", Elements::like_x,
+                                    Presence::required)
+        .means("like x; may be x"),
+};
+
+template <class Args>
+inline constexpr Option kOptions[] = {
+    option<&Args::ignore_index>("ignore_index", -100)
+        .means("rows of this target are not read, and have no part in any sum; -100 for none"),
+    option<&Args::label_smoothing>("label_smoothing", 0)
+        .means("0 to 1: the part of the loss that all classes share"),
+    option<&Args::z_loss>("z_loss", 0).means("the factor of lse^2; 0 for none"),
+};
+
+// Checks what both passes take, and knows the arrays of a row's numbers.
+class Check {
+ public:
+  template <class Args>
+  explicit Check(const Args& args) {
+    given_.x = checker_.matrix("x", args.x, Access::read);
+    checker_.dtype("x", args.x, {DType::f32, DType::f16, DType::bf16, DType::f64});
+    given_.rows = given_.x.rows;
+    given_.cols = given_.x.cols;
+    given_.dtype = args.x.dtype;
+    require(args.target.given(), "cross_entropy: target is missing");
+    checker_.dtype("target", args.target, {DType::i64});
+    target = checker_.vector("target", args.target, given_.rows, "rows");
+    given_.target = reinterpret_cast<const std::int64_t*>(target.data);
+    weight = numbers("weight", args.weight, given_.cols, "columns");
+    given_.weight = weight.data;
+    given_.ignore_index = args.ignore_index;
+    given_.label_smoothing = args.label_smoothing;
+    require(args.label_smoothing >= 0 && args.label_smoothing <= 1,
+            "cross_entropy: label_smoothing is ", args.label_smoothing, "; allowed: 0 to 1");
+    given_.z_loss = checker_.finite("z_loss", args.z_loss, given_.real());
+  }
+
+  // `count` numbers of the type that is computed in, if they are there.
+  Matrix numbers(std::string_view name, const TensorView& view, std::int64_t count,
+                 std::string_view unit) const {
+    if (view.given()) checker_.dtype(name, view, {given_.real()});
+    return checker_.vector(name, view, count, unit);
+  }
+  Matrix of_rows(std::string_view name, const TensorView& view) const {
+    return numbers(name, view, given_.rows, "rows");
+  }
+  Matrix required_of_rows(std::string_view name, const TensorView& view) const {
+    require(view.given(), "cross_entropy: ", name, " is missing");
+    return of_rows(name, view);
+  }
+
+  const Checker& checker() const { return checker_; }
+  const Given& given() const { return given_; }
+
+  Matrix target, weight;
+
+ private:
+  Checker checker_{"cross_entropy"};
+  Given given_{};
+};
+
+ForwardProblem check_forward(const ForwardArgs& args) {
+  const Check check(args);
+  const Given& given = check.given();
+  const Matrix loss = check.required_of_rows("loss", args.loss);
+  const Matrix lse = check.of_rows("lse", args.lse);
+  const Matrix largest = check.of_rows("largest", args.largest);
+  const Matrix sum = check.of_rows("sum", args.sum);
+  const Matrix total = check.numbers("total", args.total, 1, "total");
+  const Matrix count = check.numbers("count", args.count, 1, "count");
+  check.checker().no_overlap({{"loss", args.loss, loss},
+                              {"lse", args.lse, lse},
+                              {"largest", args.largest, largest},
+                              {"sum", args.sum, sum},
+                              {"total", args.total, total},
+                              {"count", args.count, count}},
+                             {{"x", args.x, given.x},
+                              {"target", args.target, check.target},
+                              {"weight", args.weight, check.weight}});
+  return {{given}, loss.data, lse.data, largest.data, sum.data, total.data, count.data};
+}
+
+BackwardProblem check_backward(const BackwardArgs& args) {
+  const Check check(args);
+  const Given& given = check.given();
+  const Matrix grad_loss = check.required_of_rows("grad_loss", args.grad_loss);
+  const Matrix largest = check.required_of_rows("largest", args.largest);
+  const Matrix sum = check.required_of_rows("sum", args.sum);
+  const Matrix grad_x =
+      check.checker().matrix_like("grad_x", args.grad_x, Access::write, "x", args.x);
+  check.checker().same_dtype("grad_x", args.grad_x, "x", args.x.dtype);
+  check.checker().no_overlap({{"grad_x", args.grad_x, grad_x, {"x"}}},
+                             {{"x", args.x, given.x},
+                              {"grad_loss", args.grad_loss, grad_loss},
+                              {"target", args.target, check.target},
+                              {"weight", args.weight, check.weight},
+                              {"largest", args.largest, largest},
+                              {"sum", args.sum, sum}});
+  return {{given}, grad_loss.data, largest.data, sum.data, grad_x};
+}
+
+template <class Args>
+Extents extents_of(const Args& args) {
+  const TensorView& x = args.x;
+  Extents result{1, x.shape[x.rank - 1], 1};
+  for (int i = 0; i + 1 < x.rank; ++i) result[0] *= x.shape[i];
+  return result;
+}
+
+const Definition<ForwardArgs, ForwardProblem>& forward_definition() {
+  static const Definition<ForwardArgs, ForwardProblem> kDefinition = {
+      .op = "cross_entropy",
+      .pass = "fwd",
+      .summary =
+          "The loss of each row of logits beside the class that it should have named, w[target] "
+          "((1 - label_smoothing) (lse - x[target]) + z_loss lse^2) + label_smoothing / cols * sum "
+          "of w[c] (lse - x[c]), with lse = log(sum of exp(x)) and w the weights. Where a target "
+          "is ignore_index it is 0; any other that is no class is an error, on a device NaN.",
+      .version = 1,
+      .dims = kDims,
+      .arguments = kForwardArguments,
+      .options = kOptions<ForwardArgs>,
+      .check = check_forward,
+      .extents = extents_of<ForwardArgs>,
+      .variants = cpu_forward_variants(),
+      .cost = forward_cost,
+      .cases = forward_cases,
+      .reference = forward_reference,
+      .intermediates = forward_intermediates};
+  return kDefinition;
+}
+
+const Definition<BackwardArgs, BackwardProblem>& backward_definition() {
+  static const Definition<BackwardArgs, BackwardProblem> kDefinition = {
+      .op = "cross_entropy",
+      .pass = "bwd",
+      .summary =
+          "The gradient of the logits of cross_entropy_forward, from those of its losses. 0 in "
+          "rows "
+          "whose target is ignore_index.",
+      .version = 1,
+      .dims = kDims,
+      .arguments = kBackwardArguments,
+      .options = kOptions<BackwardArgs>,
+      .check = check_backward,
+      .extents = extents_of<BackwardArgs>,
+      .variants = cpu_backward_variants(),
+      .cost = backward_cost,
+      .cases = backward_cases,
+      .reference = backward_reference,
+      .intermediates = backward_intermediates};
+  return kDefinition;
+}
+
+}  // namespace
+
+void forward(const ForwardArgs& args, const Execution& execution) {
+  run(forward_definition(), args, execution);
+}
+void backward(const BackwardArgs& args, const Execution& execution) {
+  run(backward_definition(), args, execution);
+}
+
+const Operation& forward_operation() {
+  static const TypedOperation<ForwardArgs, ForwardProblem> kOperation(forward_definition());
+  return kOperation;
+}
+const Operation& backward_operation() {
+  static const TypedOperation<BackwardArgs, BackwardProblem> kOperation(backward_definition());
+  return kOperation;
+}
+
+}  // namespace isobit::cross_entropy

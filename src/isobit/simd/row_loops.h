@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loops over the vectors of one row, for kernels that compute a row at a time.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "isobit/simd/map.h"
+
+namespace isobit::simd {
+
+// Calls body(i, part...) for all vectors of a row.
+template <class S, class Body>
+ISOBIT_INLINE void for_each_vector(std::int64_t cols, const Body& body) {
+  std::int64_t i = 0;
+  for (; i + S::kWidth <= cols; i += S::kWidth) body(i);
+  if (i < cols) body(i, S::first(cols - i));
+}
+
+// y[i] = value(i, part...), past the caches where that is asked for and y lies on lines.
+template <class S, class T, class Value>
+ISOBIT_INLINE void store_row(T* y, std::int64_t cols, bool streaming, const Value& value) {
+  if (streaming && streamable(y)) {
+    constexpr int kStep = detail::kStep;
+    std::int64_t i = 0;
+    for (; i + kStep <= cols; i += kStep)
+#pragma GCC unroll 8
+      for (int j = 0; j < kStep; j += S::kWidth)
+        S::template store<Stores::streaming>(y + i + j, value(i + j));
+    fence();
+    for_each_vector<S>(cols - i, [&](std::int64_t j, auto... part) ISOBIT_INLINE_LAMBDA {
+      S::template store<Stores::cached>(y + i + j, value(i + j, part...), part...);
+    });
+    return;
+  }
+  for_each_vector<S>(cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    S::template store<Stores::cached>(y + i, value(i, part...), part...);
+  });
+}
+
+// The largest sign x of a row; NaN is passed over.
+template <class S, class T>
+ISOBIT_INLINE typename S::Real largest_of(const T* x, std::int64_t cols, typename S::Real sign) {
+  using Real = typename S::Real;
+  constexpr int kAtOnce = 4;  // to hide the latency of a comparison
+  const auto least = S::all(-std::numeric_limits<Real>::infinity()), signs = S::all(sign);
+  typename S::V most[kAtOnce] = {least, least, least, least};
+  std::int64_t i = 0;
+  for (; i + kAtOnce * S::kWidth <= cols; i += kAtOnce * S::kWidth)
+#pragma GCC unroll 4
+    for (int j = 0; j < kAtOnce; ++j)
+      most[j] = S::max(S::mul(S::load(x + i + j * S::kWidth), signs), most[j]);
+  for (; i + S::kWidth <= cols; i += S::kWidth)
+    most[0] = S::max(S::mul(S::load(x + i), signs), most[0]);
+  for (int j = 1; j < kAtOnce; ++j) most[0] = S::max(most[j], most[0]);
+  Real lanes[S::kWidth], largest = -std::numeric_limits<Real>::infinity();
+  S::template store<Stores::cached>(lanes, most[0]);
+  for (const Real lane : lanes) largest = lane > largest ? lane : largest;
+  for (; i < cols; ++i) {
+    const Real value = widen<Real>(x[i]) * sign;
+    largest = value > largest ? value : largest;
+  }
+  return largest;
+}
+
+}  // namespace isobit::simd
