@@ -2,36 +2,17 @@
 // The arrays and arguments of a right call of every entry.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <vector>
 
+#include "calls_slots.h"
 #include "isobit/isobit.h"
 
 namespace isobit::calls {
 
-constexpr std::int64_t kRows = 3, kCols = 8;
-constexpr std::int64_t kSlot = 1024;  // bytes that belong to each array
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-
 // A right call of every entry, for a case to spoil.
-class World {
-  std::int64_t rows_, slot_;  // first: the tensors point into the memory
-  std::vector<float> memory_ = std::vector<float>(15 * slot_ / 4);
-  std::vector<std::int64_t> classes_ =
-      std::vector<std::int64_t>(static_cast<std::size_t>(rows_), 1);
-
+class World : public Slots {
  public:
-  explicit World(std::int64_t rows = kRows)
-      : rows_(rows), slot_(std::max(kSlot, rows * kCols * 4)) {
-    for (std::size_t i = 0; i < memory_.size(); ++i) memory_[i] = std::sin(static_cast<float>(i));
-  }
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
+  using Slots::Slots;
 
   isobit_tensor x = matrix(0), residual = matrix(1), grad_y = matrix(2);
   isobit_tensor weight = vector(3, kCols), bias = vector(4, kCols);
@@ -462,13 +443,7 @@ class World {
                                                        .key_end = nullptr};
   isobit_context context = {sizeof context, 0, {}, {}, ISOBIT_CPU, nullptr};
 
-  const std::vector<float>& memory() const { return memory_; }
-  float* slot(int index) { return memory_.data() + index * slot_ / 4; }
-
  private:
-  isobit_tensor signals(int index) {
-    return {slot(index), slot_, ISOBIT_F32, 3, {rows_, 1, kCols}, {kCols, kCols, 1}};
-  }
   // With windows of 3 x 3.
   template <class Args>
   static Args pooled(const auto& fill) {
@@ -478,51 +453,6 @@ class World {
     args.stride_h = args.stride_w = args.padding_h = args.padding_w = 1;
     fill(args);
     return args;
-  }
-  isobit_tensor places_like(int index) {
-    isobit_tensor view = images(index);
-    view.dtype = ISOBIT_I64;
-    view.bytes = 2 * slot_;  // of the next slot, too
-    return view;
-  }
-  isobit_tensor images(int index) {
-    constexpr std::int64_t kWidth = kCols / 2;
-    return {slot(index),
-            slot_,
-            ISOBIT_F32,
-            4,
-            {rows_, 1, kCols / kWidth, kWidth},
-            {kCols, kCols, kWidth, 1}};
-  }
-  isobit_tensor matrix(int index) {
-    return {slot(index), slot_, ISOBIT_F32, 2, {rows_, kCols}, {kCols, 1}};
-  }
-  // Rows with one column inside them.
-  isobit_tensor lines(int index) {
-    return {slot(index), slot_, ISOBIT_F32, 3, {rows_, kCols, 1}, {kCols, 1, 1}};
-  }
-  // Of one head, whose tables have a column for two of its elements.
-  isobit_tensor heads(int index) {
-    return {
-        slot(index), slot_, ISOBIT_F32, 4, {1, rows_, 1, kCols}, {rows_ * kCols, kCols, kCols, 1}};
-  }
-  isobit_tensor table(int index) {
-    return {slot(index), slot_, ISOBIT_F32, 2, {rows_, kCols / 2}, {kCols / 2, 1}};
-  }
-  // One head's rows, and a number for each.
-  isobit_tensor sequence(int index) {
-    return {slot(index),          slot_,
-            ISOBIT_F32,           4,
-            {1, 1, rows_, kCols}, {rows_ * kCols, rows_ * kCols, kCols, 1}};
-  }
-  isobit_tensor per_query(int index) {
-    isobit_tensor result = sequence(index);
-    result.rank = 3;
-    for (int i = 0; i < 3; ++i) result.strides[i] /= result.shape[3];
-    return result;
-  }
-  isobit_tensor vector(int index, std::int64_t count) {
-    return {slot(index), slot_, ISOBIT_F32, 1, {count}, {1}};
   }
 };
 
