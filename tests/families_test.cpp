@@ -13,6 +13,10 @@
 
 #include "isobit/lab/array.h"
 #include "isobit/lab/limits.h"
+#include "isobit/lab/settings.h"
+#include "isobit/lab/workload.h"
+#include "isobit/ops/catalog.h"
+#include "workloads.h"
 
 namespace isobit::lab {
 namespace {
@@ -104,6 +108,30 @@ TEST(Families, ConstGradMakesOnlyTheGradientConstant) {
   const auto gradient = stored("const_grad", "grad_y", DType::f32, 5, 50);
   EXPECT_EQ(std::count(gradient.begin(), gradient.end(), gradient[0]), 50);
   EXPECT_EQ(stored("const_grad", "x", DType::f32, 5, 50), stored("randn", "x", DType::f32, 5, 50));
+}
+
+// The y of softmax's gradients was all zeros: they lack x, of which it is made.
+TEST(Families, WhatAnotherPassProducesIsMadeOfWhatThatTakes) {
+  int arguments = 0;
+  for (const Operation* operation : catalog()) {
+    Case c = cases_of(*operation, Flags{}, "quick").front();
+    c = resized(c, 5, 40);
+    c.input = "randn";
+    c.given_statistics = true;
+    if (!suits_its_options(c)) continue;
+    Workload workload(c);
+    workload.draw();
+    for (const Argument& argument : operation->arguments) {
+      const Array* array = workload.find(argument.name);
+      if (argument.drawn != Drawn::produced || array == nullptr) continue;
+      std::vector<double> line(static_cast<std::size_t>(array->form().line_length()));
+      array->load(0, 0, std::span<double>(line));
+      EXPECT_TRUE(std::ranges::any_of(line, [](double value) { return value != 0; }))
+          << operation->op << " " << operation->pass << ": " << argument.name;
+      ++arguments;
+    }
+  }
+  EXPECT_GT(arguments, 5);
 }
 
 TEST(Families, IntegersReachBothEnds) {

@@ -320,7 +320,7 @@ TEST_F(Lab, ListDescribesEveryPass) {
     EXPECT_FALSE(line.at("variants").empty());
     const bool takes_f64 = line.at("dtypes").dump().find("f64") != std::string::npos;
     for (const Json& argument : line.at("arguments")) {
-      if (argument.at("shape") != "(rows)") continue;
+      if (argument.at("shape") != "(rows)" || argument.at("dtype") == "i64") continue;
       EXPECT_EQ(argument.at("dtype"), takes_f64 ? "f32; f64 if x is f64" : "f32");
     }
   }

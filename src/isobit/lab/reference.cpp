@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
+#include <utility>
 
 #include "isobit/ops/catalog.h"
 #include "isobit/simd/parallel_for.h"
@@ -228,6 +230,23 @@ const Operation* producer(const Operation& consumer, std::string_view name) {
   return nullptr;
 }
 
+// Draws what another pass needs and this workload lacks, as softmax's gradients lack x.
+std::optional<Workload> lacking(const Workload& workload, const Operation& source) {
+  const auto lacks = [&](const Argument& argument) {
+    return argument.role == Role::input && argument.presence == Presence::required &&
+           workload.find(argument.name) == nullptr;
+  };
+  if (std::ranges::none_of(source.arguments, lacks)) return std::nullopt;
+  Case c = workload.the_case();
+  c.extents = c.extents_of(source);
+  c.operation = &source;
+  c.layout = Layout::dense;
+  c.row_stride = c.offset = 0;
+  std::optional<Workload> drawn(std::in_place, c);
+  drawn->draw();
+  return drawn;
+}
+
 }  // namespace
 
 std::vector<Comparison> compare(const Workload& workload) {
@@ -242,8 +261,9 @@ void draw_produced(const Workload& workload) {
     if (argument.drawn != Drawn::produced || !array) continue;
     const Operation& source = *producer(workload.operation(), argument.name);
     const Argument& output = *source.find(argument.name);
+    const std::optional<Workload> drawn = lacking(workload, source);
     compute_all<double>(
-        source, workload,
+        source, drawn ? *drawn : workload,
         [&](const Part<double>& part, std::int64_t, std::int64_t first, std::int64_t count) {
           const std::span<const double> values = part.exact(output);
           for_each_line(
