@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "golden_bits.h"
+#include "golden_bits_windows.h"
 #include "isobit/lab/configurations.h"
 #include "isobit/lab/settings.h"
 #include "isobit/lab/workload.h"
@@ -171,9 +173,15 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   }
 }
 
+std::vector<Golden> all_golden() {
+  std::vector<Golden> all(std::begin(kGolden), std::end(kGolden));
+  all.insert(all.end(), std::begin(kGoldenOfWindows), std::end(kGoldenOfWindows));
+  return all;
+}
+
 TEST(GoldenList, NamesEveryOperation) {
   for (const Operation* operation : catalog())
-    EXPECT_TRUE(std::ranges::any_of(kGolden,
+    EXPECT_TRUE(std::ranges::any_of(all_golden(),
                                     [&](const Golden& golden) {
                                       return operation->op == golden.op &&
                                              operation->pass == golden.pass;
@@ -181,16 +189,20 @@ TEST(GoldenList, NamesEveryOperation) {
         << operation->op << " " << operation->pass;
 }
 
-INSTANTIATE_TEST_SUITE_P(OrderV1, GoldenBits, testing::ValuesIn(kGolden), [](const auto& info) {
-  const Golden& golden = info.param;
-  return std::string(golden.op) + "_" + golden.pass + "_" + golden.dtype + "_" +
-         golden.weight_dtype + "_" + std::to_string(golden.rows) + "x" +
-         std::to_string(golden.cols) + "_" + golden.kind + tables_of(golden) +
-         (golden.depth > 0 ? "_" + std::to_string(golden.depth) : "") +
-         (golden.given_statistics ? "_given" : "") +
-         (golden.y_dtype != nullptr ? std::string("_y_") + golden.y_dtype : "") +
-         (golden.zero_centered ? "_zero_centered" : "") + (golden.dropout > 0 ? "_dropout" : "");
-});
+INSTANTIATE_TEST_SUITE_P(OrderV1, GoldenBits, testing::ValuesIn(all_golden()),
+                         [](const auto& info) {
+                           const Golden& golden = info.param;
+                           return std::string(golden.op) + "_" + golden.pass + "_" + golden.dtype +
+                                  "_" + golden.weight_dtype + "_" + std::to_string(golden.rows) +
+                                  "x" + std::to_string(golden.cols) + "_" + golden.kind +
+                                  tables_of(golden) +
+                                  (golden.depth > 0 ? "_" + std::to_string(golden.depth) : "") +
+                                  (golden.given_statistics ? "_given" : "") +
+                                  (golden.y_dtype != nullptr ? std::string("_y_") + golden.y_dtype
+                                                             : "") +
+                                  (golden.zero_centered ? "_zero_centered" : "") +
+                                  (golden.dropout > 0 ? "_dropout" : "");
+                         });
 
 }  // namespace
 }  // namespace isobit::lab
