@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import select
 import shlex
 import shutil
 import subprocess
@@ -29,7 +30,7 @@ PLANTED = ROOT / "tests" / "planted"
 LOG = PATCHES / "LOG.md"
 BY_COMMIT = 2
 MOST_CHANGED = 8  # `make mutants` plants all
-SECONDS = 300  # for the tests of one mutant; a mutant that hangs is found
+SECONDS = 300  # for one test, however many there are; a mutant that hangs is found
 
 # All but the tests of the lab, of the references and of the tests themselves, and but those that
 # take long; some of these are asked where all others pass.
@@ -152,6 +153,18 @@ class Build:
         return program
 
 
+def told_by(process):
+    """What its tests print, each as it begins and ends, until all have ended or one hangs."""
+    told, part = b"", b"-"
+    while part and select.select([process.stdout], [], [], SECONDS)[0]:
+        part = os.read(process.stdout.fileno(), 1 << 16)
+        told += part
+    if part:
+        process.kill()
+    process.wait()
+    return told.decode(errors="replace"), "hung" if part else "failed"
+
+
 def first_failure(program, tests):
     """The test that failed, crashed or hung first, and how; None where all pass."""
     command = [str(program), f"--gtest_filter={tests}", "--gtest_fail_fast"]
@@ -160,14 +173,8 @@ def first_failure(program, tests):
         env=os.environ | {"ISOBIT_ONE_IN": "3"},  # as `make test` has it
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        text=True,
-        errors="replace",
     ) as process:
-        try:
-            output, how = process.communicate(timeout=SECONDS)[0], "failed"
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, how = process.communicate()[0], "hung"
+        output, how = told_by(process)
     if how == "failed" and process.returncode == 0:
         return None
     if how == "failed" and process.returncode < 0:
@@ -219,7 +226,7 @@ def verdict(mutant, build):
             return result("SURVIVED", mutant.defect)
         test, how = failure
         if how == "hung" and first_failure(program, test) is None:
-            return result("SURVIVED", f"the tests took more than {SECONDS} s: {mutant.defect}")
+            return result("SURVIVED", f"a test took more than {SECONDS} s: {mutant.defect}")
         if first_failure(build.folder / tests, test) is not None:
             raise Broken(f"{test} fails without the mutant too")
         return result("caught", test if how == "failed" else f"{test} ({how})")

@@ -73,6 +73,7 @@ def program(tmp_path, script):
         ("echo '[  FAILED  ] A.B (1 ms)'; echo '[  FAILED  ] A.B'; exit 1", ("A.B", "failed")),
         ("echo '[       OK ] A.B (1 ms)'; echo '[ RUN      ] C.D'; kill $$", ("C.D", "crashed")),
         ("exec sleep 60", ("A.B", "hung")),
+        ("for i in 1 2 3 4 5; do sleep 0.3; echo '[       OK ] A.B'; done", None),  # 1.5 s
     ],
 )
 def test_first_failure_is_named(tmp_path, monkeypatch, script, failure):
