@@ -20,17 +20,29 @@ class _Max:
 
 
 class MaxPool1d(_Max, nn.MaxPool1d):
-    __doc__ = nn.MaxPool1d.__doc__
+    """torch.nn.MaxPool1d with Isobit's bits.
+
+    The largest element of each window of a signal, (channels, length) or with batches before.
+    """
+
     _isobit_function = staticmethod(functions.max_pool1d)
 
 
 class MaxPool2d(_Max, nn.MaxPool2d):
-    __doc__ = nn.MaxPool2d.__doc__
+    """torch.nn.MaxPool2d with Isobit's bits.
+
+    The largest element of each window of an image, (channels, height, width) or with batches
+    before.
+    """
+
     _isobit_function = staticmethod(functions.max_pool2d)
 
 
 class AvgPool1d(nn.AvgPool1d):
-    __doc__ = nn.AvgPool1d.__doc__
+    """torch.nn.AvgPool1d with Isobit's bits.
+
+    The mean of each window of a signal, (channels, length) or with batches before.
+    """
 
     def forward(self, input):
         more = (self.stride, self.padding, self.ceil_mode, self.count_include_pad)
@@ -38,7 +50,10 @@ class AvgPool1d(nn.AvgPool1d):
 
 
 class AvgPool2d(nn.AvgPool2d):
-    __doc__ = nn.AvgPool2d.__doc__
+    """torch.nn.AvgPool2d with Isobit's bits.
+
+    The mean of each window of an image, (channels, height, width) or with batches before.
+    """
 
     def forward(self, input):
         more = (self.stride, self.padding, self.ceil_mode, self.count_include_pad)
@@ -46,14 +61,21 @@ class AvgPool2d(nn.AvgPool2d):
 
 
 class AdaptiveAvgPool1d(nn.AdaptiveAvgPool1d):
-    __doc__ = nn.AdaptiveAvgPool1d.__doc__
+    """torch.nn.AdaptiveAvgPool1d with Isobit's bits.
+
+    The means of `output_size` parts of a signal, (channels, length) or with batches before.
+    """
 
     def forward(self, input):
         return functions.adaptive_avg_pool1d(input, self.output_size)
 
 
 class AdaptiveAvgPool2d(nn.AdaptiveAvgPool2d):
-    __doc__ = nn.AdaptiveAvgPool2d.__doc__
+    """torch.nn.AdaptiveAvgPool2d with Isobit's bits.
+
+    The means of `output_size` parts of an image, (channels, height, width) or with batches
+    before.
+    """
 
     def forward(self, input):
         return functions.adaptive_avg_pool2d(input, self.output_size)
