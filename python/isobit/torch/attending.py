@@ -67,11 +67,11 @@ def bias_of_slopes(slopes, queries, keys, dtype):
     return slopes.to(dtype)[..., None, None] * -apart.to(dtype)
 
 
-def _require_constant(of, names=("slopes",)):
+def _require_constant(of):
     """Slopes are numbers of a model, and not learned."""
-    for name in names:
-        if (each := getattr(of, name, None)) is not None and each is not False:
-            raise NotImplementedError(f"attention: {name} has no derivative; detach it")
+    slopes = getattr(of, "slopes", None)
+    if slopes is not None and slopes is not False:
+        raise NotImplementedError("attention: slopes has no derivative; detach it")
 
 
 def _backward(call, wanted, grad_y, grad_lse, _max, _sum):

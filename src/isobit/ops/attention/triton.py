@@ -8,11 +8,10 @@ from isobit.ops.attention.triton_backward import backward
 from isobit.ops.attention.triton_forward import forward
 from isobit.ops.triton_variants import Variant, by_name
 
-_FORWARD = {"q", "k", "v", "bias", "mask", "slopes", "y", "lse", "max", "sum"}
-_BACKWARD = {"grad_y", "grad_lse", "q", "k", "v", "bias", "mask", "slopes", "y", "max", "sum"}
+_INPUTS = {"q", "k", "v", "bias", "mask", "slopes", "key_begin", "key_end"}
+_FORWARD = _INPUTS | {"y", "lse", "max", "sum"}
+_BACKWARD = _INPUTS | {"grad_y", "grad_lse", "y", "max", "sum"}
 _BACKWARD |= {"grad_q", "grad_k", "grad_v", "grad_bias"}
-_FORWARD |= {"key_begin", "key_end"}
-_BACKWARD |= {"key_begin", "key_end"}
 _OPTIONS = {"causal", "window", "scale", "softcap"}
 _MOST = 256  # elements of a head, whose sums are in registers
 
