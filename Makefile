@@ -18,6 +18,7 @@ BENCH_SCAN_CASES        := scan --threads 1,2 --plan default
 BENCH_POOL2D_CASES      := pool2d --pass fwd,bwd --threads 1,2 --plan default
 BENCH_SOFTMAX_CASES     := softmax --pass fwd,bwd --log no,yes --threads 1,2 --plan default
 BENCH_CROSS_ENTROPY_CASES := cross_entropy --pass fwd,bwd --threads 1,2 --plan default
+BENCH_LINEAR_CROSS_ENTROPY_CASES := linear_cross_entropy --pass fwd,bwd --threads 1,2 --plan default
 BENCH_ATTENTION_CASES   := attention --pass fwd,bwd --threads 1,2 --plan default
 BENCH_MATMUL_CASES      := matmul --threads 1,2 --layout nn,nt --plan default
 BENCH_LAYERNORM_LINEAR_CASES := layernorm_linear --pass fwd,bwd --threads 1,2 --plan default

@@ -60,6 +60,12 @@ inline isobit_status cross_entropy(const World& world) {
 inline isobit_status cross_entropy_backward(const World& world) {
   return isobit_cross_entropy_backward(&world.cross_entropy_backward, &world.context);
 }
+inline isobit_status linear_cross_entropy(const World& world) {
+  return isobit_linear_cross_entropy_forward(&world.linear_cross_entropy, &world.context);
+}
+inline isobit_status linear_cross_entropy_backward(const World& world) {
+  return isobit_linear_cross_entropy_backward(&world.linear_cross_entropy_backward, &world.context);
+}
 inline isobit_status scan_sum(const World& world) {
   return isobit_scan_sum(&world.scan_sum, &world.context);
 }
@@ -163,6 +169,8 @@ constexpr Entry kEntries[] = {
     {"softmax backward", softmax_backward},
     {"cross_entropy", cross_entropy},
     {"cross_entropy backward", cross_entropy_backward},
+    {"linear_cross_entropy", linear_cross_entropy},
+    {"linear_cross_entropy backward", linear_cross_entropy_backward},
     {"rope", rope},
     {"rope backward", rope_backward},
     {"rope_tables", rope_tables},

@@ -53,6 +53,10 @@ class Slots {
   isobit_tensor matrix(int index) {
     return {slot(index), slot_, ISOBIT_F32, 2, {rows_, kCols}, {kCols, 1}};
   }
+  // As many rows as columns.
+  isobit_tensor square(int index) {
+    return {slot(index), slot_, ISOBIT_F32, 2, {kCols, kCols}, {kCols, 1}};
+  }
   // Rows with one column inside them.
   isobit_tensor lines(int index) {
     return {slot(index), slot_, ISOBIT_F32, 3, {rows_, kCols, 1}, {kCols, 1, 1}};

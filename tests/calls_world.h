@@ -127,6 +127,40 @@ class World : public Slots {
       .ignore_index = -100,
       .label_smoothing = 0,
       .z_loss = 0};
+  isobit_tensor of_classes = square(1), grad_of_classes = square(2), class_bias = vector(4, kCols),
+                grad_of_bias = vector(11, kCols);
+  isobit_linear_cross_entropy_forward_args linear_cross_entropy = {
+      .struct_size = sizeof linear_cross_entropy,
+      .x = &logits,
+      .weight = &of_classes,
+      .bias = &class_bias,
+      .target = &target,
+      .class_weight = &class_weight,
+      .loss = &loss,
+      .lse = nullptr,
+      .largest = &most,
+      .sum = &weights,
+      .total = &whole,
+      .count = &count,
+      .ignore_index = -100,
+      .label_smoothing = 0.25,
+      .z_loss = 0.5};
+  isobit_linear_cross_entropy_backward_args linear_cross_entropy_backward = {
+      .struct_size = sizeof linear_cross_entropy_backward,
+      .grad_loss = &most,
+      .x = &logits,
+      .weight = &of_classes,
+      .bias = &class_bias,
+      .target = &target,
+      .class_weight = nullptr,
+      .largest = &loss,
+      .sum = &weights,
+      .grad_x = &grad_logits,
+      .grad_weight = &grad_of_classes,
+      .grad_bias = &grad_of_bias,
+      .ignore_index = -100,
+      .label_smoothing = 0,
+      .z_loss = 0};
   isobit_tensor q = heads(0), k = heads(1), y_q = heads(5), y_k = heads(6);
   isobit_tensor cos = table(3), sin = table(4);
   isobit_rope_forward_args rope = {.struct_size = sizeof rope,

@@ -98,6 +98,7 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   const bool attends = std::string_view(golden.op) == "attention";
   const bool pools = std::string_view(golden.op) == "pool2d";
   const bool multiplies = std::string_view(golden.op) == "matmul";
+  const bool classifies = std::string_view(golden.op) == "linear_cross_entropy";
   if (convolves) {
     const bool one = std::string_view(golden.op) == "conv1d";
     for (const char* name : {"channels", "filters"}) flags.dims[name] = {golden.rows};
@@ -128,7 +129,8 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   } else {
     flags.dims[scans ? "length" : multiplies ? "m" : "rows"] = {golden.rows};
     flags.dims[scans ? "inner" : multiplies ? "n" : "cols"] = {golden.cols};
-    if (golden.depth > 0) flags.dims[multiplies ? "k" : "features"] = {golden.depth};
+    if (golden.depth > 0)
+      flags.dims[multiplies ? "k" : classifies ? "classes" : "features"] = {golden.depth};
   }
   if (golden.batch > 0) flags.dims[scans ? "outer" : "batch"] = {golden.batch};
   flags.dtype = {golden.dtype};

@@ -134,6 +134,13 @@ inline const std::vector<Law> kLawsOfGradientsOfCrossEntropy = {
     {"grad_loss", true, {{"grad_loss", 1}, {"grad_x", 1}}},
     {"weight", false, {{"weight", 1}, {"grad_x", 1}}},
 };
+inline const std::vector<Law> kLawsOfLinearCrossEntropy = {
+    {"class_weight", false, {{"class_weight", 1}, {"loss", 1}, {"total", 1}, {"count", 1}}},
+};
+inline const std::vector<Law> kLawsOfGradientsOfLinearCrossEntropy = {
+    {"grad_loss", false, {{"grad_loss", 1}, {"grad_x", 1}, {"grad_weight", 1}, {"grad_bias", 1}}},
+    {"grad_loss", true, {{"grad_loss", 1}, {"grad_x", 1}, {"grad_weight", 1}, {"grad_bias", 1}}},
+};
 // By operator, or by one of its passes; one that keeps no such law is left out.
 inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"attention", kLawsOfAttention},
@@ -145,6 +152,8 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"cross_entropy", kLawsOfCrossEntropy},
     {"cross_entropy bwd", kLawsOfGradientsOfCrossEntropy},
     {"elementwise", kLawsOfSums},
+    {"linear_cross_entropy", kLawsOfLinearCrossEntropy},
+    {"linear_cross_entropy bwd", kLawsOfGradientsOfLinearCrossEntropy},
     {"layernorm", kLawsOfNorms},
     {"layernorm_linear", kLawsOfLinear},
     {"layernorm_linear bwd", kLawsOfGradientsOfLinear},

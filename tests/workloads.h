@@ -321,6 +321,12 @@ inline bool feeds_a_product(const Operation& operation) {
   return std::ranges::find(operation.dims, "features", &Dim::name) != operation.dims.end();
 }
 
+// Beside huge logits the largest that is drawn, which the reference found, may be as far from
+// forward's own as e^x can tell.
+inline bool needs_forwards_own_results(const Operation& operation) {
+  return operation.op == "linear_cross_entropy" && operation.pass == "bwd";
+}
+
 template <class Predicate>
 std::vector<const Operation*> operations_where(Predicate predicate) {
   std::vector<const Operation*> operations;

@@ -68,6 +68,24 @@ RULES = (
     ("ops/convolution/problem.h", "core/* dispatch/* FACE PROBLEMS"),
     ("ops/convolution/definition.h", "dispatch/* SHARED ops/OP/cases.h ops/OP/reference.h"),
     ("ops/conv?d/conv?d.cpp", "core/* dispatch/* FACE ops/convolution/definition.h"),
+    # The losses of a linear layer's results are those of the two operators one after the other.
+    (
+        "ops/linear_cross_entropy/cpu*",
+        "core/* simd/* ops/cross_entropy/cpu_totals.h ops/linear_cross_entropy/pieces.h",
+    ),
+    (
+        "ops/linear_cross_entropy/cuda*",
+        "core/* simt/simt.h norms/cuda* ops/cross_entropy/cuda_totals.h"
+        " ops/linear_cross_entropy/pieces.h",
+    ),
+    ("ops/linear_cross_entropy/pieces.h", "core/* dispatch/* SHARED"),
+    ("ops/linear_cross_entropy/problem.h", "core/* dispatch/* FACE PROBLEMS"),
+    (
+        "ops/*cross_entropy/*cross_entropy.cpp",
+        "core/* dispatch/* FACE SHARED ops/cross_entropy/check.h ops/OP/cases.h ops/OP/reference.h",
+    ),
+    ("ops/cross_entropy/check.h", "core/* SHARED"),
+    ("ops/cross_entropy/*_totals.h", "core/* SHARED"),
     ("ops/OP/reference*", "core/* norms/reference* FACE REFERENCE ops/OP/norm.h"),
     ("ops/OP/cases*", "core/* FACE ops/OP/cases*.h"),
     ("ops/attention/formula*", "core/* functions/* norms/philox.h FACE FORMULA"),

@@ -842,6 +842,60 @@ typedef struct isobit_cross_entropy_backward_args {
 ISOBIT_API isobit_status isobit_cross_entropy_backward(
     const isobit_cross_entropy_backward_args* args, const isobit_context* context);
 
+/* The losses of cross_entropy_forward of logits = x weight' + bias, each rounded to the dtype of
+ * x, with its bits. Only some rows of logits exist at a time. */
+typedef struct isobit_linear_cross_entropy_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x;      /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* weight; /* like x, a row for each class; rows evenly spaced */
+  const isobit_tensor* bias;   /* like x, or f32 beside 16 bits, or NULL; adjacent, optional */
+  const isobit_tensor* target; /* a class for each row in i64, or ignore_index; adjacent */
+  const isobit_tensor*
+      class_weight; /* of each class in f32 (f64 beside f64), or NULL; adjacent, optional */
+  const isobit_tensor* loss; /* output, for each row in f32 (f64 beside f64); adjacent */
+  const isobit_tensor*
+      lse; /* output, like loss, or NULL; the logarithm of the sum of exp(logit), optional */
+  const isobit_tensor* largest; /* output, like loss, or NULL; for backward: the largest logit of
+                                   the row, optional */
+  const isobit_tensor*
+      sum; /* output, like loss, or NULL; for backward: the sum of exp(logit - largest), optional */
+  const isobit_tensor*
+      total; /* output, one element like loss's, or NULL; the sum of loss, optional */
+  const isobit_tensor* count; /* output, like total, or NULL; the sum of the targets' weights: total
+                                 / count is the mean, optional */
+  int64_t ignore_index;       /* rows of this target have no part in any sum; -100 for none */
+  double label_smoothing;     /* 0 to 1: the part of the loss that all classes share */
+  double z_loss;              /* the factor of lse^2; 0 for none */
+} isobit_linear_cross_entropy_forward_args;
+
+ISOBIT_API isobit_status isobit_linear_cross_entropy_forward(
+    const isobit_linear_cross_entropy_forward_args* args, const isobit_context* context);
+
+/* The gradients of linear_cross_entropy_forward, with the bits of matmul's of those of the
+ * logits, which are made anew, some rows at a time. */
+typedef struct isobit_linear_cross_entropy_backward_args {
+  size_t struct_size;
+  const isobit_tensor* grad_loss; /* for each row in f32 (f64 beside f64); adjacent */
+  const isobit_tensor* x;         /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* weight;    /* like x, a row for each class; rows evenly spaced */
+  const isobit_tensor* bias;      /* like x, or f32 beside 16 bits, or NULL; adjacent, optional */
+  const isobit_tensor* target;    /* a class for each row in i64, or ignore_index; adjacent */
+  const isobit_tensor*
+      class_weight; /* of each class in f32 (f64 beside f64), or NULL; adjacent, optional */
+  const isobit_tensor* largest;     /* as forward gave it */
+  const isobit_tensor* sum;         /* as forward gave it */
+  const isobit_tensor* grad_x;      /* output, like x, or NULL; may be x, optional */
+  const isobit_tensor* grad_weight; /* output, like weight, or NULL, optional */
+  const isobit_tensor*
+      grad_bias; /* output, (classes) like x, or f32 beside 16 bits, or NULL; adjacent, optional */
+  int64_t ignore_index;   /* rows of this target have no part in any sum; -100 for none */
+  double label_smoothing; /* 0 to 1: the part of the loss that all classes share */
+  double z_loss;          /* the factor of lse^2; 0 for none */
+} isobit_linear_cross_entropy_backward_args;
+
+ISOBIT_API isobit_status isobit_linear_cross_entropy_backward(
+    const isobit_linear_cross_entropy_backward_args* args, const isobit_context* context);
+
 #ifdef __cplusplus
 }
 #endif

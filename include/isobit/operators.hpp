@@ -1259,6 +1259,84 @@ inline void cross_entropy_backward(const CrossEntropyBackward& given, const Cont
   detail::check(isobit_cross_entropy_backward(&args, &context));
 }
 
+// The losses of cross_entropy_forward of logits = x weight' + bias, each rounded to the dtype of
+// x, with its bits. Only some rows of logits exist at a time.
+struct LinearCrossEntropyForward {
+  Tensor x = {}, weight = {}, bias = {}, target = {}, class_weight = {};
+  Output loss = {}, lse = {}, largest = {}, sum = {}, total = {}, count = {};
+  std::int64_t ignore_index = -100;
+  double label_smoothing = 0;
+  double z_loss = 0;
+};
+
+namespace detail {
+inline isobit_linear_cross_entropy_forward_args arguments(const LinearCrossEntropyForward& given) {
+  isobit_linear_cross_entropy_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.weight = given.weight.get();
+  args.bias = given.bias.get();
+  args.target = given.target.get();
+  args.class_weight = given.class_weight.get();
+  args.loss = given.loss.get();
+  args.lse = given.lse.get();
+  args.largest = given.largest.get();
+  args.sum = given.sum.get();
+  args.total = given.total.get();
+  args.count = given.count.get();
+  args.ignore_index = given.ignore_index;
+  args.label_smoothing = given.label_smoothing;
+  args.z_loss = given.z_loss;
+  return args;
+}
+}  // namespace detail
+
+inline void linear_cross_entropy_forward(const LinearCrossEntropyForward& given,
+                                         const Context& context = {}) {
+  const isobit_linear_cross_entropy_forward_args args = detail::arguments(given);
+  detail::check(isobit_linear_cross_entropy_forward(&args, &context));
+}
+
+// The gradients of linear_cross_entropy_forward, with the bits of matmul's of those of the
+// logits, which are made anew, some rows at a time.
+struct LinearCrossEntropyBackward {
+  Tensor grad_loss = {}, x = {}, weight = {}, bias = {}, target = {}, class_weight = {},
+         largest = {}, sum = {};
+  Output grad_x = {}, grad_weight = {}, grad_bias = {};
+  std::int64_t ignore_index = -100;
+  double label_smoothing = 0;
+  double z_loss = 0;
+};
+
+namespace detail {
+inline isobit_linear_cross_entropy_backward_args arguments(
+    const LinearCrossEntropyBackward& given) {
+  isobit_linear_cross_entropy_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.grad_loss = given.grad_loss.get();
+  args.x = given.x.get();
+  args.weight = given.weight.get();
+  args.bias = given.bias.get();
+  args.target = given.target.get();
+  args.class_weight = given.class_weight.get();
+  args.largest = given.largest.get();
+  args.sum = given.sum.get();
+  args.grad_x = given.grad_x.get();
+  args.grad_weight = given.grad_weight.get();
+  args.grad_bias = given.grad_bias.get();
+  args.ignore_index = given.ignore_index;
+  args.label_smoothing = given.label_smoothing;
+  args.z_loss = given.z_loss;
+  return args;
+}
+}  // namespace detail
+
+inline void linear_cross_entropy_backward(const LinearCrossEntropyBackward& given,
+                                          const Context& context = {}) {
+  const isobit_linear_cross_entropy_backward_args args = detail::arguments(given);
+  detail::check(isobit_linear_cross_entropy_backward(&args, &context));
+}
+
 }  // namespace isobit
 
 #endif

@@ -22,7 +22,7 @@ from isobit._activations import exp, geglu, gelu, log, sigmoid, silu, swiglu, ta
 from isobit._attention import scaled_dot_product_attention
 from isobit._calls import FLOATS, Call, context, get_num_threads, set_num_threads
 from isobit._convolutions import causal_conv1d, causal_conv1d_update, conv1d, conv2d
-from isobit._losses import cross_entropy
+from isobit._losses import cross_entropy, linear_cross_entropy
 from isobit._norm_linear import layer_norm_linear, rms_norm_linear
 from isobit._norms import LayerNorm, RMSNorm
 from isobit._pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
@@ -59,6 +59,7 @@ __all__ = [
     "layer_norm_backward",
     "layer_norm_linear",
     "linear",
+    "linear_cross_entropy",
     "log",
     "log_softmax",
     "logcumsumexp",

@@ -74,7 +74,7 @@ def test_no_files_of_the_package_import_each_other_in_a_circle():
 
 
 ACTIVATIONS = {"exp", "geglu", "gelu", "log", "sigmoid", "silu", "swiglu", "tanh"}
-ACTIVATIONS |= {"cross_entropy", "log_softmax", "softmax"}
+ACTIVATIONS |= {"cross_entropy", "linear_cross_entropy", "log_softmax", "softmax"}
 
 
 POOLS = {"adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"}
@@ -106,7 +106,7 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"CausalConv1d", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d"}
     classes |= {"layer_norm_mlp", "rms_norm_mlp"}
     classes |= {"KeyValueCache", "MultiheadAttention", "SelfAttention"}
-    classes |= {"CrossEntropyLoss", "LogSoftmax", "Softmax"}
+    classes |= {"CrossEntropyLoss", "LinearCrossEntropyLoss", "LogSoftmax", "Softmax"}
     classes |= {"AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AvgPool1d", "AvgPool2d"}
     classes |= {"MaxPool1d", "MaxPool2d", "adaptive_avg_pool1d", "avg_pool1d", "max_pool1d"}
     rest = {

@@ -210,6 +210,13 @@ def samples():
     _loss, *saved, _total, _count = names["cross_entropy"].operator(*losses)
     given["cross_entropy"] = (*losses, None, -100, 0.1, 0.1)
     given["cross_entropy_backward"] = (draw(*x().shape[:-1]), *losses, None, *saved, -100, 0.1, 0.1)
+    weight, bias, smooth = draw(4, x().shape[-1]), draw(4), (-100, 0.1, 0.1)
+    losses = (x(), weight, bias, losses[1] % 4, None)
+    _loss, *saved, _total, _count = names["linear_cross_entropy"].operator(*losses)
+    given["linear_cross_entropy"] = (*losses, *smooth)
+    wanted = (True, True, torch.float32)
+    into = (draw(*x().shape[:-1]), *losses, *saved, *smooth, *wanted)
+    given["linear_cross_entropy_backward"] = into
     assert names.keys() == given.keys()
     for name, arguments in given.items():
         yield pytest.param(names[name], arguments, id=name)

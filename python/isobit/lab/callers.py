@@ -83,6 +83,7 @@ class Call:
 # Of these isobit.numpy has no gradients.
 _WITHOUT_GRADIENTS = (
     *("attention", "conv1d", "conv2d", "cross_entropy", "matmul", "pool2d", "softmax"),
+    "linear_cross_entropy",
     *LINEAR,
 )
 _TRANSPOSED = {"nt": "b", "tn": "a", "tt": "ab"}
@@ -197,11 +198,8 @@ def _gradients(call, forward, inputs):
         return {"grad_x": grad_x}
     if call.case["op"] == "pool2d":
         return _pooling_gradients(call, forward, inputs, inputs.pop("grad_y"))
-    if call.case["op"] == "cross_entropy":  # autograd makes largest and sum itself
-        options = {name: call.case[name] for name in ("label_smoothing", "z_loss")}
-        options["ignore_index"] = int(call.case["ignore_index"])
-        given = {"weight": None} | inputs
-        return {"grad_x": torch.ops.isobit.cross_entropy_backward(**given, **options)}
+    if call.case["op"].endswith("cross_entropy"):  # autograd makes largest and sum itself
+        return _losses_gradients(call, inputs)
     if call.case["op"] in LINEAR:
         return _product_gradients(call, forward, inputs, inputs.pop("grad_z"))
     gradients = {"y": inputs.pop("grad_y")}
@@ -245,6 +243,23 @@ def _product_gradients(call, forward, inputs, gradient):
     (y,) = forward(**inputs).values()
     found = torch.autograd.grad(y, list(inputs.values()), gradient)
     return {f"grad_{name}": each for name, each in zip(inputs, found, strict=True)}
+
+
+def _losses_gradients(call, inputs):
+    import torch
+
+    options = {name: call.case[name] for name in ("label_smoothing", "z_loss")}
+    options["ignore_index"] = int(call.case["ignore_index"])
+    if call.case["op"] == "cross_entropy":
+        given = {"weight": None} | inputs
+        return {"grad_x": torch.ops.isobit.cross_entropy_backward(**given, **options)}
+    needs = {f"needs_{name}": f"grad_{name}" in call.outputs for name in ("x", "weight")}
+    if "grad_bias" in call.outputs:
+        needs["bias_dtype"] = getattr(torch, DTYPES[call.case["dtype"]])
+    given = {"bias": None, "class_weight": None} | inputs
+    found = torch.ops.isobit.linear_cross_entropy_backward(**given, **options, **needs)
+    names = (f"grad_{name}" for name in ("x", "weight", "bias"))
+    return {n: each for n, each in zip(names, found, strict=True) if n in call.outputs}
 
 
 def _pooling_gradients(call, forward, inputs, gradient):

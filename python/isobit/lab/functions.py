@@ -215,22 +215,28 @@ def _pool2d(call, library, _dtype_named):
 
 
 def _cross_entropy(call, library, _dtype_named):
+    op = call.case["op"]
     options = {name: call.case[name] for name in ("ignore_index", "label_smoothing", "z_loss")}
     options["ignore_index"] = int(options["ignore_index"])
     if library.__name__.endswith("torch"):  # whose function rounds to the type of x
         import torch
 
-        operator = torch.ops.isobit.cross_entropy
+        operator = getattr(torch.ops.isobit, op)
         names = ("loss", "largest", "sum", "total", "count")
+        absent = {"bias": None} if op.startswith("linear") else {}
 
-        def losses(x, target, weight=None):
-            found = operator(x, target, weight, **options, totals="total" in call.outputs)
+        def losses(**inputs):
+            totals = "total" in call.outputs
+            found = operator(**absent | inputs, **options, totals=totals)
             return {n: each for n, each in zip(names, found, strict=True) if n in call.outputs}
     else:
+        function = getattr(library, op)
+        layer = {"weight": "linear_weight", "bias": "linear_bias", "class_weight": "weight"}
+        named = {"x": "input"} | (layer if op.startswith("linear") else {})
 
-        def losses(x, target, weight=None):
-            function = library.cross_entropy
-            return {"loss": function(x, target, weight, reduction="none", **options)}
+        def losses(**inputs):
+            inputs = {named.get(name, name): each for name, each in inputs.items()}
+            return {"loss": function(**inputs, reduction="none", **options)}
 
     return losses
 
@@ -241,6 +247,7 @@ FORWARD = {
     "conv1d": _convolution,
     "conv2d": _convolution,
     "cross_entropy": _cross_entropy,
+    "linear_cross_entropy": _cross_entropy,
     "layernorm": _norm,
     "layernorm_linear": _norm_linear,
     "matmul": _matmul,

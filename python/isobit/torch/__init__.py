@@ -41,8 +41,8 @@ from isobit.torch.functional import (
     transpose,
 )
 from isobit.torch.interception import Override, intercept, override
-from isobit.torch.loss_functions import cross_entropy
-from isobit.torch.loss_modules import CrossEntropyLoss
+from isobit.torch.loss_functions import cross_entropy, linear_cross_entropy
+from isobit.torch.loss_modules import CrossEntropyLoss, LinearCrossEntropyLoss
 from isobit.torch.memory import cache_limit, cache_use, empty_cache, set_cache_limit
 from isobit.torch.modules import LayerNorm, RMSNorm, Transpose
 from isobit.torch.norm_linear_functions import (
@@ -101,6 +101,7 @@ __all__ = [
     "LayerNormLinear",
     "LayerNormMLP",
     "Linear",
+    "LinearCrossEntropyLoss",
     "LogSoftmax",
     "MaxPool1d",
     "MaxPool2d",
@@ -153,6 +154,7 @@ __all__ = [
     "layer_norm_linear",
     "layer_norm_mlp",
     "linear",
+    "linear_cross_entropy",
     "log",
     "log_softmax",
     "logcumsumexp",

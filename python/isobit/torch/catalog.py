@@ -7,6 +7,7 @@ from isobit.torch import (
     convolving,
     cross_entropies,
     elementwise,
+    linear_cross_entropies,
     norm_linear,
     norms,
     pooling,
@@ -33,4 +34,5 @@ RECORDS = (
     *varlen_attending.RECORDS,
     *softmaxes.RECORDS,
     *cross_entropies.RECORDS,
+    *linear_cross_entropies.RECORDS,
 )

@@ -14,6 +14,7 @@
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
+#include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "isobit/ops/matmul/matmul.h"
 #include "isobit/ops/pool2d/pool2d.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
@@ -621,6 +622,46 @@ inline cross_entropy::BackwardArgs arguments(const isobit_cross_entropy_backward
   args.largest = read("largest", given.largest);
   args.sum = read("sum", given.sum);
   args.grad_x = read("grad_x", given.grad_x);
+  args.ignore_index = given.ignore_index;
+  args.label_smoothing = given.label_smoothing;
+  args.z_loss = given.z_loss;
+  return args;
+}
+
+inline linear_cross_entropy::ForwardArgs arguments(
+    const isobit_linear_cross_entropy_forward_args& given, const Reader& read) {
+  linear_cross_entropy::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.weight = read("weight", given.weight);
+  args.bias = read("bias", given.bias);
+  args.target = read("target", given.target);
+  args.class_weight = read("class_weight", given.class_weight);
+  args.loss = read("loss", given.loss);
+  args.lse = read("lse", given.lse);
+  args.largest = read("largest", given.largest);
+  args.sum = read("sum", given.sum);
+  args.total = read("total", given.total);
+  args.count = read("count", given.count);
+  args.ignore_index = given.ignore_index;
+  args.label_smoothing = given.label_smoothing;
+  args.z_loss = given.z_loss;
+  return args;
+}
+
+inline linear_cross_entropy::BackwardArgs arguments(
+    const isobit_linear_cross_entropy_backward_args& given, const Reader& read) {
+  linear_cross_entropy::BackwardArgs args;
+  args.grad_loss = read("grad_loss", given.grad_loss);
+  args.x = read("x", given.x);
+  args.weight = read("weight", given.weight);
+  args.bias = read("bias", given.bias);
+  args.target = read("target", given.target);
+  args.class_weight = read("class_weight", given.class_weight);
+  args.largest = read("largest", given.largest);
+  args.sum = read("sum", given.sum);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.grad_weight = read("grad_weight", given.grad_weight);
+  args.grad_bias = read("grad_bias", given.grad_bias);
   args.ignore_index = given.ignore_index;
   args.label_smoothing = given.label_smoothing;
   args.z_loss = given.z_loss;

@@ -276,3 +276,19 @@ isobit_status isobit_cross_entropy_backward(const isobit_cross_entropy_backward_
                       cross_entropy::backward(capi::arguments(given, read), execution);
                     });
 }
+
+isobit_status isobit_linear_cross_entropy_forward(
+    const isobit_linear_cross_entropy_forward_args* args, const isobit_context* context) {
+  return capi::call("linear_cross_entropy", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      linear_cross_entropy::forward(capi::arguments(given, read), execution);
+                    });
+}
+
+isobit_status isobit_linear_cross_entropy_backward(
+    const isobit_linear_cross_entropy_backward_args* args, const isobit_context* context) {
+  return capi::call("linear_cross_entropy backward", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      linear_cross_entropy::backward(capi::arguments(given, read), execution);
+                    });
+}

@@ -292,13 +292,13 @@ Matrix Checker::rows_around(const TensorView& view) {
 }
 
 Matrix Checker::vector(std::string_view name, const TensorView& view, std::int64_t count,
-                       std::string_view unit) const {
+                       std::string_view unit, std::string_view other_name) const {
   if (!view.given()) return {};
   inside_storage(name, view);
   few(name, view);
   const std::int64_t elements = product(view, 0, view.rank);
-  require(elements == count, op_, ": ", name, " has ", elements, " elements; x has ", count, " ",
-          unit);
+  require(elements == count, op_, ": ", name, " has ", elements, " elements; ", other_name, " has ",
+          count, " ", unit);
   std::int64_t expected = 1;
   for (int i = view.rank - 1; i >= 0 && !empty(view); --i) {
     if (view.shape[i] == 1) continue;

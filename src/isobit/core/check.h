@@ -54,9 +54,9 @@ class Checker {
   // The same with the outer dimensions, in the order of their strides, as evenly spaced rows: then
   // heads of several arrays that lie side by side in each row of one buffer do not overlap.
   static Matrix rows_around(const TensorView& view);
-  // `count` adjacent elements, one for each of the rows or columns of x.
+  // `count` adjacent elements, one for each of the rows or columns of another argument.
   Matrix vector(std::string_view name, const TensorView& view, std::int64_t count,
-                std::string_view unit) const;
+                std::string_view unit, std::string_view other_name = "x") const;
 
   struct Named {
     std::string_view name;

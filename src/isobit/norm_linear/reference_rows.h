@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
 #include "isobit/core/magnitude.h"
@@ -16,41 +15,9 @@
 namespace isobit::norm_linear::reference {
 
 using matmul::reference::kLeastNormal;
-using matmul::reference::nearest;
+using matmul::reference::store;
+using matmul::reference::Values;
 using norms::reference::row_of;
-
-// A matrix in the type of the reference.
-template <class Real>
-struct Values {
-  std::int64_t rows, cols;
-  std::vector<Real> data;
-
-  Values(std::int64_t rows, std::int64_t cols)
-      : rows(rows), cols(cols), data(static_cast<std::size_t>(rows * cols)) {}
-  Real* row(std::int64_t i) { return data.data() + i * cols; }
-  const Real* row(std::int64_t i) const { return data.data() + i * cols; }
-  TensorView view() {
-    constexpr DType kDType = std::is_same_v<Real, double> ? DType::f64 : DType::f128;
-    return matrix_view(data.data(), 0, kDType, rows, cols, cols);
-  }
-};
-
-// What an array of that type would hold of numbers with an error of so many of their scale's units,
-// and the scale of that.
-template <class Real>
-void store(std::vector<Real>& values, std::vector<Real>& scales, DType dtype, Real roundings) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto round = [&](Real number) {
-      if constexpr (std::is_same_v<Real, double>)
-        return nearest(number, dtype);
-      else
-        return number;
-    };
-    const Real step = matmul::reference::step_near(values[i], roundings * scales[i], round);
-    values[i] = round(values[i]);
-    scales[i] += kLeastNormal<Real> + step;
-  }
-}
 
 // The norm's part of a call.
 template <class Fused>

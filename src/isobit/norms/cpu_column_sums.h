@@ -2,8 +2,7 @@
 // Sums over rows, a whole vector of columns at a time, in the tree of core/order.h.
 #pragma once
 
-#include <bit>
-
+#include "isobit/core/array_tree.h"
 #include "isobit/core/order.h"
 #include "isobit/norms/cpu_kernels.h"
 
@@ -30,43 +29,31 @@ class SumsArray {
   std::int64_t cols_, half_;
 };
 
-// The pair tree of order.h over such arrays: what is pushed is folded as soon as its partner is
-// there.
+// The pair tree of order.h over such arrays.
 class ColumnTree {
  public:
   ColumnTree(const Tools& tools, const SumsArray& sums, std::byte* memory)
-      : tools_(tools), sums_(sums), memory_(memory) {}
+      : tools_(tools), sums_(sums), tree_(memory, memory + sums.bytes(), sums.bytes()) {}
 
   // How many arrays the tree over so many runs needs.
-  static std::int64_t arrays(std::int64_t runs) {
-    return std::bit_width(static_cast<std::uint64_t>(runs)) + 1;
-  }
+  static std::int64_t arrays(std::int64_t runs) { return ArrayTree::arrays(runs); }
 
   // Where the next run's sums are to be written before push().
-  std::byte* next() { return at(depth_); }
-
-  void push() {
-    ++depth_;
-    for (std::int64_t count = count_++; count & 1; count >>= 1) fold();
-  }
-
+  std::byte* next() const { return tree_.next(); }
+  void push() { tree_.push(Add{tools_, sums_}); }
   // The total, or null where nothing was pushed.
-  std::byte* total() {
-    while (depth_ > 1) fold();
-    return depth_ == 1 ? memory_ : nullptr;
-  }
+  std::byte* total() { return tree_.total(Add{tools_, sums_}); }
 
  private:
-  std::byte* at(std::int64_t i) { return memory_ + i * sums_.bytes(); }
-  void fold() {
-    --depth_;
-    sums_.add(tools_, at(depth_ - 1), at(depth_));
-  }
+  struct Add {
+    const Tools& tools;
+    const SumsArray& sums;
+    void operator()(std::byte* into, const std::byte* from) const { sums.add(tools, into, from); }
+  };
 
   const Tools& tools_;
   const SumsArray& sums_;
-  std::byte* memory_;
-  std::int64_t depth_ = 0, count_ = 0;
+  ArrayTree tree_;
 };
 
 }  // namespace isobit::norms

@@ -10,6 +10,7 @@
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
+#include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "isobit/ops/matmul/matmul.h"
 #include "isobit/ops/pool2d/pool2d.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
@@ -54,6 +55,8 @@ std::span<const Operation* const> catalog() {
       &pool2d::backward_operation(),
       &cross_entropy::forward_operation(),
       &cross_entropy::backward_operation(),
+      &linear_cross_entropy::forward_operation(),
+      &linear_cross_entropy::backward_operation(),
   };
   return kOperations;
 }

@@ -11,6 +11,7 @@
 #include "isobit/ops/elementwise/problem.h"
 #include "isobit/ops/layernorm/norm.h"
 #include "isobit/ops/layernorm_linear/fused.h"
+#include "isobit/ops/linear_cross_entropy/problem.h"
 #include "isobit/ops/matmul/problem.h"
 #include "isobit/ops/pool2d/problem.h"
 #include "isobit/ops/rmsnorm/norm.h"
@@ -64,6 +65,9 @@ const DeviceLibrary& device_library() {
       device_variants("pool2d", "bwd", pool2d::cuda_backward_variants()),
       device_variants("cross_entropy", "fwd", cross_entropy::cuda_forward_variants()),
       device_variants("cross_entropy", "bwd", cross_entropy::cuda_backward_variants()),
+      device_variants("linear_cross_entropy", "fwd", linear_cross_entropy::cuda_forward_variants()),
+      device_variants("linear_cross_entropy", "bwd",
+                      linear_cross_entropy::cuda_backward_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
                                          simt::about,   simt::kMemory, kOperations};

@@ -463,6 +463,17 @@ constexpr Operator kOperators[] = {
      "(Tensor grad_loss, Tensor x, Tensor target, Tensor? weight, Tensor largest, Tensor sum, "
      "int ignore_index=-100, float label_smoothing=0.0, float z_loss=0.0) -> Tensor",
      cross_entropy_backward},
+    {"linear_cross_entropy",
+     "(Tensor x, Tensor weight, Tensor? bias, Tensor target, Tensor? class_weight=None, "
+     "int ignore_index=-100, float label_smoothing=0.0, float z_loss=0.0, bool totals=False)"
+     " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+     linear_cross_entropy},
+    {"linear_cross_entropy_backward",
+     "(Tensor grad_loss, Tensor x, Tensor weight, Tensor? bias, Tensor target, "
+     "Tensor? class_weight, Tensor largest, Tensor sum, int ignore_index=-100, "
+     "float label_smoothing=0.0, float z_loss=0.0, bool needs_x=True, bool needs_weight=True, "
+     "ScalarType? bias_dtype=None) -> (Tensor, Tensor, Tensor)",
+     linear_cross_entropy_backward},
     {"transpose", "(Tensor x, int dim0, int dim1, ScalarType? dtype=None) -> Tensor", transpose},
 };
 

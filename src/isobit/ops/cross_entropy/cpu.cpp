@@ -4,9 +4,9 @@
 #include <limits>
 #include <type_traits>
 
-#include "isobit/core/error.h"
 #include "isobit/core/order.h"
 #include "isobit/ops/cross_entropy/cpu_kernels.h"
+#include "isobit/ops/cross_entropy/cpu_totals.h"
 #include "isobit/ops/cross_entropy/formula.h"
 #include "isobit/ops/cross_entropy/problem.h"
 #include "isobit/simd/tasks.h"
@@ -17,17 +17,6 @@ namespace {
 
 template <class Number>
 using ScalarsOf = std::conditional_t<sizeof(Number) == 8, simd::scalar::F64, simd::scalar::F32>;
-
-// Each before the first element is written. Without classes no target is one, and losses are NaN.
-void check_targets(const Given& given) {
-  if (given.cols == 0) return;
-  for (std::int64_t row = 0; row < given.rows; ++row) {
-    const std::int64_t target = given.target[row];
-    require((target >= 0 && target < given.cols) || target == given.ignore_index,
-            "cross_entropy: target[", row, "] is ", target, "; there are classes from 0 to ",
-            given.cols - 1, ", and ignore_index is ", given.ignore_index);
-  }
-}
 
 const std::byte* row_of(const Matrix& matrix, std::int64_t row, DType dtype) {
   return matrix.data + row * matrix.stride * size_of(dtype);
@@ -66,20 +55,6 @@ void put(std::byte* to, std::int64_t i, Real value) {
   if (to != nullptr) reinterpret_cast<Real*>(to)[i] = narrow<Real>(value);
 }
 
-// The sums over rows.
-template <class Real>
-void put_totals(const ForwardProblem& problem, const Call<Real>& call) {
-  const auto put_sum = [&](std::byte* to, const auto& value) {
-    if (to == nullptr) return;
-    put(to, 0, order::sum_rows<Real>(problem.rows, [&](Real sum, std::int64_t row) {
-          return sum + value(row);
-        }));
-  };
-  const Real* const loss = reinterpret_cast<const Real*>(problem.loss);
-  put_sum(problem.total, [&](std::int64_t row) { return loss[row]; });
-  put_sum(problem.count, [&](std::int64_t row) { return call.weight_of_row(row); });
-}
-
 template <class Problem>
 std::int64_t tasks_of(const Problem& problem, const Machine& machine) {
   constexpr std::int64_t kWork = 8;  // an element takes as long as so many that are copied
@@ -92,7 +67,6 @@ template <class T, class SumsOf>
 void forward_in(const ForwardProblem& problem, const Execution& execution, const SumsOf& sums_of) {
   using Real = std::conditional_t<sizeof(T) == 8, double, float>;
   using S = ScalarsOf<Real>;
-  check_targets(problem);
   const simd::FloatMode mode;
   const Call<Real> call(problem);
   simd::in_parts(
@@ -118,7 +92,7 @@ void forward_in(const ForwardProblem& problem, const Execution& execution, const
           if (problem.lse != nullptr) put(problem.lse, row, lse_of<S>(known));
         }
       });
-  put_totals(problem, call);
+  add_totals(problem);
 }
 
 // make(row, largest, factors) writes the gradients of a row that is not ignored.
@@ -127,7 +101,6 @@ void backward_in(const BackwardProblem& problem, const Execution& execution, con
   using Real = std::conditional_t<sizeof(T) == 8, double, float>;
   using S = ScalarsOf<Real>;
   if (problem.cols == 0) return;
-  check_targets(problem);
   const simd::FloatMode mode;
   const Call<Real> call(problem);
   const auto at = [](const std::byte* numbers, std::int64_t row) {
@@ -266,6 +239,22 @@ constexpr BackwardVariant kBackwardVariants[] = {
 };
 
 }  // namespace
+
+void add_totals(const ForwardProblem& problem) {
+  const auto add = [&]<class Real>(Type<Real>) {
+    const Call<Real> call(problem);
+    const auto put_sum = [&](std::byte* to, const auto& value) {
+      if (to == nullptr) return;
+      put(to, 0, order::sum_rows<Real>(problem.rows, [&](Real sum, std::int64_t row) {
+            return sum + value(row);
+          }));
+    };
+    const Real* const loss = reinterpret_cast<const Real*>(problem.loss);
+    put_sum(problem.total, [&](std::int64_t row) { return loss[row]; });
+    put_sum(problem.count, [&](std::int64_t row) { return call.weight_of_row(row); });
+  };
+  problem.real() == DType::f64 ? add(Type<double>{}) : add(Type<float>{});
+}
 
 std::span<const ForwardVariant> cpu_forward_variants() { return kForwardVariants; }
 std::span<const BackwardVariant> cpu_backward_variants() { return kBackwardVariants; }

@@ -2,9 +2,9 @@
 // The cross_entropy operator: its rules, its arguments, and what its two passes are made of.
 #include "isobit/ops/cross_entropy/cross_entropy.h"
 
-#include "isobit/core/error.h"
 #include "isobit/dispatch/definition.h"
 #include "isobit/ops/cross_entropy/cases.h"
+#include "isobit/ops/cross_entropy/check.h"
 #include "isobit/ops/cross_entropy/problem.h"
 #include "isobit/ops/cross_entropy/reference.h"
 
@@ -83,55 +83,20 @@ inline constexpr Option kOptions[] = {
     option<&Args::z_loss>("z_loss", 0).means("the factor of lse^2; 0 for none"),
 };
 
-// Checks what both passes take, and knows the arrays of a row's numbers.
-class Check {
- public:
-  template <class Args>
-  explicit Check(const Args& args) {
-    given_.x = checker_.matrix("x", args.x, Access::read);
-    checker_.dtype("x", args.x, {DType::f32, DType::f16, DType::bf16, DType::f64});
-    given_.rows = given_.x.rows;
-    given_.cols = given_.x.cols;
-    given_.dtype = args.x.dtype;
-    require(args.target.given(), "cross_entropy: target is missing");
-    checker_.dtype("target", args.target, {DType::i64});
-    target = checker_.vector("target", args.target, given_.rows, "rows");
-    given_.target = reinterpret_cast<const std::int64_t*>(target.data);
-    weight = numbers("weight", args.weight, given_.cols, "columns");
-    given_.weight = weight.data;
-    given_.ignore_index = args.ignore_index;
-    given_.label_smoothing = args.label_smoothing;
-    require(args.label_smoothing >= 0 && args.label_smoothing <= 1,
-            "cross_entropy: label_smoothing is ", args.label_smoothing, "; allowed: 0 to 1");
-    given_.z_loss = checker_.finite("z_loss", args.z_loss, given_.real());
-  }
-
-  // `count` numbers of the type that is computed in, if they are there.
-  Matrix numbers(std::string_view name, const TensorView& view, std::int64_t count,
-                 std::string_view unit) const {
-    if (view.given()) checker_.dtype(name, view, {given_.real()});
-    return checker_.vector(name, view, count, unit);
-  }
-  Matrix of_rows(std::string_view name, const TensorView& view) const {
-    return numbers(name, view, given_.rows, "rows");
-  }
-  Matrix required_of_rows(std::string_view name, const TensorView& view) const {
-    require(view.given(), "cross_entropy: ", name, " is missing");
-    return of_rows(name, view);
-  }
-
-  const Checker& checker() const { return checker_; }
-  const Given& given() const { return given_; }
-
-  Matrix target, weight;
-
- private:
-  Checker checker_{"cross_entropy"};
-  Given given_{};
-};
+template <class Args>
+Check check_of(const Args& args) {
+  const Checker checker("cross_entropy");
+  Given logits{};
+  logits.x = checker.matrix("x", args.x, Access::read);
+  checker.dtype("x", args.x, {DType::f32, DType::f16, DType::bf16, DType::f64});
+  logits.rows = logits.x.rows;
+  logits.cols = logits.x.cols;
+  logits.dtype = args.x.dtype;
+  return {"cross_entropy", logits, args, "weight", args.weight, "columns", "x"};
+}
 
 ForwardProblem check_forward(const ForwardArgs& args) {
-  const Check check(args);
+  const Check check = check_of(args);
   const Given& given = check.given();
   const Matrix loss = check.required_of_rows("loss", args.loss);
   const Matrix lse = check.of_rows("lse", args.lse);
@@ -152,7 +117,7 @@ ForwardProblem check_forward(const ForwardArgs& args) {
 }
 
 BackwardProblem check_backward(const BackwardArgs& args) {
-  const Check check(args);
+  const Check check = check_of(args);
   const Given& given = check.given();
   const Matrix grad_loss = check.required_of_rows("grad_loss", args.grad_loss);
   const Matrix largest = check.required_of_rows("largest", args.largest);
@@ -168,6 +133,11 @@ BackwardProblem check_backward(const BackwardArgs& args) {
                               {"largest", args.largest, largest},
                               {"sum", args.sum, sum}});
   return {{given}, grad_loss.data, largest.data, sum.data, grad_x};
+}
+
+template <class Problem>
+void check_contents(const Problem& problem) {
+  check_targets("cross_entropy", problem);
 }
 
 template <class Args>
@@ -193,6 +163,7 @@ const Definition<ForwardArgs, ForwardProblem>& forward_definition() {
       .options = kOptions<ForwardArgs>,
       .check = check_forward,
       .extents = extents_of<ForwardArgs>,
+      .check_contents = check_contents<ForwardProblem>,
       .variants = cpu_forward_variants(),
       .cost = forward_cost,
       .cases = forward_cases,
@@ -215,6 +186,7 @@ const Definition<BackwardArgs, BackwardProblem>& backward_definition() {
       .options = kOptions<BackwardArgs>,
       .check = check_backward,
       .extents = extents_of<BackwardArgs>,
+      .check_contents = check_contents<BackwardProblem>,
       .variants = cpu_backward_variants(),
       .cost = backward_cost,
       .cases = backward_cases,

@@ -8,6 +8,7 @@
 #include "isobit/norms/cuda_arrays.h"
 #include "isobit/norms/cuda_launch.h"
 #include "isobit/norms/cuda_row.h"
+#include "isobit/ops/cross_entropy/cuda_totals.h"
 #include "isobit/ops/cross_entropy/formula.h"
 #include "isobit/ops/cross_entropy/problem.h"
 #include "isobit/simt/simt.h"
@@ -308,22 +309,13 @@ void launch(const Problem& problem, const Plan& plan, const Execution& execution
                Kernel<Of>{Of(problem), plan[0]});
 }
 
-void add_totals(const ForwardProblem& problem, const Execution& execution) {
-  if (problem.total == nullptr && problem.count == nullptr) return;
-  norms::with_type(problem.real(), [&]<class Real>(Type<Real>) {
-    if constexpr (sizeof(Real) >= 4)
-      simt::launch(static_cast<simt::Stream>(execution.stream),
-                   {.blocks = 1, .threads = simt::kWarpThreads}, Totals<Real>(problem));
-  });
-}
-
 template <class Group>
 void run_in(const ForwardArgs&, const ForwardProblem& problem, const Plan& plan,
             const Execution& execution) {
   norms::with_type(problem.dtype, [&]<class T>(Type<T>) {
     launch<ForwardRows<T, Group>>(problem, plan, execution);
   });
-  add_totals(problem, execution);
+  launch_totals(problem, execution);
 }
 template <class Group>
 void run_in(const BackwardArgs&, const BackwardProblem& problem, const Plan& plan,
@@ -367,6 +359,15 @@ constexpr Variant<Args, Problem> kVariants[] = {
 };
 
 }  // namespace
+
+void launch_totals(const ForwardProblem& problem, const Execution& execution) {
+  if (problem.total == nullptr && problem.count == nullptr) return;
+  norms::with_type(problem.real(), [&]<class Real>(Type<Real>) {
+    if constexpr (sizeof(Real) >= 4)
+      simt::launch(static_cast<simt::Stream>(execution.stream),
+                   {.blocks = 1, .threads = simt::kWarpThreads}, Totals<Real>(problem));
+  });
+}
 
 std::span<const ForwardVariant> cuda_forward_variants() {
   return kVariants<ForwardArgs, ForwardProblem>;

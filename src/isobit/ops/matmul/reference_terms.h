@@ -12,6 +12,7 @@
 #include "isobit/core/case.h"
 #include "isobit/core/magnitude.h"
 #include "isobit/core/odd.h"
+#include "isobit/core/tensor_view.h"
 #include "isobit/ops/activation/reference_functions.h"
 #include "isobit/ops/matmul/matmul.h"
 
@@ -91,6 +92,39 @@ Real step_near(Real number, Real roundings, const Round& round) {
   const Real off = roundings * Real(kUnit<Real>);
   const Real step = magnitude(round(number + off) - round(number - off));
   return step > 2 * off ? step / Real(kUnit<Real>) : Real(0);
+}
+
+// A matrix in the type of the reference.
+template <class Real>
+struct Values {
+  std::int64_t rows, cols;
+  std::vector<Real> data;
+
+  Values(std::int64_t rows, std::int64_t cols)
+      : rows(rows), cols(cols), data(static_cast<std::size_t>(rows * cols)) {}
+  Real* row(std::int64_t i) { return data.data() + i * cols; }
+  const Real* row(std::int64_t i) const { return data.data() + i * cols; }
+  TensorView view() {
+    constexpr DType kDType = std::is_same_v<Real, double> ? DType::f64 : DType::f128;
+    return matrix_view(data.data(), 0, kDType, rows, cols, cols);
+  }
+};
+
+// What an array of that type would hold of numbers with an error of so many of their scale's units,
+// and the scale of that.
+template <class Real>
+void store(std::vector<Real>& values, std::vector<Real>& scales, DType dtype, Real roundings) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto round = [&](Real number) {
+      if constexpr (std::is_same_v<Real, double>)
+        return nearest(number, dtype);
+      else
+        return number;
+    };
+    const Real step = step_near(values[i], roundings * scales[i], round);
+    values[i] = round(values[i]);
+    scales[i] += kLeastNormal<Real> + step;
+  }
 }
 
 // s, rounded to 16 bits where it is: to the type of y, and as a factor to that of a and b. Scales
