@@ -66,6 +66,12 @@ inline isobit_status linear_cross_entropy(const World& world) {
 inline isobit_status linear_cross_entropy_backward(const World& world) {
   return isobit_linear_cross_entropy_backward(&world.linear_cross_entropy_backward, &world.context);
 }
+inline isobit_status embedding(const World& world) {
+  return isobit_embedding_forward(&world.embedding, &world.context);
+}
+inline isobit_status embedding_backward(const World& world) {
+  return isobit_embedding_backward(&world.embedding_backward, &world.context);
+}
 inline isobit_status scan_sum(const World& world) {
   return isobit_scan_sum(&world.scan_sum, &world.context);
 }
@@ -171,6 +177,8 @@ constexpr Entry kEntries[] = {
     {"cross_entropy backward", cross_entropy_backward},
     {"linear_cross_entropy", linear_cross_entropy},
     {"linear_cross_entropy backward", linear_cross_entropy_backward},
+    {"embedding", embedding},
+    {"embedding backward", embedding_backward},
     {"rope", rope},
     {"rope backward", rope_backward},
     {"rope_tables", rope_tables},

@@ -161,6 +161,16 @@ class World : public Slots {
       .ignore_index = -100,
       .label_smoothing = 0,
       .z_loss = 0};
+  isobit_tensor embeddings = matrix(0), embedded = matrix(5);
+  isobit_tensor grad_embedded = matrix(2), grad_embeddings = matrix(6);
+  isobit_embedding_forward_args embedding = {
+      .struct_size = sizeof embedding, .weight = &embeddings, .index = &target, .y = &embedded};
+  isobit_embedding_backward_args embedding_backward = {.struct_size = sizeof embedding_backward,
+                                                       .grad_y = &grad_embedded,
+                                                       .index = &target,
+                                                       .grad_weight = &grad_embeddings,
+                                                       .padding_idx = 0,
+                                                       .scale_grad_by_freq = 1};
   isobit_tensor q = heads(0), k = heads(1), y_q = heads(5), y_k = heads(6);
   isobit_tensor cos = table(3), sin = table(4);
   isobit_rope_forward_args rope = {.struct_size = sizeof rope,

@@ -62,6 +62,20 @@ constexpr Golden linear(const char* op, const char* pass, const char* dtype,
           .depth = sizes.n};
 }
 
+// Sizes are batch (none), rows, cols and tokens.
+constexpr Golden embedding(const char* pass, const char* dtype, Sizes sizes, const char* bits,
+                           const char* options) {
+  return {.op = "embedding",
+          .pass = pass,
+          .dtype = dtype,
+          .weight_dtype = dtype,
+          .rows = sizes.m,
+          .cols = sizes.n,
+          .bits = bits,
+          .kind = options,
+          .depth = sizes.k};
+}
+
 // Of convolutions rows are channels and filters, cols the last extent, depth the taps of a side.
 constexpr Golden windows(const char* op, const char* pass, const char* dtype, Sizes sizes,
                          const char* bits, const char* activation = "none",

@@ -129,8 +129,12 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   } else {
     flags.dims[scans ? "length" : multiplies ? "m" : "rows"] = {golden.rows};
     flags.dims[scans ? "inner" : multiplies ? "n" : "cols"] = {golden.cols};
-    if (golden.depth > 0)
-      flags.dims[multiplies ? "k" : classifies ? "classes" : "features"] = {golden.depth};
+    const bool looks_up = std::string_view(golden.op) == "embedding";
+    const std::string_view depth = multiplies   ? "k"
+                                   : classifies ? "classes"
+                                   : looks_up   ? "tokens"
+                                                : "features";
+    if (golden.depth > 0) flags.dims[std::string(depth)] = {golden.depth};
   }
   if (golden.batch > 0) flags.dims[scans ? "outer" : "batch"] = {golden.batch};
   flags.dtype = {golden.dtype};
@@ -155,6 +159,8 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
       {"label_smoothing", std::string_view(golden.kind) == "all" ? "0.125" : "0"},
       // Backward's sums are any numbers here, of which some have no logarithm.
       {"z_loss", std::string_view(golden.kind) == "all" && operation.pass == "fwd" ? "0.25" : "0"},
+      {"padding_idx", std::string_view(golden.kind) == "all" ? "3" : "-1"},
+      {"scale_grad_by_freq", std::string_view(golden.kind) == "all" ? "yes" : "no"},
       {"softcap", "0"},
       {"zero_centered", golden.zero_centered ? "yes" : "no"},
       {"dropout", std::to_string(golden.dropout)},

@@ -140,6 +140,14 @@ inline const std::vector<Law> kLawsOfLinearCrossEntropy = {
 inline const std::vector<Law> kLawsOfGradientsOfLinearCrossEntropy = {
     {"grad_loss", false, {{"grad_loss", 1}, {"grad_x", 1}, {"grad_weight", 1}, {"grad_bias", 1}}},
     {"grad_loss", true, {{"grad_loss", 1}, {"grad_x", 1}, {"grad_weight", 1}, {"grad_bias", 1}}},
+    // Rows of a table, and sums of rows of gradients.
+    inline const std::vector<Law> kLawsOfEmbedding = {
+        {"weight", false, {{"weight", 1}, {"y", 1}}},
+        {"weight", true, {{"weight", 1}, {"y", 1}}},
+    };
+inline const std::vector<Law> kLawsOfGradientsOfEmbedding = {
+    {"grad_y", false, {{"grad_y", 1}, {"grad_weight", 1}}},
+    {"grad_y", true, {{"grad_y", 1}, {"grad_weight", 1}}},
 };
 // By operator, or by one of its passes; one that keeps no such law is left out.
 inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
@@ -154,6 +162,8 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"elementwise", kLawsOfSums},
     {"linear_cross_entropy", kLawsOfLinearCrossEntropy},
     {"linear_cross_entropy bwd", kLawsOfGradientsOfLinearCrossEntropy},
+    {"embedding", kLawsOfEmbedding},
+    {"embedding bwd", kLawsOfGradientsOfEmbedding},
     {"layernorm", kLawsOfNorms},
     {"layernorm_linear", kLawsOfLinear},
     {"layernorm_linear bwd", kLawsOfGradientsOfLinear},

@@ -27,10 +27,13 @@ PACK = ROOT / "build" / "gpu"
 ARCHIVE = ROOT / "build" / "gpu.tar.xz"
 SONAME = "libisobit.so." + ".".join((ROOT / "VERSION").read_text().split(".")[:2])
 OPERATORS = (
-    "activation,attention,conv1d,conv2d,cross_entropy,elementwise,layernorm,layernorm_linear,"
-    "linear_cross_entropy,matmul,pool2d,rmsnorm,rmsnorm_linear,rope,rope_tables,scan,softmax,transpose"
+    "activation,attention,conv1d,conv2d,cross_entropy,elementwise,embedding,layernorm,"
+    "layernorm_linear,linear_cross_entropy,matmul,pool2d,rmsnorm,rmsnorm_linear,rope,rope_tables,"
+    "scan,softmax,transpose"
 )
-IN_TRITON = "activation,elementwise,layernorm,matmul,pool2d,rmsnorm,rope,scan,softmax,transpose"
+IN_TRITON = (
+    "activation,elementwise,embedding,layernorm,matmul,pool2d,rmsnorm,rope,scan,softmax,transpose"
+)
 LONG_IN_TRITON = "attention,conv1d,conv2d,layernorm_linear,rmsnorm_linear"  # when interpreted
 TRITON_CASES = (  # each width and dtype is compiled
     *("--rows", "1,37", "--cols", "1,600,4096", "--dtype", "f32,bf16"),

@@ -54,6 +54,7 @@
 #include "bench/peers/adapter.h"
 #include "bench/peers/torch_layers.h"
 #include "bench/peers/torch_memory.h"
+#include "bench/peers/torch_tables.h"
 
 namespace isobit::peers {
 namespace {
@@ -422,6 +423,10 @@ Call choose(const IsobitPeerCase& c) {
                              "stride_w", "padding_h", "padding_w", "dilation_h", "dilation_w",
                              "ceil_mode", "count_include_pad", "divisor"});
     return pool2d(c, pass == "fwd");
+  }
+  if (op == "embedding") {
+    decline_unless_known(c, {"padding_idx", "scale_grad_by_freq"});
+    return embedding(c, pass == "fwd");
   }
   if (op == "transpose" && pass == "fwd") {
     decline_unless_known(c, {});

@@ -896,6 +896,34 @@ typedef struct isobit_linear_cross_entropy_backward_args {
 ISOBIT_API isobit_status isobit_linear_cross_entropy_backward(
     const isobit_linear_cross_entropy_backward_args* args, const isobit_context* context);
 
+/* y[i] = weight[index[i]]: rows of a table by their numbers, the very bytes. An index that is no
+ * token is an error; on a device its row is NaN. */
+typedef struct isobit_embedding_forward_args {
+  size_t struct_size;
+  const isobit_tensor* weight; /* (tokens, cols) in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* index;  /* (...) in i64 or i32, a token for each row; adjacent */
+  const isobit_tensor* y;      /* output, (..., cols) in weight's dtype; rows evenly spaced */
+} isobit_embedding_forward_args;
+
+ISOBIT_API isobit_status isobit_embedding_forward(const isobit_embedding_forward_args* args,
+                                                  const isobit_context* context);
+
+/* The gradient of embedding's table: for each token the sum of grad_y over the rows where it
+ * occurs, in their order. 0 for tokens that do not, and for padding_idx. */
+typedef struct isobit_embedding_backward_args {
+  size_t struct_size;
+  const isobit_tensor* grad_y; /* (..., cols) in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* index;  /* (...) in i64 or i32, a token for each row; adjacent */
+  const isobit_tensor*
+      grad_weight;     /* output, (tokens, cols) in grad_y's dtype; rows evenly spaced */
+  int64_t padding_idx; /* the token whose row of grad_weight is 0, whatever occurs; -1 for none */
+  int32_t scale_grad_by_freq; /* not 0: rows of grad_weight are divided by how often their token
+                                 occurs */
+} isobit_embedding_backward_args;
+
+ISOBIT_API isobit_status isobit_embedding_backward(const isobit_embedding_backward_args* args,
+                                                   const isobit_context* context);
+
 #ifdef __cplusplus
 }
 #endif

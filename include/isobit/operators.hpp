@@ -1337,6 +1337,56 @@ inline void linear_cross_entropy_backward(const LinearCrossEntropyBackward& give
   detail::check(isobit_linear_cross_entropy_backward(&args, &context));
 }
 
+// y[i] = weight[index[i]]: rows of a table by their numbers, the very bytes. An index that is no
+// token is an error; on a device its row is NaN.
+struct EmbeddingForward {
+  Tensor weight = {}, index = {};
+  Output y = {};
+};
+
+namespace detail {
+inline isobit_embedding_forward_args arguments(const EmbeddingForward& given) {
+  isobit_embedding_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.weight = given.weight.get();
+  args.index = given.index.get();
+  args.y = given.y.get();
+  return args;
+}
+}  // namespace detail
+
+inline void embedding_forward(const EmbeddingForward& given, const Context& context = {}) {
+  const isobit_embedding_forward_args args = detail::arguments(given);
+  detail::check(isobit_embedding_forward(&args, &context));
+}
+
+// The gradient of embedding's table: for each token the sum of grad_y over the rows where it
+// occurs, in their order. 0 for tokens that do not, and for padding_idx.
+struct EmbeddingBackward {
+  Tensor grad_y = {}, index = {};
+  Output grad_weight = {};
+  std::int64_t padding_idx = -1;
+  bool scale_grad_by_freq = false;
+};
+
+namespace detail {
+inline isobit_embedding_backward_args arguments(const EmbeddingBackward& given) {
+  isobit_embedding_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.grad_y = given.grad_y.get();
+  args.index = given.index.get();
+  args.grad_weight = given.grad_weight.get();
+  args.padding_idx = given.padding_idx;
+  args.scale_grad_by_freq = given.scale_grad_by_freq;
+  return args;
+}
+}  // namespace detail
+
+inline void embedding_backward(const EmbeddingBackward& given, const Context& context = {}) {
+  const isobit_embedding_backward_args args = detail::arguments(given);
+  detail::check(isobit_embedding_backward(&args, &context));
+}
+
 }  // namespace isobit
 
 #endif

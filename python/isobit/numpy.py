@@ -22,6 +22,7 @@ from isobit._activations import exp, geglu, gelu, log, sigmoid, silu, swiglu, ta
 from isobit._attention import scaled_dot_product_attention
 from isobit._calls import FLOATS, Call, context, get_num_threads, set_num_threads
 from isobit._convolutions import causal_conv1d, causal_conv1d_update, conv1d, conv2d
+from isobit._embedding import embedding
 from isobit._losses import cross_entropy, linear_cross_entropy
 from isobit._norm_linear import layer_norm_linear, rms_norm_linear
 from isobit._norms import LayerNorm, RMSNorm
@@ -50,6 +51,7 @@ __all__ = [
     "cumsum",
     "dropout_add_layer_norm",
     "dropout_add_rms_norm",
+    "embedding",
     "exp",
     "geglu",
     "gelu",

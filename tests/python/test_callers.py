@@ -30,6 +30,7 @@ SHAPES = {
     "attention": "--heads 2 --kv-heads 1 --seq-q 3 --seq-k 5 --head-dim 8 --value-dim 6",
     "conv1d": "--batch 2 --channels 4 --filters 6 --length 20 --kernel 3",
     "conv2d": "--channels 4 --filters 6 --height 7 --width 9 --kernel-h 3 --kernel-w 2",
+    "embedding": "--rows 40 --tokens 3 --cols 20",
     "layernorm_linear": "--rows 5 --cols 20 --features 7",
     "pool2d": "--channels 4 --height 7 --width 9",
     "rmsnorm_linear": "--rows 5 --cols 20 --features 7",
@@ -140,6 +141,8 @@ def test_every_caller_gives_the_bits_of_the_lab(parity, call):
         "pool2d --pass fwd --reduction average --bins-h 3",
         "pool2d --pass bwd --reduction max --window-h 3 --window-w 2 --stride-w 1",
         "pool2d --pass bwd --reduction average --window-h 3 --window-w 3 --stride-h 2",
+        "embedding --pass fwd",
+        "embedding --pass bwd --padding-idx 1 --scale-grad-by-freq yes",
         "attention --pass fwd --causal bottom_right",
         "attention --pass fwd --with mask --softcap 2",
         "attention --pass fwd --with mask+slopes+key_begin+key_end",
@@ -354,8 +357,9 @@ def test_doctor_says_which_operators_have_triton_versions(capsys, monkeypatch, g
     triton = pytest.importorskip("triton")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     how = "on a GPU" if gpu else "interpreted, because PyTorch finds no GPU"
-    operators = "activation, attention, conv1d, conv2d, elementwise, layernorm, layernorm_linear"
-    operators += ", matmul, pool2d, rmsnorm, rmsnorm_linear, rope, scan, softmax, transpose"
+    operators = "activation, attention, conv1d, conv2d, elementwise, embedding, layernorm"
+    operators += ", layernorm_linear, matmul, pool2d, rmsnorm, rmsnorm_linear, rope, scan"
+    operators += ", softmax, transpose"
     what = f"Python's triton {triton.__version__}, for `--device triton`: {operators}"
     assert states(capsys)[f"{what}; {how}"] == "ok"
 

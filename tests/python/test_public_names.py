@@ -75,6 +75,7 @@ def test_no_files_of_the_package_import_each_other_in_a_circle():
 
 ACTIVATIONS = {"exp", "geglu", "gelu", "log", "sigmoid", "silu", "swiglu", "tanh"}
 ACTIVATIONS |= {"cross_entropy", "linear_cross_entropy", "log_softmax", "softmax"}
+ACTIVATIONS |= {"cross_entropy", "embedding", "log_softmax", "softmax"}
 
 
 POOLS = {"adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"}
@@ -107,6 +108,7 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"layer_norm_mlp", "rms_norm_mlp"}
     classes |= {"KeyValueCache", "MultiheadAttention", "SelfAttention"}
     classes |= {"CrossEntropyLoss", "LinearCrossEntropyLoss", "LogSoftmax", "Softmax"}
+    classes |= {"CrossEntropyLoss", "Embedding", "LogSoftmax", "Softmax"}
     classes |= {"AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AvgPool1d", "AvgPool2d"}
     classes |= {"MaxPool1d", "MaxPool2d", "adaptive_avg_pool1d", "avg_pool1d", "max_pool1d"}
     rest = {

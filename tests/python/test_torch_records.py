@@ -217,6 +217,8 @@ def samples():
     wanted = (True, True, torch.float32)
     into = (draw(*x().shape[:-1]), *losses, *saved, *smooth, *wanted)
     given["linear_cross_entropy_backward"] = into
+    given["embedding"] = (draw(8, 4), (places % 8).repeat(4, 2), 3)
+    given["embedding_backward"] = (draw(72, 4), (places % 8).repeat(4, 2).view(-1), 8, 3)
     assert names.keys() == given.keys()
     for name, arguments in given.items():
         yield pytest.param(names[name], arguments, id=name)

@@ -100,6 +100,21 @@ def test_pool2d_has_the_bits_of_the_library(call):
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        "--pass fwd --rows 5 --tokens 7 --dtype f32,f16,bf16,f64 --input randn,denormal",
+        "--pass bwd --rows 40 --tokens 3 --dtype f32,f16,bf16,f64 --padding-idx -1,2",
+        "--pass bwd --rows 530 --tokens 2 --dtype f32 --scale-grad-by-freq yes",
+        "--pass bwd --rows 0,3 --tokens 9 --dtype bf16 --scale-grad-by-freq yes --row-stride 75",
+    ],
+)
+def test_embedding_has_the_bits_of_the_library(call):
+    lines = verified(f"embedding --cols 70 {call}")
+    assert {line["variant"] for line in lines} == {"row_per_program" if "fwd" in call else "sorted"}
+    assert all(line["canonical"] for line in lines)
+
+
+@pytest.mark.parametrize(
     "types",
     [
         "--dtype f32,f64,f16,bf16,i32,i64,bool,u8",
@@ -271,7 +286,7 @@ def test_a_kind_that_a_variant_lacks_is_unavailable():
 def test_operators_are_those_with_a_file():
     products = ["conv1d", "conv2d", "layernorm_linear", "matmul", "rmsnorm_linear"]
     others = ["activation", "attention", "elementwise", "layernorm", "rmsnorm", "rope", "scan"]
-    others += ["pool2d", "softmax", "transpose"]
+    others += ["embedding", "pool2d", "softmax", "transpose"]
     assert list(triton_lab.operators()) == sorted(products + others)
 
 

@@ -83,8 +83,7 @@ class Call:
 # Of these isobit.numpy has no gradients.
 _WITHOUT_GRADIENTS = (
     *("attention", "conv1d", "conv2d", "cross_entropy", "matmul", "pool2d", "softmax"),
-    "linear_cross_entropy",
-    *LINEAR,
+    *("embedding", "linear_cross_entropy", *LINEAR),
 )
 _TRANSPOSED = {"nt": "b", "tn": "a", "tt": "ab"}
 _SPREAD = 3  # elements from one to the next, in the lab too
@@ -200,6 +199,11 @@ def _gradients(call, forward, inputs):
         return _pooling_gradients(call, forward, inputs, inputs.pop("grad_y"))
     if call.case["op"].endswith("cross_entropy"):  # autograd makes largest and sum itself
         return _losses_gradients(call, inputs)
+    if call.case["op"] == "embedding":
+        index, grad_y = inputs["index"], inputs["grad_y"]
+        weight = grad_y.new_zeros(call.case["tokens"], grad_y.shape[-1]).requires_grad_()
+        y = forward(weight=weight, index=index)["y"]
+        return {"grad_weight": torch.autograd.grad(y, weight, grad_y)[0]}
     if call.case["op"] in LINEAR:
         return _product_gradients(call, forward, inputs, inputs.pop("grad_z"))
     gradients = {"y": inputs.pop("grad_y")}

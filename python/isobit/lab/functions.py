@@ -241,6 +241,15 @@ def _cross_entropy(call, library, _dtype_named):
     return losses
 
 
+def _embedding(call, library, _dtype_named):
+    options = {}
+    if call.case["pass"] == "bwd":
+        padding = int(call.case["padding_idx"])
+        options["padding_idx"] = None if padding < 0 else padding
+        options["scale_grad_by_freq"] = call.case["scale_grad_by_freq"] == "yes"
+    return lambda weight, index: {"y": library.embedding(index, weight, **options)}
+
+
 # What Call.forward is of an operator; of all others it is the function of its name.
 FORWARD = {
     "attention": _attention,
@@ -248,6 +257,7 @@ FORWARD = {
     "conv2d": _convolution,
     "cross_entropy": _cross_entropy,
     "linear_cross_entropy": _cross_entropy,
+    "embedding": _embedding,
     "layernorm": _norm,
     "layernorm_linear": _norm_linear,
     "matmul": _matmul,

@@ -47,3 +47,26 @@ def folds(sums, count, total):
         if groups == 1:
             return
         sums, count = totals, groups
+
+
+@triton.jit
+def push(nodes, node, run):
+    """Adds the sum of a run to those of all runs before it, by adjacent pairs: the nodes of their
+    tree stand as a binary counter holds its ones."""
+    level = tl.arange(0, nodes.shape[0])[:, None]
+    place = 0
+    while (run >> place & 1) == 1:
+        held = tl.where(level == place, nodes, tl.zeros_like(nodes))
+        node = tl.sum(held, 0) + node
+        place += 1
+    return tl.where(level == place, node[None, :], nodes)
+
+
+@triton.jit
+def total_of(nodes, runs):
+    level = tl.arange(0, nodes.shape[0])[:, None]
+    total = tl.zeros([nodes.shape[1]], nodes.dtype)
+    for place in tl.static_range(nodes.shape[0]):
+        held = (level == place) & ((runs >> place & 1) == 1)
+        total = tl.sum(tl.where(held, nodes, tl.zeros_like(nodes)), 0) + total
+    return total

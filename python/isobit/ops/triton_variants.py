@@ -35,6 +35,7 @@ _POINTERS = {
     torch.float16: "*fp16",
     torch.bfloat16: "*bf16",
     torch.float64: "*fp64",
+    torch.int16: "*i16",
     torch.int32: "*i32",
     torch.int64: "*i64",
     torch.bool: "*i1",

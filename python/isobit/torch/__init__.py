@@ -29,6 +29,8 @@ from isobit.torch.convolutions import (
     conv_transpose1d,
     conv_transpose2d,
 )
+from isobit.torch.embedding_functions import embedding
+from isobit.torch.embedding_modules import Embedding
 from isobit.torch.functional import (
     add,
     add_layer_norm,
@@ -95,6 +97,7 @@ __all__ = [
     "ConvTranspose1d",
     "ConvTranspose2d",
     "CrossEntropyLoss",
+    "Embedding",
     "GeGLU",
     "KeyValueCache",
     "LayerNorm",
@@ -144,6 +147,7 @@ __all__ = [
     "cumsum",
     "dropout_add_layer_norm",
     "dropout_add_rms_norm",
+    "embedding",
     "empty_cache",
     "exp",
     "geglu",

@@ -7,6 +7,7 @@ from isobit.torch import (
     convolving,
     cross_entropies,
     elementwise,
+    embeddings,
     linear_cross_entropies,
     norm_linear,
     norms,
@@ -35,4 +36,5 @@ RECORDS = (
     *softmaxes.RECORDS,
     *cross_entropies.RECORDS,
     *linear_cross_entropies.RECORDS,
+    *embeddings.RECORDS,
 )

@@ -63,6 +63,7 @@ _KINDS = {
             "groups",
             "ignore_index",
             "kind",
+            "padding_idx",
             "window",
         ),
         _INTEGER,
@@ -71,7 +72,7 @@ _KINDS = {
         ("bins", "dilation", "extra_padding", "kernel", "padding", "size", "stride"), _INTEGERS
     ),
     **dict.fromkeys(("ceil_mode", "count_include_pad", "exclusive", "log", "reverse"), _FLAG),
-    **dict.fromkeys(("totals", "with_index", "zero_centered"), _FLAG),
+    **dict.fromkeys(("scale_grad_by_freq", "totals", "with_index", "zero_centered"), _FLAG),
     **dict.fromkeys(("out_dtype", "dtype"), _DTYPE),
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts Isobit's norms, linear layers, attention and convolutions into models that were written with
-others, and takes them out again."""
+"""Puts Isobit's norms, linear layers, attention, convolutions and embeddings into models that were
+written with others, and takes them out again."""
 
 import copyreg
 import re
@@ -18,6 +18,7 @@ from isobit.torch import (
     causal_patching,
     convolution_patching,
     deferral,
+    embedding_patching,
     linear_patching,
     product_functions,
     rotary_patching,
@@ -25,12 +26,18 @@ from isobit.torch import (
 )
 from isobit.torch.attention_modules import MultiheadAttention
 from isobit.torch.deferral import DeferredLayerNorm, DeferredRecipe, DeferredRMSNorm
+from isobit.torch.embedding_modules import Embedding
 from isobit.torch.modules import LayerNorm, RMSNorm
 from isobit.torch.probing import DEVICES, DTYPES, Unsuited, class_name, probed
 from isobit.torch.product_modules import Linear
 
 _SWAPS = {nn.LayerNorm: LayerNorm, nn.RMSNorm: RMSNorm}
-_OURS = (LayerNorm, RMSNorm, Linear, MultiheadAttention, *convolution_patching.SWAPS.values())
+_OURS = (
+    *(Embedding, LayerNorm, RMSNorm, Linear, MultiheadAttention),
+    *convolution_patching.SWAPS.values(),
+)
+# Their subclasses keep what is their own.
+_EXACTLY = (*convolution_patching.SWAPS, nn.Embedding)
 _DEFERRED = {LayerNorm: DeferredLayerNorm, RMSNorm: DeferredRMSNorm}
 
 _OTHER_NORMS = (
@@ -94,10 +101,11 @@ def _exchanged(module, old, new):
 class Report(Undoable):
     """What patch did. replaced: names and classes. skipped: names and reasons. rotary: Python's
     modules whose rotary function was exchanged. linear: the names of the linear layers among those
-    replaced, None if they were not asked for; attention, convolutions: those of attentions and of
-    convolutions, alike. models: the names of transformers' models whose attention is Isobit's now.
-    causal: the functions by which state-space models convolve, and Isobit's in their place. fused:
-    of each norm that was to be fused, what has taken its result so far."""
+    replaced, None if they were not asked for; attention, convolutions, embedding: those of
+    attentions, of convolutions and of embeddings, alike. models: the names of transformers' models
+    whose attention is Isobit's now. causal: the functions by which state-space models convolve, and
+    Isobit's in their place. fused: of each norm that was to be fused, what has taken its result so
+    far."""
 
     replaced: dict[str, type] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -106,6 +114,7 @@ class Report(Undoable):
     attention: list[str] | None = None
     models: list[str] = field(default_factory=list)
     convolutions: list[str] | None = None
+    embedding: list[str] | None = None
     causal: dict[str, str] = field(default_factory=dict)
     _deferred: dict = field(default_factory=dict, init=False)
     _changes: list = field(default_factory=list, init=False)
@@ -138,7 +147,7 @@ class Report(Undoable):
         _forget_compiled()
 
     def _counts(self):
-        asked = (self.linear, self.attention, self.convolutions)
+        asked = (self.linear, self.attention, self.convolutions, self.embedding)
         yield _counted(len(self.replaced) - sum(len(names or ()) for names in asked), "norm")
         if self.linear is not None:
             yield _counted(len(self.linear), "linear layer")
@@ -148,6 +157,8 @@ class Report(Undoable):
             yield f"the attention of {_counted(len(self.models), 'model')}"
         if self.convolutions is not None:
             yield _counted(len(self.convolutions), "convolution")
+        if self.embedding is not None:
+            yield _counted(len(self.embedding), "embedding")
 
     def __repr__(self):
         counted = _in_words(self._counts())
@@ -203,6 +214,7 @@ def patch(
     linear=False,
     attention=False,
     convolutions=False,
+    embedding=False,
     fuse=False,
     arithmetic="canonical",
 ) -> Report:
@@ -228,6 +240,9 @@ def patch(
     own; and the functions by which transformers' state-space models convolve, for every model of
     the same classes.
 
+    embedding: also torch.nn.Embedding, and its subclasses that inherit its forward, which become
+    isobit.torch.Embedding or a class derived from it and their own.
+
     fuse: also the linear layers; and where gradients are recorded, a linear layer normalises what a
     norm would have given it while it multiplies, so that nothing is kept for backward but what was
     normalised. Whatever else takes a norm's result has it computed. The bits are the same; the
@@ -247,6 +262,7 @@ def patch(
         linear=[] if linear else None,
         attention=[] if attention else None,
         convolutions=[] if convolutions else None,
+        embedding=[] if embedding else None,
     )
     if attention:  # first of all, since it may refuse by raising
         report.models, report.skipped, report._configurations = transformers_attention.exchange(
@@ -255,7 +271,7 @@ def patch(
     uncalled = linear_patching.uncalled(model)
     names, multiplied = {}, set()  # the latter: linear layers whose weights our attention takes
     for name, module in model.named_modules(remove_duplicate=False):
-        kind = _kind(module, linear, attention, convolutions)
+        kind = _kind(module, linear, attention, convolutions, embedding)
         if attention_patching.is_ours(module):
             multiplied.add(module.out_proj)
         if module in multiplied or not kind or ".parametrizations." in f".{name}":
@@ -281,6 +297,8 @@ def patch(
             report.linear.append(name)
         elif kind == "convolution":
             report.convolutions.append(name)
+        elif kind == "embedding":
+            report.embedding.append(name)
         elif fuse:
             report._deferred[name] = weakref.ref(module)
         report._changes.append((weakref.ref(module), original, made))
@@ -307,14 +325,17 @@ def _forget_compiled():
         torch.compiler.reset()
 
 
-def _kind(module, linear, attention, convolutions):
-    """What patch takes it for: "norm", "linear", "attention", "convolution" or nothing."""
+def _kind(module, linear, attention, convolutions, embedding):
+    """What patch takes it for: "norm", "linear", "attention", "convolution", "embedding" or
+    nothing."""
     if attention_patching.is_attention(module):
         return "attention" if attention else ""
     if linear and linear_patching.is_linear(module):
         return "linear"
     if convolutions and convolution_patching.is_convolution(module):
         return "convolution"
+    if embedding and embedding_patching.is_embedding(module):
+        return "embedding"
     if _is_norm(module):
         return "norm"
     if linear and linear_patching.called_linear(module):
@@ -369,11 +390,15 @@ def _replacement(module, kind, arithmetic, fuse):
     elif kind == "convolution":
         recipe = convolution_patching.replacement(module)
         weights |= linear_patching.held(module)
+    elif kind == "embedding":
+        recipe = embedding_patching.replacement(module)
     for name, weight in weights.items():
         _check_weight(name, weight)
     original = parametrize.type_before_parametrizations(module)
     made = _SWAPS.get(original, original if is_ours else None) if recipe is None else recipe
-    if isinstance(made, type) and (kind != "convolution" or original in convolution_patching.SWAPS):
+    if isinstance(made, type) and (
+        kind not in ("convolution", "embedding") or original in _EXACTLY
+    ):
         return _DEFERRED.get(made, made) if fuse else made
     if made is None and parametrize.is_parametrized(module):
         raise Unsuited("has parametrizations; they can be registered after patch")

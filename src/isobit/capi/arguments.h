@@ -12,6 +12,7 @@
 #include "isobit/ops/conv2d/conv2d.h"
 #include "isobit/ops/cross_entropy/cross_entropy.h"
 #include "isobit/ops/elementwise/elementwise.h"
+#include "isobit/ops/embedding/embedding.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
 #include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
@@ -665,6 +666,26 @@ inline linear_cross_entropy::BackwardArgs arguments(
   args.ignore_index = given.ignore_index;
   args.label_smoothing = given.label_smoothing;
   args.z_loss = given.z_loss;
+  return args;
+}
+
+inline embedding::ForwardArgs arguments(const isobit_embedding_forward_args& given,
+                                        const Reader& read) {
+  embedding::ForwardArgs args;
+  args.weight = read("weight", given.weight);
+  args.index = read("index", given.index);
+  args.y = read("y", given.y);
+  return args;
+}
+
+inline embedding::BackwardArgs arguments(const isobit_embedding_backward_args& given,
+                                         const Reader& read) {
+  embedding::BackwardArgs args;
+  args.grad_y = read("grad_y", given.grad_y);
+  args.index = read("index", given.index);
+  args.grad_weight = read("grad_weight", given.grad_weight);
+  args.padding_idx = given.padding_idx;
+  args.scale_grad_by_freq = given.scale_grad_by_freq != 0;
   return args;
 }
 

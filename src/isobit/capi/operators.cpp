@@ -292,3 +292,19 @@ isobit_status isobit_linear_cross_entropy_backward(
                       linear_cross_entropy::backward(capi::arguments(given, read), execution);
                     });
 }
+
+isobit_status isobit_embedding_forward(const isobit_embedding_forward_args* args,
+                                       const isobit_context* context) {
+  return capi::call("embedding", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      embedding::forward(capi::arguments(given, read), execution);
+                    });
+}
+
+isobit_status isobit_embedding_backward(const isobit_embedding_backward_args* args,
+                                        const isobit_context* context) {
+  return capi::call("embedding backward", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      embedding::backward(capi::arguments(given, read), execution);
+                    });
+}

@@ -8,6 +8,7 @@
 #include "isobit/ops/conv2d/conv2d.h"
 #include "isobit/ops/cross_entropy/cross_entropy.h"
 #include "isobit/ops/elementwise/elementwise.h"
+#include "isobit/ops/embedding/embedding.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
 #include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
@@ -57,6 +58,8 @@ std::span<const Operation* const> catalog() {
       &cross_entropy::backward_operation(),
       &linear_cross_entropy::forward_operation(),
       &linear_cross_entropy::backward_operation(),
+      &embedding::forward_operation(),
+      &embedding::backward_operation(),
   };
   return kOperations;
 }

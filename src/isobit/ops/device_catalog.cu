@@ -9,6 +9,7 @@
 #include "isobit/ops/convolution/problem.h"
 #include "isobit/ops/cross_entropy/problem.h"
 #include "isobit/ops/elementwise/problem.h"
+#include "isobit/ops/embedding/problem.h"
 #include "isobit/ops/layernorm/norm.h"
 #include "isobit/ops/layernorm_linear/fused.h"
 #include "isobit/ops/linear_cross_entropy/problem.h"
@@ -68,6 +69,8 @@ const DeviceLibrary& device_library() {
       device_variants("linear_cross_entropy", "fwd", linear_cross_entropy::cuda_forward_variants()),
       device_variants("linear_cross_entropy", "bwd",
                       linear_cross_entropy::cuda_backward_variants()),
+      device_variants("embedding", "fwd", embedding::cuda_forward_variants()),
+      device_variants("embedding", "bwd", embedding::cuda_backward_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
                                          simt::about,   simt::kMemory, kOperations};

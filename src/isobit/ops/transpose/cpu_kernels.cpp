@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "isobit/ops/transpose/formula.h"
+#include "isobit/simd/copies.h"
 #include "isobit/simd/map.h"
 #include "isobit/simd/prefetch.h"
 
@@ -52,35 +53,11 @@ ISOBIT_INLINE void cast_row(const X* x, T* y, std::int64_t count) {
   }
 }
 
-// Copies 1 to 2 * kBytes bytes where there are at least kBytes, as two pieces that may overlap.
-template <int kBytes>
-ISOBIT_INLINE bool copy_ends(const std::byte* x, std::byte* y, std::int64_t bytes) {
-  if (bytes < kBytes) return false;
-  std::byte first[kBytes], last[kBytes];
-  std::memcpy(first, x, kBytes);
-  std::memcpy(last, x + bytes - kBytes, kBytes);
-  std::memcpy(y, first, kBytes);
-  std::memcpy(y + bytes - kBytes, last, kBytes);
-  return true;
-}
-
-// Inline, for most are short: a call of memcpy would take longer than what it does.
-ISOBIT_INLINE void copy_bytes(const std::byte* x, std::byte* y, std::int64_t bytes) {
-  std::int64_t i = 0;
-  for (; i + kVector <= bytes; i += kVector) Bytes::store(y + i, Bytes::load(x + i));
-  if (i == bytes) return;
-  if (bytes >= kVector)
-    Bytes::store(y + bytes - kVector, Bytes::load(x + bytes - kVector));
-  else
-    (void)(copy_ends<32>(x, y, bytes) || copy_ends<16>(x, y, bytes) || copy_ends<8>(x, y, bytes) ||
-           copy_ends<4>(x, y, bytes) || copy_ends<2>(x, y, bytes) || copy_ends<1>(x, y, bytes));
-}
-
 template <class X, class T>
 ISOBIT_INLINE void convert_row(const X* x, T* y, std::int64_t count) {
   if constexpr (std::is_same_v<X, T>)
-    copy_bytes(reinterpret_cast<const std::byte*>(x), reinterpret_cast<std::byte*>(y),
-               count * std::int64_t{sizeof(T)});
+    simd::copy_bytes(reinterpret_cast<const std::byte*>(x), reinterpret_cast<std::byte*>(y),
+                     count * std::int64_t{sizeof(T)});
   else
     cast_row(x, y, count);
 }
@@ -90,25 +67,22 @@ void row(const void* from, void* to, std::int64_t count, bool streaming) {
   const auto* x = static_cast<const X*>(from);
   auto* y = static_cast<T*>(to);
   if (!streaming) return convert_row(x, y, count);
-  constexpr int kTurn = std::is_same_v<X, T> ? kLine / sizeof(T) : 64;  // whole lines
-  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) % kLine);
-  const std::int64_t head = std::min(count, (kLine - past) % kLine / std::int64_t{sizeof(T)});
-  convert_row(x, y, head);
-  std::int64_t i = head;
-  for (; i + kTurn <= count; i += kTurn) {
-    if constexpr (std::is_same_v<X, T>) {
-      const auto* line = reinterpret_cast<const std::byte*>(x + i);
-#pragma GCC unroll 4
-      for (int j = 0; j < kLine; j += kVector)
-        Bytes::store<Stores::streaming>(reinterpret_cast<std::byte*>(y + i) + j,
-                                        Bytes::load(line + j));
-    } else {
+  if constexpr (std::is_same_v<X, T>) {
+    simd::stream_bytes(static_cast<const std::byte*>(from), static_cast<std::byte*>(to),
+                       count * std::int64_t{sizeof(T)});
+  } else {
+    constexpr int kTurn = 64;  // whole lines
+    const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) % kLine);
+    const std::int64_t head = std::min(count, (kLine - past) % kLine / std::int64_t{sizeof(T)});
+    convert_row(x, y, head);
+    std::int64_t i = head;
+    for (; i + kTurn <= count; i += kTurn) {
 #pragma GCC unroll 8
       for (int j = 0; j < kTurn; j += F32::kWidth)
         cast_vector<Stores::streaming>(x + i + j, y + i + j);
     }
+    convert_row(x + i, y + i, count - i);
   }
-  convert_row(x + i, y + i, count - i);
   simd::fence();
 }
 
@@ -164,7 +138,7 @@ struct Lines {
 
   // Stores the bytes [from, bytes) of column c.
   ISOBIT_INLINE void store(int c, std::byte* y, std::int64_t from, std::int64_t bytes) const {
-    if (from < bytes) copy_bytes(columns[c] + kLine + from, y + from, bytes - from);
+    if (from < bytes) simd::copy_bytes(columns[c] + kLine + from, y + from, bytes - from);
   }
 
   // Streams what lines of y are whole, and keeps the rest for the block below. Of the first and the
@@ -176,13 +150,13 @@ struct Lines {
     std::int64_t i = -past;
     if (first && past != 0) {
       i = std::min(bytes, kLine - past);
-      copy_bytes(at, y, i);
+      simd::copy_bytes(at, y, i);
     } else if (past != 0) {
       copy_line<Stores::cached>(rest, columns[c]);
     }
     for (; i + kLine <= bytes; i += kLine) copy_line<Stores::streaming>(at + i, y + i);
     if (last) {
-      if (i < bytes) copy_bytes(at + i, y + i, bytes - i);
+      if (i < bytes) simd::copy_bytes(at + i, y + i, bytes - i);
     } else if (past != 0) {
       copy_line<Stores::cached>(columns[c] + kBytes, rest);
     }
