@@ -159,6 +159,63 @@ struct Entry {
   const char* name;
   isobit_status (*call)(const World&);
 };
+// Groups of two of the channels of lines.
+inline isobit_status group_norm(const World& world) {
+  isobit_group_norm_forward_args args = {.struct_size = sizeof args,
+                                         .x = &world.line_x,
+                                         .weight = &world.channel_weight,
+                                         .bias = &world.channel_bias,
+                                         .y = &world.line_y,
+                                         .mean = nullptr,
+                                         .rstd = nullptr,
+                                         .groups = kCols / 2,
+                                         .eps = 1e-5};
+  return isobit_group_norm_forward(&args, &world.context);
+}
+inline isobit_status group_norm_backward(const World& world) {
+  isobit_group_norm_backward_args args = {.struct_size = sizeof args,
+                                          .x = &world.line_x,
+                                          .grad_y = &world.line_x,
+                                          .weight = &world.channel_weight,
+                                          .grad_x = &world.line_y,
+                                          .grad_weight = &world.to_channel_weight,
+                                          .grad_bias = &world.to_channel_bias,
+                                          .groups = kCols / 2,
+                                          .eps = 1e-5};
+  return isobit_group_norm_backward(&args, &world.context);
+}
+inline isobit_status batch_norm(const World& world) {
+  isobit_batch_norm_forward_args args = {.struct_size = sizeof args,
+                                         .x = &world.line_x,
+                                         .weight = nullptr,
+                                         .bias = nullptr,
+                                         .running_mean = &world.channel_weight,
+                                         .running_var = &world.channel_bias,
+                                         .y = &world.line_y,
+                                         .mean = nullptr,
+                                         .rstd = nullptr,
+                                         .next_mean = &world.to_channel_weight,
+                                         .next_var = &world.to_channel_bias,
+                                         .momentum = 0.1,
+                                         .eps = 1e-5,
+                                         .training = 1};
+  return isobit_batch_norm_forward(&args, &world.context);
+}
+inline isobit_status batch_norm_backward(const World& world) {
+  isobit_batch_norm_backward_args args = {.struct_size = sizeof args,
+                                          .x = &world.line_x,
+                                          .grad_y = &world.line_x,
+                                          .weight = &world.channel_weight,
+                                          .running_mean = nullptr,
+                                          .running_var = nullptr,
+                                          .grad_x = &world.line_y,
+                                          .grad_weight = &world.to_channel_weight,
+                                          .grad_bias = &world.to_channel_bias,
+                                          .eps = 1e-5,
+                                          .training = 1};
+  return isobit_batch_norm_backward(&args, &world.context);
+}
+
 constexpr Entry kEntries[] = {
     {"layernorm", forward},
     {"layernorm backward", backward},
@@ -199,6 +256,10 @@ constexpr Entry kEntries[] = {
     {"conv2d backward", conv2d_backward},
     {"attention", attention},
     {"attention backward", attention_backward},
+    {"group_norm", group_norm},
+    {"group_norm backward", group_norm_backward},
+    {"batch_norm", batch_norm},
+    {"batch_norm backward", batch_norm_backward},
 };
 // Those, and what makes objects that outlive a call.
 constexpr auto kEntriesAndObjects = [] {

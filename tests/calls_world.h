@@ -205,6 +205,8 @@ class World : public Slots {
                                          .base = 0,
                                          .offset_positions = 7};
   isobit_tensor line_x = lines(0), line_y = lines(5);
+  isobit_tensor channel_weight = vector(3, kCols), channel_bias = vector(4, kCols);
+  isobit_tensor to_channel_weight = vector(9, kCols), to_channel_bias = vector(10, kCols);
   isobit_scan_sum_args scan_sum = {.struct_size = sizeof scan_sum,
                                    .x = &line_x,
                                    .init = nullptr,

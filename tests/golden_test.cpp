@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "golden_bits.h"
+#include "golden_bits_channels.h"
 #include "golden_bits_windows.h"
 #include "isobit/lab/configurations.h"
 #include "isobit/lab/settings.h"
@@ -99,6 +100,8 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   const bool pools = std::string_view(golden.op) == "pool2d";
   const bool multiplies = std::string_view(golden.op) == "matmul";
   const bool classifies = std::string_view(golden.op) == "linear_cross_entropy";
+  const bool of_channels =
+      golden.op == std::string_view("group_norm") || golden.op == std::string_view("batch_norm");
   if (convolves) {
     const bool one = std::string_view(golden.op) == "conv1d";
     for (const char* name : {"channels", "filters"}) flags.dims[name] = {golden.rows};
@@ -119,6 +122,10 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
     }
     for (const char* name : {"ceil_mode", "count_include_pad"}) flags.options[name] = {"no"};
     flags.options["divisor"] = {"0"};
+  } else if (of_channels) {
+    flags.dims["channels"] = {golden.rows};
+    flags.dims["extent"] = {golden.cols};
+    if (golden.depth > 0) flags.options["groups"] = {std::to_string(golden.depth)};
   } else if (attends) {
     flags.dims["seq_q"] = {golden.rows};
     flags.dims["seq_k"] = {golden.cols};
@@ -152,6 +159,8 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
       {"activation", golden.kind},
       {"style", golden.kind},
       {"causal", golden.kind},
+      {"training", std::string_view(golden.kind) == "training" ? "yes" : "no"},
+      {"momentum", "0.1"},
       {"window", "0"},
       {"scale", attends ? "0" : "1"},
       {"log", std::string_view(golden.kind) == "log" ? "yes" : "no"},
@@ -184,6 +193,7 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
 std::vector<Golden> all_golden() {
   std::vector<Golden> all(std::begin(kGolden), std::end(kGolden));
   all.insert(all.end(), std::begin(kGoldenOfWindows), std::end(kGoldenOfWindows));
+  all.insert(all.end(), std::begin(kGoldenOfChannels), std::end(kGoldenOfChannels));
   return all;
 }
 

@@ -140,14 +140,23 @@ inline const std::vector<Law> kLawsOfLinearCrossEntropy = {
 inline const std::vector<Law> kLawsOfGradientsOfLinearCrossEntropy = {
     {"grad_loss", false, {{"grad_loss", 1}, {"grad_x", 1}, {"grad_weight", 1}, {"grad_bias", 1}}},
     {"grad_loss", true, {{"grad_loss", 1}, {"grad_x", 1}, {"grad_weight", 1}, {"grad_bias", 1}}},
-    // Rows of a table, and sums of rows of gradients.
-    inline const std::vector<Law> kLawsOfEmbedding = {
-        {"weight", false, {{"weight", 1}, {"y", 1}}},
-        {"weight", true, {{"weight", 1}, {"y", 1}}},
-    };
+};
+// Rows of a table, and sums of rows of gradients.
+inline const std::vector<Law> kLawsOfEmbedding = {
+    {"weight", false, {{"weight", 1}, {"y", 1}}},
+    {"weight", true, {{"weight", 1}, {"y", 1}}},
+};
 inline const std::vector<Law> kLawsOfGradientsOfEmbedding = {
     {"grad_y", false, {{"grad_y", 1}, {"grad_weight", 1}}},
     {"grad_y", true, {{"grad_y", 1}, {"grad_weight", 1}}},
+};
+// Running statistics stay what they are, whatever is done to x.
+inline const std::vector<Law> kLawsOfBatchNorm = {
+    {"weight", false, {{"weight", 1}, {"bias", 1}, {"y", 1}}},
+};
+inline const std::vector<Law> kLawsOfGradientsOfBatchNorm = {
+    {"grad_y", false, {{"grad_y", 1}, {"grad_x", 1}, {"grad_weight", 1}, {"grad_bias", 1}}},
+    {"weight", false, {{"weight", 1}, {"grad_x", 1}}},
 };
 // By operator, or by one of its passes; one that keeps no such law is left out.
 inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
@@ -164,6 +173,9 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"linear_cross_entropy bwd", kLawsOfGradientsOfLinearCrossEntropy},
     {"embedding", kLawsOfEmbedding},
     {"embedding bwd", kLawsOfGradientsOfEmbedding},
+    {"batch_norm", kLawsOfBatchNorm},
+    {"batch_norm bwd", kLawsOfGradientsOfBatchNorm},
+    {"group_norm", kLawsOfNorms},
     {"layernorm", kLawsOfNorms},
     {"layernorm_linear", kLawsOfLinear},
     {"layernorm_linear bwd", kLawsOfGradientsOfLinear},

@@ -375,10 +375,7 @@ INSTANTIATE_TEST_SUITE_P(Operations, PropertiesOfFactors,
                          })),
                          name_of_pass);
 INSTANTIATE_TEST_SUITE_P(Operations, PropertiesOfCentring,
-                         testing::ValuesIn(operations_where([](const Operation* operation) {
-                           return operation->find("mean") != nullptr;
-                         })),
-                         name_of_pass);
+                         testing::ValuesIn(operations_where(centres_rows)), name_of_pass);
 INSTANTIATE_TEST_SUITE_P(Operations, PropertiesOfColumnSums,
                          testing::ValuesIn(operations_where(sums_over_rows)), name_of_pass);
 

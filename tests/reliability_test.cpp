@@ -383,7 +383,7 @@ TEST_P(Centring, MakesConstantRowsExactlyTheBias) {
 
 INSTANTIATE_TEST_SUITE_P(Operations, Centring,
                          testing::ValuesIn(operations_where([](const Operation* operation) {
-                           return operation->find("mean") && operation->find("y") &&
+                           return centres_rows(operation) && operation->find("y") &&
                                   !feeds_a_product(*operation);
                          })),
                          name_of_pass);

@@ -309,7 +309,7 @@ inline std::vector<double> values_of(const Workload& workload, std::string_view 
 
 // Sums in the order of rows. Convolutions add positions, of which an index of the batch has many.
 inline bool sums_over_rows(const Operation* operation) {
-  if (operation->op.starts_with("conv")) return false;
+  if (operation->op.starts_with("conv") || operation->op == "group_norm") return false;
   return std::ranges::any_of(operation->arguments, [&](const Argument& argument) {
     return argument.role == Role::output && operation->batch() >= 0 &&
            !has_rows(*operation, argument);
@@ -325,6 +325,12 @@ inline bool feeds_a_product(const Operation& operation) {
 // forward's own as e^x can tell.
 inline bool needs_forwards_own_results(const Operation& operation) {
   return operation.op == "linear_cross_entropy" && operation.pass == "bwd";
+}
+
+// Whether rows of columns are centred.
+inline bool centres_rows(const Operation* operation) {
+  return operation->find("mean") != nullptr &&
+         std::ranges::find(operation->dims, "cols", &Dim::name) != operation->dims.end();
 }
 
 template <class Predicate>

@@ -86,6 +86,11 @@ RULES = (
     ),
     ("ops/cross_entropy/check.h", "core/* SHARED"),
     ("ops/cross_entropy/*_totals.h", "core/* SHARED"),
+    ("ops/channel_norm/definition.h", "dispatch/* SHARED ops/OP/cases.h ops/OP/reference.h"),
+    (
+        "ops/*_norm/*_norm.cpp",
+        "core/* dispatch/* FACE ops/channel_norm/definition.h",
+    ),
     ("ops/OP/reference*", "core/* norms/reference* FACE REFERENCE ops/OP/norm.h"),
     ("ops/OP/cases*", "core/* FACE ops/OP/cases*.h"),
     ("ops/attention/formula*", "core/* functions/* norms/philox.h FACE FORMULA"),

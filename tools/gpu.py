@@ -27,9 +27,9 @@ PACK = ROOT / "build" / "gpu"
 ARCHIVE = ROOT / "build" / "gpu.tar.xz"
 SONAME = "libisobit.so." + ".".join((ROOT / "VERSION").read_text().split(".")[:2])
 OPERATORS = (
-    "activation,attention,conv1d,conv2d,cross_entropy,elementwise,embedding,layernorm,"
-    "layernorm_linear,linear_cross_entropy,matmul,pool2d,rmsnorm,rmsnorm_linear,rope,rope_tables,"
-    "scan,softmax,transpose"
+    "activation,attention,batch_norm,conv1d,conv2d,cross_entropy,elementwise,embedding,group_norm,"
+    "layernorm,layernorm_linear,linear_cross_entropy,matmul,pool2d,rmsnorm,rmsnorm_linear,rope,"
+    "rope_tables,scan,softmax,transpose"
 )
 IN_TRITON = (
     "activation,elementwise,embedding,layernorm,matmul,pool2d,rmsnorm,rope,scan,softmax,transpose"

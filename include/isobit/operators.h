@@ -924,6 +924,97 @@ typedef struct isobit_embedding_backward_args {
 ISOBIT_API isobit_status isobit_embedding_backward(const isobit_embedding_backward_args* args,
                                                    const isobit_context* context);
 
+/* y = (x - mean) / sqrt(variance + eps) * weight + bias, with mean and variance of each group of
+ * adjacent channels of an image, and a weight and a bias for each channel. */
+typedef struct isobit_group_norm_forward_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (batch, channels, extent) in f32, f16, bf16 or f64, and of any strides */
+  const isobit_tensor*
+      weight;                /* (channels) in the dtype of x or f32, or NULL; adjacent, optional */
+  const isobit_tensor* bias; /* like weight, or NULL, optional */
+  const isobit_tensor* y;    /* output, like x, and of any strides; may be x */
+  const isobit_tensor*
+      mean; /* output, (batch, groups) in f32 (f64 beside f64), or NULL; of any strides, optional */
+  const isobit_tensor* rstd; /* output, like mean, or NULL; 1 / sqrt(variance + eps), optional */
+  int64_t groups;            /* of an image, which share its channels evenly; 0 is 1 */
+  double eps;                /* added to the variance; of any sign */
+} isobit_group_norm_forward_args;
+
+ISOBIT_API isobit_status isobit_group_norm_forward(const isobit_group_norm_forward_args* args,
+                                                   const isobit_context* context);
+
+/* The gradients of group_norm_forward. The statistics are computed from x again. */
+typedef struct isobit_group_norm_backward_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (batch, channels, extent) in f32, f16, bf16 or f64, and of any strides */
+  const isobit_tensor* grad_y; /* like x, and of any strides */
+  const isobit_tensor*
+      weight; /* (channels) in the dtype of x or f32, or NULL; adjacent, optional */
+  const isobit_tensor* grad_x; /* output, like x, and of any strides, or NULL, optional */
+  const isobit_tensor*
+      grad_weight; /* output, (channels) in the dtype of weight, or NULL; adjacent, optional */
+  const isobit_tensor* grad_bias; /* output, like grad_weight, or NULL, optional */
+  int64_t groups;                 /* of an image, which share its channels evenly; 0 is 1 */
+  double eps;                     /* added to the variance; of any sign */
+} isobit_group_norm_backward_args;
+
+ISOBIT_API isobit_status isobit_group_norm_backward(const isobit_group_norm_backward_args* args,
+                                                    const isobit_context* context);
+
+/* y = (x - mean) / sqrt(variance + eps) * weight + bias for each channel: in training with mean
+ * and variance of the channel over all images, otherwise with the running ones. */
+typedef struct isobit_batch_norm_forward_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (batch, channels, extent) in f32, f16, bf16 or f64, and of any strides */
+  const isobit_tensor*
+      weight;                /* (channels) in the dtype of x or f32, or NULL; adjacent, optional */
+  const isobit_tensor* bias; /* like weight, or NULL, optional */
+  const isobit_tensor*
+      running_mean; /* (channels) in f32 (f64 beside f64); in training or NULL; adjacent */
+  const isobit_tensor* running_var; /* like running_mean */
+  const isobit_tensor* y;           /* output, like x, and of any strides; may be x */
+  const isobit_tensor* mean; /* output, like running_mean, or NULL; what was subtracted, optional */
+  const isobit_tensor*
+      rstd; /* output, like running_mean, or NULL; 1 / sqrt(variance + eps), optional */
+  const isobit_tensor* next_mean; /* output, like running_mean, or NULL; (1 - momentum) running_mean
+                                     + momentum mean; may be running_mean, optional */
+  const isobit_tensor* next_var;  /* output, like running_mean, or NULL; the same of running_var and
+                                     the variance times n / (n - 1); may be running_var, optional */
+  double momentum; /* how much of the new statistics enters the running ones, in training */
+  double eps;      /* added to the variance; of any sign */
+  int32_t
+      training; /* not 0: statistics of x; otherwise the running ones, which then must be given */
+} isobit_batch_norm_forward_args;
+
+ISOBIT_API isobit_status isobit_batch_norm_forward(const isobit_batch_norm_forward_args* args,
+                                                   const isobit_context* context);
+
+/* The gradients of batch_norm_forward. In training the statistics are computed from x again;
+ * otherwise they are the running ones. */
+typedef struct isobit_batch_norm_backward_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (batch, channels, extent) in f32, f16, bf16 or f64, and of any strides */
+  const isobit_tensor* grad_y; /* like x, and of any strides */
+  const isobit_tensor*
+      weight; /* (channels) in the dtype of x or f32, or NULL; adjacent, optional */
+  const isobit_tensor* running_mean; /* as in forward; in training not read, or NULL */
+  const isobit_tensor* running_var;  /* as in forward; in training not read, or NULL */
+  const isobit_tensor* grad_x;       /* output, like x, and of any strides, or NULL, optional */
+  const isobit_tensor*
+      grad_weight; /* output, (channels) in the dtype of weight, or NULL; adjacent, optional */
+  const isobit_tensor* grad_bias; /* output, like grad_weight, or NULL, optional */
+  double eps;                     /* added to the variance; of any sign */
+  int32_t
+      training; /* not 0: statistics of x; otherwise the running ones, which then must be given */
+} isobit_batch_norm_backward_args;
+
+ISOBIT_API isobit_status isobit_batch_norm_backward(const isobit_batch_norm_backward_args* args,
+                                                    const isobit_context* context);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1387,6 +1387,133 @@ inline void embedding_backward(const EmbeddingBackward& given, const Context& co
   detail::check(isobit_embedding_backward(&args, &context));
 }
 
+// y = (x - mean) / sqrt(variance + eps) * weight + bias, with mean and variance of each group of
+// adjacent channels of an image, and a weight and a bias for each channel.
+struct GroupNormForward {
+  Tensor x = {}, weight = {}, bias = {};
+  Output y = {}, mean = {}, rstd = {};
+  std::int64_t groups = 1;
+  double eps = 1e-05;
+};
+
+namespace detail {
+inline isobit_group_norm_forward_args arguments(const GroupNormForward& given) {
+  isobit_group_norm_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.weight = given.weight.get();
+  args.bias = given.bias.get();
+  args.y = given.y.get();
+  args.mean = given.mean.get();
+  args.rstd = given.rstd.get();
+  args.groups = given.groups;
+  args.eps = given.eps;
+  return args;
+}
+}  // namespace detail
+
+inline void group_norm_forward(const GroupNormForward& given, const Context& context = {}) {
+  const isobit_group_norm_forward_args args = detail::arguments(given);
+  detail::check(isobit_group_norm_forward(&args, &context));
+}
+
+// The gradients of group_norm_forward. The statistics are computed from x again.
+struct GroupNormBackward {
+  Tensor x = {}, grad_y = {}, weight = {};
+  Output grad_x = {}, grad_weight = {}, grad_bias = {};
+  std::int64_t groups = 1;
+  double eps = 1e-05;
+};
+
+namespace detail {
+inline isobit_group_norm_backward_args arguments(const GroupNormBackward& given) {
+  isobit_group_norm_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.grad_y = given.grad_y.get();
+  args.weight = given.weight.get();
+  args.grad_x = given.grad_x.get();
+  args.grad_weight = given.grad_weight.get();
+  args.grad_bias = given.grad_bias.get();
+  args.groups = given.groups;
+  args.eps = given.eps;
+  return args;
+}
+}  // namespace detail
+
+inline void group_norm_backward(const GroupNormBackward& given, const Context& context = {}) {
+  const isobit_group_norm_backward_args args = detail::arguments(given);
+  detail::check(isobit_group_norm_backward(&args, &context));
+}
+
+// y = (x - mean) / sqrt(variance + eps) * weight + bias for each channel: in training with mean
+// and variance of the channel over all images, otherwise with the running ones.
+struct BatchNormForward {
+  Tensor x = {}, weight = {}, bias = {}, running_mean = {}, running_var = {};
+  Output y = {}, mean = {}, rstd = {}, next_mean = {}, next_var = {};
+  double momentum = 0.1;
+  double eps = 1e-05;
+  bool training = false;
+};
+
+namespace detail {
+inline isobit_batch_norm_forward_args arguments(const BatchNormForward& given) {
+  isobit_batch_norm_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.weight = given.weight.get();
+  args.bias = given.bias.get();
+  args.running_mean = given.running_mean.get();
+  args.running_var = given.running_var.get();
+  args.y = given.y.get();
+  args.mean = given.mean.get();
+  args.rstd = given.rstd.get();
+  args.next_mean = given.next_mean.get();
+  args.next_var = given.next_var.get();
+  args.momentum = given.momentum;
+  args.eps = given.eps;
+  args.training = given.training;
+  return args;
+}
+}  // namespace detail
+
+inline void batch_norm_forward(const BatchNormForward& given, const Context& context = {}) {
+  const isobit_batch_norm_forward_args args = detail::arguments(given);
+  detail::check(isobit_batch_norm_forward(&args, &context));
+}
+
+// The gradients of batch_norm_forward. In training the statistics are computed from x again;
+// otherwise they are the running ones.
+struct BatchNormBackward {
+  Tensor x = {}, grad_y = {}, weight = {}, running_mean = {}, running_var = {};
+  Output grad_x = {}, grad_weight = {}, grad_bias = {};
+  double eps = 1e-05;
+  bool training = false;
+};
+
+namespace detail {
+inline isobit_batch_norm_backward_args arguments(const BatchNormBackward& given) {
+  isobit_batch_norm_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.grad_y = given.grad_y.get();
+  args.weight = given.weight.get();
+  args.running_mean = given.running_mean.get();
+  args.running_var = given.running_var.get();
+  args.grad_x = given.grad_x.get();
+  args.grad_weight = given.grad_weight.get();
+  args.grad_bias = given.grad_bias.get();
+  args.eps = given.eps;
+  args.training = given.training;
+  return args;
+}
+}  // namespace detail
+
+inline void batch_norm_backward(const BatchNormBackward& given, const Context& context = {}) {
+  const isobit_batch_norm_backward_args args = detail::arguments(given);
+  detail::check(isobit_batch_norm_backward(&args, &context));
+}
+
 }  // namespace isobit
 
 #endif

@@ -21,6 +21,7 @@ from isobit import _arguments, _arrays, c_abi
 from isobit._activations import exp, geglu, gelu, log, sigmoid, silu, swiglu, tanh
 from isobit._attention import scaled_dot_product_attention
 from isobit._calls import FLOATS, Call, context, get_num_threads, set_num_threads
+from isobit._channel_norms import batch_norm, group_norm
 from isobit._convolutions import causal_conv1d, causal_conv1d_update, conv1d, conv2d
 from isobit._embedding import embedding
 from isobit._losses import cross_entropy, linear_cross_entropy
@@ -40,6 +41,7 @@ __all__ = [
     "add_rms_norm",
     "apply_rotary",
     "avg_pool2d",
+    "batch_norm",
     "causal_conv1d",
     "causal_conv1d_update",
     "conv1d",
@@ -56,6 +58,7 @@ __all__ = [
     "geglu",
     "gelu",
     "get_num_threads",
+    "group_norm",
     "increment",
     "layer_norm",
     "layer_norm_backward",

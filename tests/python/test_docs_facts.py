@@ -19,7 +19,7 @@ from pictures import order
 OPERATORS = (
     *("activation", "attention", "conv1d", "conv2d", "elementwise", "layernorm"),
     *("cross_entropy", "embedding", "layernorm_linear", "linear_cross_entropy", "matmul", "pool2d"),
-    "rmsnorm",
+    *("batch_norm", "group_norm", "rmsnorm"),
     *("rmsnorm_linear", "rope", "rope_tables", "scan", "softmax", "transpose"),
 )
 # Of the C++ and C interfaces: the lab's rows have one dimension.

@@ -76,6 +76,8 @@ def test_no_files_of_the_package_import_each_other_in_a_circle():
 ACTIVATIONS = {"exp", "geglu", "gelu", "log", "sigmoid", "silu", "swiglu", "tanh"}
 ACTIVATIONS |= {"cross_entropy", "linear_cross_entropy", "log_softmax", "softmax"}
 ACTIVATIONS |= {"cross_entropy", "embedding", "log_softmax", "softmax"}
+ACTIVATIONS |= {"cross_entropy", "log_softmax", "softmax"}
+ACTIVATIONS |= {"batch_norm", "group_norm"}
 
 
 POOLS = {"adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"}
@@ -109,6 +111,9 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"KeyValueCache", "MultiheadAttention", "SelfAttention"}
     classes |= {"CrossEntropyLoss", "LinearCrossEntropyLoss", "LogSoftmax", "Softmax"}
     classes |= {"CrossEntropyLoss", "Embedding", "LogSoftmax", "Softmax"}
+    classes |= {"CrossEntropyLoss", "LogSoftmax", "Softmax"}
+    classes |= {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "instance_norm"}
+    classes |= {"InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"}
     classes |= {"AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AvgPool1d", "AvgPool2d"}
     classes |= {"MaxPool1d", "MaxPool2d", "adaptive_avg_pool1d", "avg_pool1d", "max_pool1d"}
     rest = {

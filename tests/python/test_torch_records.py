@@ -219,9 +219,22 @@ def samples():
     given["linear_cross_entropy_backward"] = into
     given["embedding"] = (draw(8, 4), (places % 8).repeat(4, 2), 3)
     given["embedding_backward"] = (draw(72, 4), (places % 8).repeat(4, 2).view(-1), 8, 3)
+    images, channels = (
+        few(draw(4, 6, 8), draw(4, 6, 8, seed=1)),
+        [draw(6, seed=s) for s in range(4)],
+    )
+    statistics = (channels[2], channels[3].abs() + 0.5)
+    given["group_norm"] = (images[0], *channels[:2], 3, 1e-3)
+    given["group_norm_backward"] = (*images, channels[0], 3, 1e-3)
+    given["batch_norm"] = (images[0], *channels[:2], *statistics, True, 0.1, 1e-3)
+    given["batch_norm_backward"] = (*images, channels[0], None, None, True, 1e-3)
     assert names.keys() == given.keys()
     for name, arguments in given.items():
         yield pytest.param(names[name], arguments, id=name)
+    evaluated = (images[0], *channels[:2], *statistics)
+    yield pytest.param(names["batch_norm"], evaluated, id="batch_norm without training")
+    evaluated = (*images, channels[0], *statistics)
+    yield pytest.param(names["batch_norm_backward"], evaluated, id="batch_norm_backward, too")
     of_linear = (draw(10, 8), draw(8, 6), draw(6), 2)
     yield pytest.param(names["matmul"], of_linear, id="matmul with bias and activation")
     of_bias = (*few(draw(10, 8), draw(8, 6), draw(6)), 0)
@@ -311,6 +324,7 @@ def test_rows_stay_where_any_of_the_tensors_has_them(record, arguments):
     given = record.given(call)
     # Others may stand beside what has heads, and a sequence is not cut.
     of_rows = next(iter(given.values())).dim() == 3 and "cu_q" not in given
+    of_rows = of_rows and not record.name.startswith(("batch_norm", "group_norm"))
     alike = {n for n, t in given.items() if of_rows and (t.dim() == 3 or n in record.rows)}
     for name in alike:
         for dim in (0, 1):

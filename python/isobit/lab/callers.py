@@ -83,7 +83,7 @@ class Call:
 # Of these isobit.numpy has no gradients.
 _WITHOUT_GRADIENTS = (
     *("attention", "conv1d", "conv2d", "cross_entropy", "matmul", "pool2d", "softmax"),
-    *("embedding", "linear_cross_entropy", *LINEAR),
+    *("batch_norm", "embedding", "group_norm", "linear_cross_entropy", *LINEAR),
 )
 _TRANSPOSED = {"nt": "b", "tn": "a", "tt": "ab"}
 _SPREAD = 3  # elements from one to the next, in the lab too
@@ -211,6 +211,8 @@ def _gradients(call, forward, inputs):
         return _product_gradients(call, forward, inputs, gradients["y"])
     if call.case["op"] in ("conv1d", "conv2d"):
         return _convolution_gradients(call, forward, inputs, gradients["y"])
+    if call.case["op"] in ("batch_norm", "group_norm"):
+        return _channel_gradients(call, forward, inputs, gradients["y"])
     if "grad_sum" in inputs:
         gradients["sum"] = inputs.pop("grad_sum")
     x = inputs["x"]
@@ -228,6 +230,19 @@ def _gradients(call, forward, inputs):
     results = [outputs[name] for name in gradients]
     found = torch.autograd.grad(results, list(inputs.values()), list(gradients.values()))
     return {f"grad_{name}": each for name, each in zip(inputs, found, strict=True)}
+
+
+def _channel_gradients(call, forward, inputs, gradient):
+    import torch
+
+    given = {name: inputs[name].requires_grad_() for name in ("x", "weight") if name in inputs}
+    if "grad_bias" in call.outputs:
+        dtype = getattr(torch, DTYPES[call.case["weight_dtype"]])
+        zeros = torch.zeros(call.case["channels"], dtype=dtype).to(gradient.device)
+        inputs["bias"] = given["bias"] = zeros.requires_grad_()
+    y = forward(**inputs)["y"]
+    found = torch.autograd.grad(y, list(given.values()), gradient)
+    return {f"grad_{name}": each for name, each in zip(given, found, strict=True)}
 
 
 def _product_gradients(call, forward, inputs, gradient):

@@ -250,14 +250,41 @@ def _embedding(call, library, _dtype_named):
     return lambda weight, index: {"y": library.embedding(index, weight, **options)}
 
 
+def _channel_norm(call, library, _dtype_named):
+    """batch_norm moves running statistics in place, of which it gets copies."""
+    case = call.case
+    if case["op"] == "group_norm":
+        more = (int(case["groups"]),)
+        return lambda x, weight=None, bias=None: {
+            "y": library.group_norm(x, *more, weight, bias, case["eps"])
+        }
+    options = {"training": case["training"] == "yes", "eps": case["eps"]}
+    if "momentum" in case:
+        options["momentum"] = case["momentum"]
+
+    def copy(array):
+        if array is None:
+            return None
+        return array.clone() if hasattr(array, "clone") else array.copy()
+
+    def norm(x, weight=None, bias=None, running_mean=None, running_var=None):
+        kept = [copy(each) for each in (running_mean, running_var)]
+        y = library.batch_norm(x, *kept, weight, bias, **options)
+        return {"y": y, "next_mean": kept[0], "next_var": kept[1]}
+
+    return norm
+
+
 # What Call.forward is of an operator; of all others it is the function of its name.
 FORWARD = {
     "attention": _attention,
+    "batch_norm": _channel_norm,
     "conv1d": _convolution,
     "conv2d": _convolution,
     "cross_entropy": _cross_entropy,
     "linear_cross_entropy": _cross_entropy,
     "embedding": _embedding,
+    "group_norm": _channel_norm,
     "layernorm": _norm,
     "layernorm_linear": _norm_linear,
     "matmul": _matmul,

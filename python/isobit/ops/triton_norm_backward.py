@@ -44,7 +44,7 @@ def one_pass_kernel(
     weight_sum = tl.full(at.shape, 0, tl.float32)
     bias_sum = tl.full(at.shape, 0, tl.float32)
     for row in range(run * RUN, tl.minimum(run * RUN + RUN, rows)):
-        source = Source(x + row * cols, grad_y + row * cols, weight)
+        source = Source(x + row * cols, grad_y + row * cols, weight, None, None)
         held = load(source, at, inside)
         found = _statistics(statistics_of, row, held, source, mean, rstd, cols, eps, tile)
         if grad_x is not None:
@@ -74,7 +74,7 @@ def rows_kernel(
 ):
     """A program takes a row: its gradient, and its statistics for the columns that come later."""
     row = tl.program_id(0).to(tl.int64)
-    source = Source(x + row * cols, grad_y + row * cols, weight)
+    source = Source(x + row * cols, grad_y + row * cols, weight, None, None)
     at = columns(0, tile)
     held = load(source, at, at < cols)
     found = _statistics(statistics_of, row, held, source, mean, rstd, cols, eps, tile)

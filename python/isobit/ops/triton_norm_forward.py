@@ -29,7 +29,7 @@ def forward_kernel(
 ):
     """A program takes a row."""
     row = tl.program_id(0).to(tl.int64)
-    source = Source(x + row * cols, None, None)
+    source = Source(x + row * cols, None, None, None, None)
     y += row * cols
     at = columns(0, tile)
     held = load(source, at, at < cols)

@@ -47,12 +47,24 @@ def tile_of(cols, most):
     return Tile(triton.next_power_of_2(lines), blocks, triton.next_power_of_2(chunks))
 
 
+class Steps(NamedTuple):
+    """Where elements of a row stand that is not in one piece: `extent` of each segment, which have
+    a weight in common."""
+
+    extent: tl.tensor
+    segment: tl.tensor  # from one to the next
+    element: tl.tensor
+
+
 class Source(NamedTuple):
-    """Where a row's arrays begin (None: there is no such), or some elements of them."""
+    """Where a row's arrays begin (None: there is no such), or some elements of them; and the steps
+    of x and of grad_y, None where elements are adjacent."""
 
     x: tl.tensor
     grad_y: tl.tensor
     weight: tl.tensor
+    of_x: Steps
+    of_grad_y: Steps
 
 
 class Statistics(NamedTuple):
@@ -79,15 +91,27 @@ def columns(chunk, tile: tl.constexpr):
 
 
 @triton.jit
+def placed(steps, at):
+    """How far from the first some columns stand."""
+    if steps is not None:
+        segment = (at // steps.extent).to(tl.int64)
+        at = segment * steps.segment + (at % steps.extent).to(tl.int64) * steps.element
+    return at
+
+
+@triton.jit
 def load(source, at, inside):
     """What the source has of some columns, and zeros outside; an absent weight is 1."""
-    x = widened(source.x, at, inside)
+    x = widened(source.x, placed(source.of_x, at), inside)
     grad_y, weight = x, tl.cast(1.0, tl.float32)
     if source.grad_y is not None:
-        grad_y = widened(source.grad_y, at, inside)
+        grad_y = widened(source.grad_y, placed(source.of_grad_y, at), inside)
     if source.weight is not None:
-        weight = widened(source.weight, at, inside)
-    return Source(x, grad_y, weight)
+        of_weight = at
+        if source.of_x is not None:
+            of_weight = at // source.of_x.extent
+        weight = widened(source.weight, of_weight, inside)
+    return Source(x, grad_y, weight, None, None)
 
 
 @triton.jit
@@ -192,7 +216,7 @@ def inverse_root(value):
 
 
 @triton.jit
-def _exponent(x):
+def exponent_of(x):
     """The exponent of a finite number that is not 0."""
     tiny = tl.abs(x) < 2.0**-126
     bits = tl.where(tiny, x * 2.0**64, x).to(tl.int32, bitcast=True)
@@ -214,6 +238,6 @@ def ldexp(x, exponent):
 @triton.jit
 def scaling_exponent(largest, eps):
     """Of the power that brings the largest element to [1, 2), unless eps would leave its range."""
-    exponent = -_exponent(largest)
-    limit = _EPS_EXPONENT - _exponent(eps) >> 1
+    exponent = -exponent_of(largest)
+    limit = _EPS_EXPONENT - exponent_of(eps) >> 1
     return tl.where(eps == 0, exponent, tl.minimum(exponent, limit))

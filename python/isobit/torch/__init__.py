@@ -19,6 +19,16 @@ from isobit.torch.activation_modules import GELU, GeGLU, Sigmoid, SiLU, SwiGLU, 
 from isobit.torch.attention_functions import scaled_dot_product_attention
 from isobit.torch.attention_modules import MultiheadAttention
 from isobit.torch.causal_convolutions import CausalConv1d, causal_conv1d, causal_conv1d_update
+from isobit.torch.channel_norm_functions import batch_norm, group_norm, instance_norm
+from isobit.torch.channel_norm_modules import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+)
 from isobit.torch.convolutions import (
     Conv1d,
     Conv2d,
@@ -91,6 +101,9 @@ __all__ = [
     "AdaptiveAvgPool2d",
     "AvgPool1d",
     "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "CausalConv1d",
     "Conv1d",
     "Conv2d",
@@ -99,6 +112,10 @@ __all__ = [
     "CrossEntropyLoss",
     "Embedding",
     "GeGLU",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "KeyValueCache",
     "LayerNorm",
     "LayerNormLinear",
@@ -131,6 +148,7 @@ __all__ = [
     "apply_rotary",
     "avg_pool1d",
     "avg_pool2d",
+    "batch_norm",
     "bmm",
     "cache_limit",
     "cache_use",
@@ -152,7 +170,9 @@ __all__ = [
     "exp",
     "geglu",
     "gelu",
+    "group_norm",
     "increment",
+    "instance_norm",
     "intercept",
     "layer_norm",
     "layer_norm_linear",

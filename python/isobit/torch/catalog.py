@@ -4,6 +4,7 @@
 from isobit.torch import (
     activations,
     attending,
+    channel_norms,
     convolving,
     cross_entropies,
     elementwise,
@@ -37,4 +38,5 @@ RECORDS = (
     *cross_entropies.RECORDS,
     *linear_cross_entropies.RECORDS,
     *embeddings.RECORDS,
+    *channel_norms.RECORDS,
 )

@@ -7,7 +7,17 @@ and all below follows by the product rule. It is computed in double precision: w
 take its time, and rows with a large mean need the digits.
 """
 
+from typing import NamedTuple
+
 import torch
+
+
+class Given(NamedTuple):
+    """What a backward pass is given, or tangents of it."""
+
+    grad_y: torch.Tensor | None
+    input: torch.Tensor | None
+    weight: torch.Tensor | None
 
 
 class Rows:
@@ -41,17 +51,17 @@ def _double(v):
     return 0.0 if v is None else v.double()
 
 
-def output_tangent(norm, options, x, weight, x_t, weight_t, bias_t):
+def output_tangent(norm, options, x, weight, x_t, weight_t, bias_t, kind=Rows):
     """The derivative of y along x_t, weight_t and bias_t."""
-    rows = Rows(norm, options, x, weight)
+    rows = kind(norm, options, x, weight)
     x_t, weight_t, bias_t = map(_double, (x_t, weight_t, bias_t))
     moved = rows.weight * rows.r * rows.project(x_t) if torch.is_tensor(x_t) else 0.0
     return moved + weight_t * rows.normalised + bias_t + torch.zeros_like(rows.x)
 
 
-def gradient_cotangents(norm, options, grad_y, x, weight, to_x, to_weight, to_bias):
+def gradient_cotangents(norm, options, grad_y, x, weight, to_x, to_weight, to_bias, kind=Rows):
     """The gradients for grad_y, x and weight of <to_x, dx> + <to_weight, dw> + <to_bias, db>."""
-    rows = Rows(norm, options, x, weight)
+    rows = kind(norm, options, x, weight)
     g = grad_y.double()
     z = rows.weight * g
     u = _double(to_x) + torch.zeros_like(rows.x)
@@ -67,9 +77,9 @@ def gradient_cotangents(norm, options, grad_y, x, weight, to_x, to_weight, to_bi
     return for_grad_y, for_x, for_weight
 
 
-def gradient_tangents(norm, options, incoming, along):
+def gradient_tangents(norm, options, incoming, along, kind=Rows):
     """The derivatives of dx, dw and db along tangents of what backward was given."""
-    rows = Rows(norm, options, incoming.input, incoming.weight)
+    rows = kind(norm, options, incoming.input, incoming.weight)
     g, g_t = incoming.grad_y.double(), _double(along.grad_y)
     x_t = _double(along.input) + torch.zeros_like(rows.x)
     z = rows.weight * g

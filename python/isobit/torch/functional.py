@@ -48,7 +48,7 @@ _INTEGERS = "integers", lambda value: all(isinstance(each, Integral) for each in
 _DTYPE = "a torch.dtype", lambda value: value is None or isinstance(value, torch.dtype)
 # What options must be, and whether a value is that.
 _KINDS = {
-    **dict.fromkeys(("eps", "p", "scale", "softcap", "dropout"), _NUMBER),
+    **dict.fromkeys(("eps", "p", "scale", "softcap", "dropout", "momentum"), _NUMBER),
     **dict.fromkeys(("label_smoothing", "z_loss"), _NUMBER),
     **dict.fromkeys(
         (
@@ -72,7 +72,8 @@ _KINDS = {
         ("bins", "dilation", "extra_padding", "kernel", "padding", "size", "stride"), _INTEGERS
     ),
     **dict.fromkeys(("ceil_mode", "count_include_pad", "exclusive", "log", "reverse"), _FLAG),
-    **dict.fromkeys(("scale_grad_by_freq", "totals", "with_index", "zero_centered"), _FLAG),
+    **dict.fromkeys(("scale_grad_by_freq", "totals", "training"), _FLAG),
+    **dict.fromkeys(("with_index", "zero_centered"), _FLAG),
     **dict.fromkeys(("out_dtype", "dtype"), _DTYPE),
 }
 

@@ -16,6 +16,7 @@ from torch.nn.utils import parametrize
 from isobit.torch import (
     attention_patching,
     causal_patching,
+    channel_norm_patching,
     convolution_patching,
     deferral,
     embedding_patching,
@@ -35,9 +36,10 @@ _SWAPS = {nn.LayerNorm: LayerNorm, nn.RMSNorm: RMSNorm}
 _OURS = (
     *(Embedding, LayerNorm, RMSNorm, Linear, MultiheadAttention),
     *convolution_patching.SWAPS.values(),
+    *channel_norm_patching.SWAPS.values(),
 )
 # Their subclasses keep what is their own.
-_EXACTLY = (*convolution_patching.SWAPS, nn.Embedding)
+_EXACTLY = (*convolution_patching.SWAPS, *channel_norm_patching.SWAPS, nn.Embedding)
 _DEFERRED = {LayerNorm: DeferredLayerNorm, RMSNorm: DeferredRMSNorm}
 
 _OTHER_NORMS = (
@@ -101,11 +103,11 @@ def _exchanged(module, old, new):
 class Report(Undoable):
     """What patch did. replaced: names and classes. skipped: names and reasons. rotary: Python's
     modules whose rotary function was exchanged. linear: the names of the linear layers among those
-    replaced, None if they were not asked for; attention, convolutions, embedding: those of
-    attentions, of convolutions and of embeddings, alike. models: the names of transformers' models
-    whose attention is Isobit's now. causal: the functions by which state-space models convolve, and
-    Isobit's in their place. fused: of each norm that was to be fused, what has taken its result so
-    far."""
+    replaced, None if they were not asked for; attention, convolutions, embedding, channel_norms:
+    those of attentions, of convolutions, of embeddings and of norms of channels, alike. models: the
+    names of transformers' models whose attention is Isobit's now. causal: the functions by which
+    state-space models convolve, and Isobit's in their place. fused: of each norm that was to be
+    fused, what has taken its result so far."""
 
     replaced: dict[str, type] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -115,6 +117,7 @@ class Report(Undoable):
     models: list[str] = field(default_factory=list)
     convolutions: list[str] | None = None
     embedding: list[str] | None = None
+    channel_norms: list[str] | None = None
     causal: dict[str, str] = field(default_factory=dict)
     _deferred: dict = field(default_factory=dict, init=False)
     _changes: list = field(default_factory=list, init=False)
@@ -148,6 +151,7 @@ class Report(Undoable):
 
     def _counts(self):
         asked = (self.linear, self.attention, self.convolutions, self.embedding)
+        asked += (self.channel_norms,)
         yield _counted(len(self.replaced) - sum(len(names or ()) for names in asked), "norm")
         if self.linear is not None:
             yield _counted(len(self.linear), "linear layer")
@@ -159,6 +163,8 @@ class Report(Undoable):
             yield _counted(len(self.convolutions), "convolution")
         if self.embedding is not None:
             yield _counted(len(self.embedding), "embedding")
+        if self.channel_norms is not None:
+            yield _counted(len(self.channel_norms), "norm of channels", "norms of channels")
 
     def __repr__(self):
         counted = _in_words(self._counts())
@@ -179,8 +185,8 @@ class Report(Undoable):
         return "\n".join(lines)
 
 
-def _counted(count, what):
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _counted(count, what, several=None):
+    return f"{count} {what if count == 1 else several or what + 's'}"
 
 
 def _in_words(parts):
@@ -215,6 +221,7 @@ def patch(
     attention=False,
     convolutions=False,
     embedding=False,
+    channel_norms=False,
     fuse=False,
     arithmetic="canonical",
 ) -> Report:
@@ -242,6 +249,8 @@ def patch(
 
     embedding: also torch.nn.Embedding, and its subclasses that inherit its forward, which become
     isobit.torch.Embedding or a class derived from it and their own.
+    channel_norms: also torch.nn's BatchNorm, GroupNorm and InstanceNorm, and subclasses that
+    inherit their forward, which become isobit.torch's, or a class derived from it and their own.
 
     fuse: also the linear layers; and where gradients are recorded, a linear layer normalises what a
     norm would have given it while it multiplies, so that nothing is kept for backward but what was
@@ -263,6 +272,7 @@ def patch(
         attention=[] if attention else None,
         convolutions=[] if convolutions else None,
         embedding=[] if embedding else None,
+        channel_norms=[] if channel_norms else None,
     )
     if attention:  # first of all, since it may refuse by raising
         report.models, report.skipped, report._configurations = transformers_attention.exchange(
@@ -271,7 +281,7 @@ def patch(
     uncalled = linear_patching.uncalled(model)
     names, multiplied = {}, set()  # the latter: linear layers whose weights our attention takes
     for name, module in model.named_modules(remove_duplicate=False):
-        kind = _kind(module, linear, attention, convolutions, embedding)
+        kind = _kind(module, linear, attention, convolutions, embedding, channel_norms)
         if attention_patching.is_ours(module):
             multiplied.add(module.out_proj)
         if module in multiplied or not kind or ".parametrizations." in f".{name}":
@@ -299,6 +309,8 @@ def patch(
             report.convolutions.append(name)
         elif kind == "embedding":
             report.embedding.append(name)
+        elif kind == "channel norm":
+            report.channel_norms.append(name)
         elif fuse:
             report._deferred[name] = weakref.ref(module)
         report._changes.append((weakref.ref(module), original, made))
@@ -325,9 +337,9 @@ def _forget_compiled():
         torch.compiler.reset()
 
 
-def _kind(module, linear, attention, convolutions, embedding):
-    """What patch takes it for: "norm", "linear", "attention", "convolution", "embedding" or
-    nothing."""
+def _kind(module, linear, attention, convolutions, embedding, channel_norms):
+    """What patch takes it for: "norm", "linear", "attention", "convolution", "embedding",
+    "channel norm" or nothing."""
     if attention_patching.is_attention(module):
         return "attention" if attention else ""
     if linear and linear_patching.is_linear(module):
@@ -336,6 +348,8 @@ def _kind(module, linear, attention, convolutions, embedding):
         return "convolution"
     if embedding and embedding_patching.is_embedding(module):
         return "embedding"
+    if channel_norms and channel_norm_patching.is_channel_norm(module):
+        return "channel norm"
     if _is_norm(module):
         return "norm"
     if linear and linear_patching.called_linear(module):
@@ -372,7 +386,7 @@ def _replacement(module, kind, arithmetic, fuse):
     """The class that computes what module computes. arithmetic: of linear layers. fuse: with a norm
     that leaves its rows to them."""
     for kinds, reason in _OTHER_NORMS:
-        if isinstance(module, kinds):
+        if kind != "channel norm" and isinstance(module, kinds):
             raise Unsuited(reason)
     if isinstance(module, torch.jit.ScriptModule):
         raise Unsuited("is scripted")
@@ -392,12 +406,14 @@ def _replacement(module, kind, arithmetic, fuse):
         weights |= linear_patching.held(module)
     elif kind == "embedding":
         recipe = embedding_patching.replacement(module)
+    elif kind == "channel norm":
+        recipe = channel_norm_patching.replacement(module)
     for name, weight in weights.items():
         _check_weight(name, weight)
     original = parametrize.type_before_parametrizations(module)
     made = _SWAPS.get(original, original if is_ours else None) if recipe is None else recipe
     if isinstance(made, type) and (
-        kind not in ("convolution", "embedding") or original in _EXACTLY
+        kind not in ("convolution", "embedding", "channel norm") or original in _EXACTLY
     ):
         return _DEFERRED.get(made, made) if fuse else made
     if made is None and parametrize.is_parametrized(module):

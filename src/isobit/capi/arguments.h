@@ -8,11 +8,13 @@
 #include "isobit/capi/call.h"
 #include "isobit/ops/activation/activation.h"
 #include "isobit/ops/attention/attention.h"
+#include "isobit/ops/batch_norm/batch_norm.h"
 #include "isobit/ops/conv1d/conv1d.h"
 #include "isobit/ops/conv2d/conv2d.h"
 #include "isobit/ops/cross_entropy/cross_entropy.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/embedding/embedding.h"
+#include "isobit/ops/group_norm/group_norm.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
 #include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
@@ -686,6 +688,69 @@ inline embedding::BackwardArgs arguments(const isobit_embedding_backward_args& g
   args.grad_weight = read("grad_weight", given.grad_weight);
   args.padding_idx = given.padding_idx;
   args.scale_grad_by_freq = given.scale_grad_by_freq != 0;
+  return args;
+}
+
+inline group_norm::ForwardArgs arguments(const isobit_group_norm_forward_args& given,
+                                         const Reader& read) {
+  group_norm::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.weight = read("weight", given.weight);
+  args.bias = read("bias", given.bias);
+  args.y = read("y", given.y);
+  args.mean = read("mean", given.mean);
+  args.rstd = read("rstd", given.rstd);
+  args.groups = given.groups == 0 ? 1 : given.groups;
+  args.eps = given.eps;
+  return args;
+}
+
+inline group_norm::BackwardArgs arguments(const isobit_group_norm_backward_args& given,
+                                          const Reader& read) {
+  group_norm::BackwardArgs args;
+  args.x = read("x", given.x);
+  args.grad_y = read("grad_y", given.grad_y);
+  args.weight = read("weight", given.weight);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.grad_weight = read("grad_weight", given.grad_weight);
+  args.grad_bias = read("grad_bias", given.grad_bias);
+  args.groups = given.groups == 0 ? 1 : given.groups;
+  args.eps = given.eps;
+  return args;
+}
+
+inline batch_norm::ForwardArgs arguments(const isobit_batch_norm_forward_args& given,
+                                         const Reader& read) {
+  batch_norm::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.weight = read("weight", given.weight);
+  args.bias = read("bias", given.bias);
+  args.running_mean = read("running_mean", given.running_mean);
+  args.running_var = read("running_var", given.running_var);
+  args.y = read("y", given.y);
+  args.mean = read("mean", given.mean);
+  args.rstd = read("rstd", given.rstd);
+  args.next_mean = read("next_mean", given.next_mean);
+  args.next_var = read("next_var", given.next_var);
+  args.momentum = given.momentum;
+  args.eps = given.eps;
+  args.training = given.training != 0;
+  return args;
+}
+
+inline batch_norm::BackwardArgs arguments(const isobit_batch_norm_backward_args& given,
+                                          const Reader& read) {
+  batch_norm::BackwardArgs args;
+  args.x = read("x", given.x);
+  args.grad_y = read("grad_y", given.grad_y);
+  args.weight = read("weight", given.weight);
+  args.running_mean = read("running_mean", given.running_mean);
+  args.running_var = read("running_var", given.running_var);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.grad_weight = read("grad_weight", given.grad_weight);
+  args.grad_bias = read("grad_bias", given.grad_bias);
+  args.eps = given.eps;
+  args.training = given.training != 0;
   return args;
 }
 

@@ -308,3 +308,35 @@ isobit_status isobit_embedding_backward(const isobit_embedding_backward_args* ar
                       embedding::backward(capi::arguments(given, read), execution);
                     });
 }
+
+isobit_status isobit_group_norm_forward(const isobit_group_norm_forward_args* args,
+                                        const isobit_context* context) {
+  return capi::call("group_norm", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      group_norm::forward(capi::arguments(given, read), execution);
+                    });
+}
+
+isobit_status isobit_group_norm_backward(const isobit_group_norm_backward_args* args,
+                                         const isobit_context* context) {
+  return capi::call("group_norm backward", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      group_norm::backward(capi::arguments(given, read), execution);
+                    });
+}
+
+isobit_status isobit_batch_norm_forward(const isobit_batch_norm_forward_args* args,
+                                        const isobit_context* context) {
+  return capi::call("batch_norm", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      batch_norm::forward(capi::arguments(given, read), execution);
+                    });
+}
+
+isobit_status isobit_batch_norm_backward(const isobit_batch_norm_backward_args* args,
+                                         const isobit_context* context) {
+  return capi::call("batch_norm backward", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      batch_norm::backward(capi::arguments(given, read), execution);
+                    });
+}

@@ -4,11 +4,13 @@
 
 #include "isobit/ops/activation/activation.h"
 #include "isobit/ops/attention/attention.h"
+#include "isobit/ops/batch_norm/batch_norm.h"
 #include "isobit/ops/conv1d/conv1d.h"
 #include "isobit/ops/conv2d/conv2d.h"
 #include "isobit/ops/cross_entropy/cross_entropy.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/embedding/embedding.h"
+#include "isobit/ops/group_norm/group_norm.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
 #include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
@@ -60,6 +62,10 @@ std::span<const Operation* const> catalog() {
       &linear_cross_entropy::backward_operation(),
       &embedding::forward_operation(),
       &embedding::backward_operation(),
+      &group_norm::forward_operation(),
+      &group_norm::backward_operation(),
+      &batch_norm::forward_operation(),
+      &batch_norm::backward_operation(),
   };
   return kOperations;
 }

@@ -6,6 +6,7 @@
 #include "isobit/norms/variants.h"
 #include "isobit/ops/activation/problem.h"
 #include "isobit/ops/attention/problem.h"
+#include "isobit/ops/channel_norm/problem.h"
 #include "isobit/ops/convolution/problem.h"
 #include "isobit/ops/cross_entropy/problem.h"
 #include "isobit/ops/elementwise/problem.h"
@@ -71,6 +72,14 @@ const DeviceLibrary& device_library() {
                       linear_cross_entropy::cuda_backward_variants()),
       device_variants("embedding", "fwd", embedding::cuda_forward_variants()),
       device_variants("embedding", "bwd", embedding::cuda_backward_variants()),
+      device_variants("group_norm", "fwd",
+                      channel_norm::cuda_forward_variants<channel_norm::GroupForwardArgs>()),
+      device_variants("group_norm", "bwd",
+                      channel_norm::cuda_backward_variants<channel_norm::GroupBackwardArgs>()),
+      device_variants("batch_norm", "fwd",
+                      channel_norm::cuda_forward_variants<channel_norm::BatchForwardArgs>()),
+      device_variants("batch_norm", "bwd",
+                      channel_norm::cuda_backward_variants<channel_norm::BatchBackwardArgs>()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
                                          simt::about,   simt::kMemory, kOperations};

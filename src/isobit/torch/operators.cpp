@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <string_view>
 
 #include "isobit/torch/attention.h"
 #include "isobit/torch/call.h"
+#include "isobit/torch/channel_norm.h"
 #include "isobit/torch/convolution.h"
 #include "isobit/torch/cross_entropy.h"
 #include "isobit/torch/embedding.h"
@@ -239,11 +241,6 @@ void activation_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   if constexpr (kGated) put(results, grad_gate);
 }
 
-struct Operator {
-  std::string_view name, signature;
-  Kernel kernel;
-};
-
 // What has its default need not be given: reading a number from Python costs PyTorch 0.1 us.
 #define OPTIONS "float eps, int hidden_dims=1, bool zero_centered=False, "
 #define ADDED ", Tensor? residual=None, float dropout=0.0, Tensor? seed=None"
@@ -424,17 +421,22 @@ constexpr Operator kOperators[] = {
 
 constexpr std::string_view kPrefixes[] = {"", "_"};
 
+// Those whose schemas stand beside their calls.
+constexpr std::span<const Operator> kAll[] = {kOperators, kChannelNorms};
+
 }  // namespace
 
 void define_operators(Registration& definitions) {
-  for (const auto& [name, signature, kernel] : kOperators)
-    for (std::string_view prefix : kPrefixes) definitions.define(joined(prefix, name, signature));
+  for (const std::span<const Operator> some : kAll)
+    for (const auto& [name, signature, kernel] : some)
+      for (std::string_view prefix : kPrefixes) definitions.define(joined(prefix, name, signature));
 }
 
 void implement_operators(Registration& implementations) {
-  for (const auto& [name, signature, kernel] : kOperators)
-    for (std::string_view prefix : kPrefixes)
-      implementations.implement(joined(prefix, name).c_str(), kernel);
+  for (const std::span<const Operator> some : kAll)
+    for (const auto& [name, signature, kernel] : some)
+      for (std::string_view prefix : kPrefixes)
+        implementations.implement(joined(prefix, name).c_str(), kernel);
 }
 
 }  // namespace isobit::torch

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "isobit/torch/tensor.h"
 
@@ -10,6 +11,12 @@ namespace isobit::torch {
 
 // As PyTorch calls it: arguments lie on the stack, and results take their place.
 using Kernel = void (*)(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+
+// An operator, by its schema.
+struct Operator {
+  std::string_view name, signature;
+  Kernel kernel;
+};
 
 // Failures are told by ok(), as objects of this kind are made before anyone could catch.
 class Registration {

@@ -9,6 +9,7 @@ from isobit.ops.triton_norm_rows import (
     Statistics,
     columns,
     deviations,
+    exponent_of,
     inverse_root,
     is_in_range,
     ldexp,
@@ -59,6 +60,20 @@ def statistics_of(held, source, cols, eps, tile: tl.constexpr):
     if (in_range & _accurate(shift, mean_square)) == 0:
         row = _the_long_way(in_range, held, source, cols, eps, tile)
     return row
+
+
+@triton.jit
+def variance_of(row, held, source, cols, tile: tl.constexpr):
+    """The variance of a row whose statistics are known, as channel_norm/formula.h has it."""
+    one, n = tl.cast(1.0, tl.float32), tl.cast(cols, tl.float32)
+    _, shift, squares = _two_rounds(one, one, held, source, cols, tile)
+    mean_square = tl.div_rn(squares, n)
+    variance = _variance(shift, mean_square)
+    if (is_in_range(squares) & _accurate(shift, mean_square)) == 0:
+        missed, squares = sum_and_dot(deviations, row, held, source, cols, tile)
+        scaled = _variance(tl.div_rn(missed, n), tl.div_rn(squares, n))
+        variance = ldexp(scaled, -2 * (exponent_of(row.factor) + exponent_of(row.factor_again)))
+    return variance
 
 
 @triton.jit

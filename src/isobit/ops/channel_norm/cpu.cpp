@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU variants of group_norm and batch_norm: vectors, and the specification.
+#include <algorithm>
+
+#include "isobit/ops/channel_norm/cpu_rows.h"
+#include "isobit/ops/channel_norm/cpu_specified.h"
+
+namespace isobit::channel_norm {
+namespace {
+
+// Whether channels stand side by side in memory, as they must for rows abreast, and nothing else
+// does.
+template <class... Arrays>
+bool channels_last(const Given& given, const Arrays&... arrays) {
+  if (given.groups != 0 || given.channels == 1) return false;
+  const auto last = [&](const Images& array) {
+    return !array || (array.c == 1 && (array.l != 1 || given.extent == 1));
+  };
+  return last(given.x) && (last(arrays) && ...);
+}
+bool abreast(const ForwardProblem& p) { return channels_last(p, p.y); }
+bool abreast(const BackwardProblem& p) { return channels_last(p, p.grad_y, p.grad_x); }
+
+// How a call is computed: by the specification, or in vectors.
+struct Way {
+  bool specified, side_by_side;
+
+  template <class Problem>
+  Way(const Problem& p, bool specified)
+      : specified(specified), side_by_side(!specified && abreast(p)) {}
+
+  Cut cut(std::int64_t rows, std::int64_t count, const Machine& machine) const {
+    return {rows, count, side_by_side ? kMostAbreast : 1, machine, specified};
+  }
+  Cut of_rows(const Given& p, const Machine& machine) const {
+    return cut(p.rows(), p.rows() == 0 ? 0 : p.row(0).count(), machine);
+  }
+  Cut of_channels(const Given& p, const Machine& machine) const {
+    return cut(p.channels, p.batch * p.extent, machine);
+  }
+  template <class T, class Real>
+  Kernels kernels(DType dtype, Isa isa) const {
+    if (specified) return specified::kKernels<T, Real>;
+    return side_by_side ? abreast_for(dtype, isa) : along_for(dtype, isa);
+  }
+
+ private:
+  static Kernels along_for(DType dtype, Isa isa) {
+    ISOBIT_RETURN_FOR_ISA(isa, kernels_along(dtype));
+  }
+  static Kernels abreast_for(DType dtype, Isa isa) {
+    ISOBIT_RETURN_FOR_ISA(isa, kernels_abreast(dtype));
+  }
+};
+
+// What a call keeps beside its arguments; without memory it only counts.
+template <class Real>
+struct Workspace {
+  Real *weight, *bias, *centres;
+  Statistics<Real>* statistics;
+  Moments<Real>*means, *waiting;
+  std::size_t bytes;
+
+  Workspace(const Given& p, std::int64_t sums, std::byte* memory) {
+    Pieces pieces(memory);
+    weight = take<Real>(pieces, p.channels);
+    bias = take<Real>(pieces, p.channels);
+    centres = take<Real>(pieces, p.rows());
+    statistics = take<Statistics<Real>>(pieces, p.rows());
+    means = take<Moments<Real>>(pieces, p.rows());
+    waiting = take<Moments<Real>>(pieces, sums);
+    bytes = pieces.taken();
+  }
+
+  Known known() const { return {weight, bias, statistics, means}; }
+
+ private:
+  template <class Element>
+  static Element* take(Pieces& pieces, std::int64_t count) {
+    return reinterpret_cast<Element*>(
+        pieces.take(count * static_cast<std::int64_t>(sizeof(Element))));
+  }
+};
+
+template <class Call>
+auto with_type(DType dtype, const Call& call) {
+  switch (dtype) {
+    case DType::f16:  return call(f16{}, float{});
+    case DType::bf16: return call(bf16{}, float{});
+    case DType::f64:  return call(double{}, double{});
+    default:          return call(float{}, float{});
+  }
+}
+
+std::int64_t waiting(const ForwardProblem& p, const Way& way, const Machine& machine) {
+  return way.of_rows(p, machine).waiting();
+}
+std::int64_t waiting(const BackwardProblem& p, const Way& way, const Machine& machine) {
+  return std::max(way.of_rows(p, machine).waiting(), way.of_channels(p, machine).waiting());
+}
+
+template <class Problem, bool kSpecified>
+std::size_t workspace(const Problem& p, const Plan&, const Machine& machine) {
+  const std::int64_t sums = waiting(p, Way(p, kSpecified), machine);
+  return p.real() == DType::f64 ? Workspace<double>(p, sums, nullptr).bytes
+                                : Workspace<float>(p, sums, nullptr).bytes;
+}
+
+// Numbers of any type as what is computed in; `neutral` where there are none.
+template <class Real>
+void widen_all(const std::byte* from, DType dtype, std::int64_t count, Real neutral, Real* to) {
+  if (from == nullptr) return std::fill(to, to + count, neutral), void();
+  with_type(dtype, [&]<class T>(T, auto) {
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = static_cast<Real>(widen<std::conditional_t<sizeof(T) == 8, double, float>>(
+          reinterpret_cast<const T*>(from)[i]));
+  });
+}
+
+template <class Real>
+void put(std::byte* to, std::int64_t i, Real value) {
+  if (to != nullptr) reinterpret_cast<Real*>(to)[i] = narrow<Real>(value);
+}
+void put_as(DType dtype, std::byte* to, std::int64_t i, auto value) {
+  if (to == nullptr) return;
+  with_type(dtype, [&]<class T, class Real>(T, Real) {
+    reinterpret_cast<T*>(to)[i] =
+        narrow<T>(static_cast<std::conditional_t<sizeof(T) == 8, double, decltype(value)>>(value));
+  });
+}
+template <class Real>
+Real at(const std::byte* numbers, std::int64_t i) {
+  return reinterpret_cast<const Real*>(numbers)[i];
+}
+
+// Both rounds over the rows of x: done(row, deviations) when a row's statistics are known.
+template <class T, class Real, class Units, class Done>
+void find_statistics(const Given& p, const Kernels& kernels, const Workspace<Real>& memory,
+                     const Units& units, std::int64_t count, const Done& done) {
+  units.sum([&](const Part& part, Moments<Real>* sums) { kernels.moments(p, part, nullptr, sums); },
+            [&](const Part& part, const Moments<Real>* sums) {
+              for (std::int64_t i = 0; i < part.rows; ++i)
+                memory.centres[part.first + i] = sums[i].sum / static_cast<Real>(count);
+            });
+  units.sum(
+      [&](const Part& part, Moments<Real>* sums) {
+        kernels.moments(p, part, memory.centres + part.first, sums);
+      },
+      [&](const Part& part, const Moments<Real>* sums) {
+        for (std::int64_t i = 0; i < part.rows; ++i) {
+          const std::int64_t row = part.first + i;
+          memory.statistics[row] =
+              Formula::statistics(SummedRow<T, Real>{p, row}, memory.centres[row], sums[i], count,
+                                  static_cast<Real>(p.eps));
+          done(row, sums[i]);
+        }
+      });
+}
+
+template <class Real>
+void take_running_statistics(const Given& p, const Workspace<Real>& memory) {
+  for (std::int64_t row = 0; row < p.rows(); ++row)
+    memory.statistics[row] =
+        running_statistics(at<Real>(p.running_mean, row), at<Real>(p.running_var, row), p.eps);
+}
+
+template <class T, class Real>
+void compute(const ForwardProblem& p, const Way& way, const Execution& execution) {
+  const Machine& machine = execution.machine;
+  const Cut cut = way.of_rows(p, machine);
+  const Workspace<Real> memory(p, waiting(p, way, machine), execution.workspace);
+  const Kernels kernels = way.kernels<T, Real>(p.dtype, machine.isa);
+  const auto put_statistics = [&](std::int64_t row) {
+    put(p.mean.data, p.mean.place(row), memory.statistics[row].saved_mean);
+    put(p.rstd.data, p.rstd.place(row), memory.statistics[row].saved_rstd);
+  };
+  {
+    const simd::FloatMode mode;
+    widen_all(p.weight, p.weight_dtype, p.channels, Real(1), memory.weight);
+    widen_all(p.bias, p.weight_dtype, p.channels, Real(-0.0), memory.bias);
+    if (!p.training) {
+      take_running_statistics(p, memory);
+      for (std::int64_t row = 0; row < p.rows(); ++row) put_statistics(row);
+    }
+  }
+  const auto done = [&](std::int64_t row, const Moments<Real>& deviations) {
+    const Statistics<Real>& statistics = memory.statistics[row];
+    put_statistics(row);
+    if (p.next_mean != nullptr) {
+      const Real running = at<Real>(p.running_mean, row);
+      put(p.next_mean, row,
+          cut.count == 0 ? running : moved(running, statistics.saved_mean, p.momentum));
+    }
+    if (p.next_var != nullptr) {
+      const Real running = at<Real>(p.running_var, row);
+      const SummedRow<T, Real> summed{p, row};
+      put(p.next_var, row,
+          cut.count == 0
+              ? running
+              : moved(running,
+                      unbiased(variance_of(summed, statistics, deviations, cut.count), cut.count),
+                      p.momentum));
+    }
+  };
+  in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) {
+    if (p.training) find_statistics<T>(p, kernels, memory, units, cut.count, done);
+    units.map([&](const Part& part) { kernels.normalise(p, memory.known(), part); });
+  });
+}
+
+// The gradients of weight and bias, which are sums over all that share them. In batch_norm these
+// sums are those that the gradient of x needs.
+template <class Real, class Units, class Also>
+void add_channels(const BackwardProblem& p, const Kernels& kernels, const Known& known,
+                  const Units& units, const Also& also) {
+  units.sum([&](const Part& part,
+                Moments<Real>* sums) { kernels.channel_products(p, known, part, sums); },
+            [&](const Part& part, const Moments<Real>* sums) {
+              for (std::int64_t i = 0; i < part.rows; ++i) {
+                put_as(p.weight_dtype, p.grad_bias, part.first + i, sums[i].sum);
+                put_as(p.weight_dtype, p.grad_weight, part.first + i, sums[i].squares);
+                also(part.first + i, sums[i]);
+              }
+            });
+}
+
+template <class T, class Real>
+void compute(const BackwardProblem& p, const Way& way, const Execution& execution) {
+  const Machine& machine = execution.machine;
+  const Workspace<Real> memory(p, waiting(p, way, machine), execution.workspace);
+  const Kernels kernels = way.kernels<T, Real>(p.dtype, machine.isa);
+  const Known known = memory.known();
+  {
+    const simd::FloatMode mode;
+    widen_all(p.weight, p.weight_dtype, p.channels, Real(1), memory.weight);
+    if (!p.training) take_running_statistics(p, memory);
+  }
+  const Cut cut = way.of_rows(p, machine);
+  const auto n = static_cast<Real>(cut.count);
+  in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) {
+    if (p.training)
+      find_statistics<T>(p, kernels, memory, units, cut.count,
+                         [](std::int64_t, const Moments<Real>&) {});
+    const bool needs_means = p.grad_x && p.training;
+    if (p.groups == 0) {
+      if (needs_means || p.wants_sums())
+        add_channels<Real>(
+            p, kernels, known, units, [&](std::int64_t row, const Moments<Real>& sums) {
+              const Real weight = memory.weight[row];
+              memory.means[row] = {weight * (sums.sum / n), weight * (sums.squares / n)};
+            });
+    } else if (needs_means) {
+      units.sum([&](const Part& part,
+                    Moments<Real>* sums) { kernels.row_products(p, known, part, sums); },
+                [&](const Part& part, const Moments<Real>* sums) {
+                  for (std::int64_t i = 0; i < part.rows; ++i)
+                    memory.means[part.first + i] = {sums[i].sum / n, sums[i].squares / n};
+                });
+    }
+    if (p.grad_x) units.map([&](const Part& part) { kernels.gradient(p, known, part); });
+  });
+  if (p.groups != 0 && p.wants_sums())
+    in_steps<Real>(way.of_channels(p, machine), memory.waiting, execution, [&](const auto& units) {
+      add_channels<Real>(p, kernels, known, units, [](std::int64_t, const Moments<Real>&) {});
+    });
+}
+
+template <class Args, class Problem, bool kSpecified>
+void run_in(const Args&, const Problem& p, const Plan&, const Execution& execution) {
+  with_type(p.dtype, [&]<class T, class Real>(T, Real) {
+    compute<T, Real>(p, Way(p, kSpecified), execution);
+  });
+}
+
+template <class Args, class Problem>
+constexpr Variant<Args, Problem> kVariants[] = {
+    {.name = "simd",
+     .each_isa = true,
+     .workspace = workspace<Problem, false>,
+     .run = run_in<Args, Problem, false>},
+    {.name = "scalar", .workspace = workspace<Problem, true>, .run = run_in<Args, Problem, true>},
+};
+
+}  // namespace
+
+template <class Args>
+std::span<const ForwardVariant<Args>> cpu_forward_variants() {
+  return kVariants<Args, ForwardProblem>;
+}
+template <class Args>
+std::span<const BackwardVariant<Args>> cpu_backward_variants() {
+  return kVariants<Args, BackwardProblem>;
+}
+
+template std::span<const ForwardVariant<GroupForwardArgs>> cpu_forward_variants();
+template std::span<const BackwardVariant<GroupBackwardArgs>> cpu_backward_variants();
+template std::span<const ForwardVariant<BatchForwardArgs>> cpu_forward_variants();
+template std::span<const BackwardVariant<BatchBackwardArgs>> cpu_backward_variants();
+
+}  // namespace isobit::channel_norm

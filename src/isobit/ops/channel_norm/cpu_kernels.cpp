@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// One row at a time in vectors, compiled once for each instruction set.
+#include "isobit/ops/channel_norm/cpu_kernels.h"
+
+#include "isobit/ops/channel_norm/cpu_elements.h"
+#include "isobit/ops/channel_norm/formula.h"
+#include "isobit/simd/row_loops.h"
+#include "isobit/simd/row_sums.h"
+
+namespace isobit::channel_norm::ISOBIT_ISA {
+namespace {
+
+using order::kBlock;
+
+template <class Real>
+const Statistics<Real>& statistics_at(const Known& known, std::int64_t row) {
+  return static_cast<const Statistics<Real>*>(known.statistics)[row];
+}
+
+// Calls body(Normalise or NormaliseAny), which give the same bits where both may be used.
+template <class S, class Body>
+ISOBIT_INLINE void with_normaliser(const Statistics<typename S::Real>& statistics,
+                                   const Body& body) {
+  if (statistics.plain) [[likely]]
+    body(layernorm::Normalise<S>(statistics));
+  else
+    body(layernorm::NormaliseAny<S>(statistics));
+}
+
+// Adds block after block of a part of a row: of_block(begin, count) gives the sums of one.
+template <class S, class OfBlock>
+ISOBIT_INLINE void add_blocks(const Part& part, void* to, const OfBlock& of_block) {
+  using Real = typename S::Real;
+  order::PairTree<Real> sums, dots;
+  for (std::int64_t begin = part.begin; begin < part.end; begin += kBlock) {
+    const std::int64_t left = part.end - begin;
+    const simd::Sums<S> of = of_block(begin, left < kBlock ? left : kBlock);
+    sums.push(of.sum);
+    dots.push(of.dot);
+  }
+  *static_cast<Moments<Real>*>(to) = {sums.total(), dots.total()};
+}
+
+template <class S, class T>
+void moments(const Given& given, const Part& part, const void* centres, void* to) {
+  using Real = typename S::Real;
+  const Row row = given.row(part.first);
+  const auto centre = S::all(centres == nullptr ? Real(0) : *static_cast<const Real*>(centres));
+  alignas(64) T buffer[kBlock];
+  add_blocks<S>(part, to, [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA {
+    const T* x = block(given.x, row, begin, count, buffer);
+    return simd::row_sum_and_dot<S>(
+        count, [x, centre](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+          const auto d = S::only(S::sub(S::load(x + i, part...), centre), part...);
+          return simd::Terms<S>{d, d};
+        });
+  });
+}
+
+template <class S, class T>
+void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
+  using Real = typename S::Real;
+  const Row row = p.row(part.first);
+  const auto* weight = static_cast<const Real*>(known.weight);
+  const auto* bias = static_cast<const Real*>(known.bias);
+  with_normaliser<S>(
+      statistics_at<Real>(known, part.first), [&](const auto& normaliser) ISOBIT_INLINE_LAMBDA {
+        alignas(64) T from[kBlock], to[kBlock];
+        for_each_piece(row, part.begin, part.end, [&](const Piece& piece) ISOBIT_INLINE_LAMBDA {
+          const T* x = elements(p.x, row, piece, from);
+          const Results<T> y(p.y, row, piece, to);
+          const std::int64_t channel = row.channel_of(piece.segment);
+          const auto w = S::all(weight[channel]), b = S::all(bias[channel]);
+          simd::for_each_vector<S>(
+              piece.count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+                const auto xhat = normaliser(S::load(x + i, part...));
+                S::template store<simd::Stores::cached>(y.data() + i, S::fma(xhat, w, b), part...);
+              });
+          y.done();
+        });
+      });
+}
+
+// The sums of g and of g * x̂ over a row, where g is grad_y, or its product with the weight.
+template <class S, class T, bool kWeighted>
+ISOBIT_INLINE void products(const BackwardProblem& p, const Known& known, const Row& row,
+                            const Part& part, void* to) {
+  using Real = typename S::Real;
+  const auto* weight = static_cast<const Real*>(known.weight);
+  alignas(64) T x_buffer[kBlock], grad_buffer[kBlock];
+  alignas(64) Real g[kBlock], xhat[kBlock];
+  add_blocks<S>(part, to, [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA {
+    for_each_piece(row, begin, begin + count, [&](const Piece& piece) ISOBIT_INLINE_LAMBDA {
+      const T* x = elements(p.x, row, piece, x_buffer);
+      const T* grad_y = elements(p.grad_y, row, piece, grad_buffer);
+      const std::int64_t channel = row.channel_of(piece.segment);
+      const std::int64_t index = p.row_of(row.image_of(piece.segment), channel);
+      const auto w = S::all(kWeighted ? weight[channel] : Real(1));
+      with_normaliser<S>(
+          statistics_at<Real>(known, index), [&](const auto& normaliser) ISOBIT_INLINE_LAMBDA {
+            simd::for_each_vector<S>(
+                piece.count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+                  auto gradient = S::load(grad_y + i, part...);
+                  if constexpr (kWeighted) gradient = S::mul(gradient, w);
+                  const auto value = normaliser(S::load(x + i, part...));
+                  S::template store<simd::Stores::cached>(g + piece.at + i, gradient, part...);
+                  S::template store<simd::Stores::cached>(xhat + piece.at + i, value, part...);
+                });
+          });
+    });
+    return simd::row_sum_and_dot<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      return simd::Terms<S>{S::load(g + i, part...), S::load(xhat + i, part...)};
+    });
+  });
+}
+
+template <class S, class T>
+void row_products(const BackwardProblem& p, const Known& known, const Part& part, void* to) {
+  products<S, T, true>(p, known, p.row(part.first), part, to);
+}
+template <class S, class T>
+void channel_products(const BackwardProblem& p, const Known& known, const Part& part, void* to) {
+  products<S, T, false>(p, known, p.of_channel(part.first), part, to);
+}
+
+template <class S, class T>
+void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
+  using Real = typename S::Real;
+  const Row row = p.row(part.first);
+  const Statistics<Real>& statistics = statistics_at<Real>(known, part.first);
+  const auto* weight = static_cast<const Real*>(known.weight);
+  alignas(64) T x_buffer[kBlock], grad_buffer[kBlock], to[kBlock];
+  const auto put = [&](const auto& value) ISOBIT_INLINE_LAMBDA {
+    for_each_piece(row, part.begin, part.end, [&](const Piece& piece) ISOBIT_INLINE_LAMBDA {
+      const T* x = p.training ? elements(p.x, row, piece, x_buffer) : nullptr;
+      const T* grad_y = elements(p.grad_y, row, piece, grad_buffer);
+      const Results<T> grad_x(p.grad_x, row, piece, to);
+      const auto w = S::all(weight[row.channel_of(piece.segment)]);
+      simd::for_each_vector<S>(piece.count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+        const auto g = S::mul(S::load(grad_y + i, part...), w);
+        S::template store<simd::Stores::cached>(grad_x.data() + i, value(x, i, g, part...),
+                                                part...);
+      });
+      grad_x.done();
+    });
+  };
+  if (!p.training) {
+    put([rstd = S::all(statistics.rstd)](const T*, std::int64_t, auto g, auto...)
+            ISOBIT_INLINE_LAMBDA { return S::mul(rstd, g); });
+    return;
+  }
+  const auto& means = static_cast<const Moments<Real>*>(known.means)[part.first];
+  const auto mean_g = S::all(means.sum), mean_gx = S::all(means.squares);
+  with_normaliser<S>(statistics, [&](const auto& normaliser) ISOBIT_INLINE_LAMBDA {
+    put([&](const T* x, std::int64_t i, auto g, auto... part) ISOBIT_INLINE_LAMBDA {
+      return normaliser.gradient(g, normaliser(S::load(x + i, part...)), mean_g, mean_gx);
+    });
+  });
+}
+
+template <class S, class T>
+Kernels kernels_of() {
+  return {moments<S, T>, normalise<S, T>, row_products<S, T>, channel_products<S, T>,
+          gradient<S, T>};
+}
+
+}  // namespace
+
+Kernels kernels_along(DType dtype) {
+  switch (dtype) {
+    case DType::f16:  return kernels_of<simd::F32, f16>();
+    case DType::bf16: return kernels_of<simd::F32, bf16>();
+    case DType::f64:  return kernels_of<simd::F64, double>();
+    default:          return kernels_of<simd::F32, float>();
+  }
+}
+
+}  // namespace isobit::channel_norm::ISOBIT_ISA

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vector loops of group_norm and batch_norm, compiled once for each instruction set.
+#pragma once
+
+#include "isobit/core/isas.h"
+#include "isobit/ops/channel_norm/problem.h"
+
+namespace isobit::channel_norm {
+
+// So many rows, of adjacent channels, are computed side by side where channels come last in memory.
+inline constexpr std::int64_t kMostAbreast = 64;
+
+// Arrays of what is computed in. Statistics and means are those of all rows.
+struct Known {
+  const void *weight, *bias;  // (channels)
+  const void* statistics;     // Statistics<Real>
+  const void* means;          // Moments<Real>: of g and g * x̂, with g the gradient of x̂
+};
+
+// Elements [begin, end) of each of `rows` rows from the first on: of adjacent channels, or one.
+struct Part {
+  std::int64_t first, rows, begin, end;
+};
+
+// Sums are Moments<Real>, one for each row of the part.
+struct Kernels {
+  // Of x - centre and of its square; without centres, of x.
+  void (*moments)(const Given& given, const Part& part, const void* centres, void* moments);
+  void (*normalise)(const ForwardProblem& problem, const Known& known, const Part& part);
+  // Of g and of g * x̂ in a row that has statistics.
+  void (*row_products)(const BackwardProblem& problem, const Known& known, const Part& part,
+                       void* moments);
+  // Of grad_y and of grad_y * x̂ of a channel.
+  void (*channel_products)(const BackwardProblem& problem, const Known& known, const Part& part,
+                           void* moments);
+  void (*gradient)(const BackwardProblem& problem, const Known& known, const Part& part);
+};
+
+// along: one row at a time, of any strides. abreast: rows of adjacent channels side by side, which
+// are normalised over all images.
+ISOBIT_IN_EACH_ISA(Kernels kernels_along(DType dtype); Kernels kernels_abreast(DType dtype);)
+
+}  // namespace isobit::channel_norm

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of adjacent channels side by side, each in a lane of its own: for batch_norm where channels
+// come last in memory. Compiled once for each instruction set.
+#include "isobit/ops/channel_norm/cpu_elements.h"
+#include "isobit/ops/channel_norm/cpu_kernels.h"
+#include "isobit/ops/channel_norm/formula.h"
+#include "isobit/simd/row_sums.h"
+
+namespace isobit::channel_norm::ISOBIT_ISA {
+namespace {
+
+using order::kBlock;
+using order::kLanes;
+
+// A vector as order::PairTree adds it.
+template <class S>
+struct Lanes {
+  typename S::V v;
+
+  Lanes() = default;
+  ISOBIT_INLINE explicit Lanes(int) : v(S::zero()) {}
+  ISOBIT_INLINE explicit Lanes(typename S::V value) : v(value) {}
+  ISOBIT_INLINE friend Lanes operator+(Lanes a, Lanes b) { return Lanes(S::add(a.v, b.v)); }
+  ISOBIT_INLINE Lanes& operator+=(Lanes other) { return *this = *this + other; }
+};
+
+// A block of the order, whose element i has the terms at(i); what it lacks counts as +0. Out of
+// line: inlined, compilers take minutes.
+template <class S, bool kWhole, class At>
+[[gnu::noinline]] simd::Terms<S> fold_block(std::int64_t count, const At& at) {
+  using V = typename S::V;
+  constexpr int kHalf = order::kRows / 2;
+  V sums[kLanes], dots[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    V sum[kHalf], dot[kHalf];
+#pragma GCC unroll 4
+    for (int row = 0; row < kHalf; ++row) {
+      const int i = row * kLanes + lane, j = i + kBlock / 2;
+      sum[row] = dot[row] = S::zero();
+      if (kWhole || i < count) {
+        const simd::Terms<S> upper = at(i);
+        sum[row] = upper.a;
+        dot[row] = S::mul(upper.a, upper.b);
+      }
+      if (kWhole || j < count) {
+        const simd::Terms<S> lower = at(j);
+        sum[row] = S::add(sum[row], lower.a);
+        dot[row] = S::fma(lower.a, lower.b, dot[row]);
+      }
+    }
+    sums[lane] = S::add(S::add(sum[0], sum[2]), S::add(sum[1], sum[3]));
+    dots[lane] = S::add(S::add(dot[0], dot[2]), S::add(dot[1], dot[3]));
+  }
+  for (int half = kLanes / 2; half >= 1; half /= 2)
+    for (int i = 0; i < half; ++i) {
+      sums[i] = S::add(sums[i], sums[i + half]);
+      dots[i] = S::add(dots[i], dots[i + half]);
+    }
+  return {sums[0], dots[0]};
+}
+
+// What lanes know of their rows: the parameters of layernorm's NormaliseAny, a row of each.
+template <class S>
+class Normalisers {
+ public:
+  using V = typename S::V;
+  using Real = typename S::Real;
+
+  ISOBIT_INLINE void fill(const Known& known, const Part& part) {
+    const auto* all = static_cast<const Statistics<Real>*>(known.statistics) + part.first;
+    plain_ = true;
+    for (std::int64_t i = 0; i < part.rows; ++i) {
+      const Statistics<Real>& of = all[i];
+      const int half = of.exponent / 2, rest = of.exponent - half;
+      const auto power = [&](int exponent) ISOBIT_INLINE_LAMBDA {
+        return of.equal ? Real(0) : std::ldexp(Real(1), exponent);
+      };
+      plain_ = plain_ && of.plain;
+      mean_[i] = of.mean;
+      shift_[i] = of.shift;
+      residue_[i] = of.residue;
+      rstd_[i] = of.rstd;
+      into_[0][i] = power(half);
+      into_[1][i] = power(rest);
+      back_[0][i] = std::ldexp(Real(1), half);
+      back_[1][i] = std::ldexp(Real(1), rest);
+    }
+  }
+  // Whether all rows are usual ones: then the short ways give the same bits.
+  ISOBIT_INLINE bool plain() const { return plain_; }
+  ISOBIT_INLINE V rstd(std::int64_t i) const { return S::load(rstd_ + i); }
+
+  template <bool kPlain>
+  ISOBIT_INLINE V xhat(V x, std::int64_t i) const {
+    if constexpr (kPlain)
+      return S::mul(S::sub(S::sub(x, S::load(mean_ + i)), S::load(shift_ + i)), rstd(i));
+    const V scaled = S::mul(S::mul(x, S::load(into_[0] + i)), S::load(into_[1] + i));
+    const V centred = S::sub(S::sub(scaled, S::load(mean_ + i)), S::load(shift_ + i));
+    return S::mul(S::sub(centred, S::load(residue_ + i)), rstd(i));
+  }
+  template <bool kPlain>
+  ISOBIT_INLINE V gradient(V g, V xhat, V mean_g, V mean_gx, std::int64_t i) const {
+    const V value = S::mul(rstd(i), S::minus_product(xhat, mean_gx, S::sub(g, mean_g)));
+    if constexpr (kPlain) return value;
+    return S::mul(S::mul(value, S::load(back_[0] + i)), S::load(back_[1] + i));
+  }
+
+ private:
+  static constexpr std::int64_t kRows = kMostAbreast;
+
+  bool plain_ = true;
+  alignas(64) Real mean_[kRows] = {}, shift_[kRows] = {}, residue_[kRows] = {}, rstd_[kRows] = {};
+  alignas(64) Real into_[2][kRows] = {}, back_[2][kRows] = {};
+};
+
+// Calls body(std::bool_constant) with whether all rows are plain.
+template <class S, class Body>
+ISOBIT_INLINE void with_plainness(const Normalisers<S>& normalisers, const Body& body) {
+  if (normalisers.plain()) [[likely]]
+    body(std::true_type{});
+  else
+    body(std::false_type{});
+}
+
+// Calls body(j, part...) for the vectors of so many channels.
+template <class S, class Body>
+ISOBIT_INLINE void for_each_channel_vector(std::int64_t channels, const Body& body) {
+  std::int64_t j = 0;
+  for (; j + S::kWidth <= channels; j += S::kWidth) body(j);
+  if (j < channels) body(j, S::first(channels - j));
+}
+
+// The places of elements [begin, begin + count) in arrays, of the first channel: one after the
+// other, without a division.
+class Walk {
+ public:
+  ISOBIT_INLINE Walk(const Row& row, std::int64_t begin)
+      : row_(row), image_(begin / row.extent), l_(begin % row.extent) {}
+  ISOBIT_INLINE std::int64_t place(const Images& array) const {
+    return row_.place(array, image_, l_);
+  }
+  ISOBIT_INLINE void next() {
+    if (++l_ == row_.extent) l_ = 0, ++image_;
+  }
+
+ private:
+  Row row_;
+  std::int64_t image_, l_;
+};
+
+// The sums of a part, of all its rows: at(place index, j, part...) gives the terms of an element;
+// the places of both arrays are at hand in blocks.
+template <class S, class At>
+ISOBIT_INLINE void add_blocks(const Row& row, const Part& part, const Images& a, const Images& b,
+                              void* to, const At& at) {
+  using Real = typename S::Real;
+  constexpr int kVectors = kMostAbreast / S::kWidth;
+  order::PairTree<Lanes<S>> sums[kVectors], dots[kVectors];
+  std::int64_t places[2][kBlock];
+  Walk walk(row, part.begin);
+  for (std::int64_t begin = part.begin; begin < part.end; begin += kBlock) {
+    const std::int64_t count = part.end - begin < kBlock ? part.end - begin : kBlock;
+    for (std::int64_t i = 0; i < count; ++i, walk.next()) {
+      places[0][i] = walk.place(a);
+      places[1][i] = walk.place(b);
+    }
+    for_each_channel_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+      const auto terms = [&](int i) ISOBIT_INLINE_LAMBDA {
+        return at(places[0][i] + j, places[1][i] + j, j, some...);
+      };
+      const simd::Terms<S> folded =
+          count == kBlock ? fold_block<S, true>(count, terms) : fold_block<S, false>(count, terms);
+      sums[j / S::kWidth].push(Lanes<S>(folded.a));
+      dots[j / S::kWidth].push(Lanes<S>(folded.b));
+    });
+  }
+  auto* results = static_cast<Moments<Real>*>(to);
+  for (std::int64_t j = 0; j < part.rows; j += S::kWidth) {
+    alignas(64) Real sum[S::kWidth], dot[S::kWidth];
+    S::template store<simd::Stores::cached>(sum, sums[j / S::kWidth].total().v);
+    S::template store<simd::Stores::cached>(dot, dots[j / S::kWidth].total().v);
+    for (int k = 0; k < S::kWidth && j + k < part.rows; ++k) results[j + k] = {sum[k], dot[k]};
+  }
+}
+
+template <class T>
+ISOBIT_INLINE T* data_of(const Images& array) {
+  return reinterpret_cast<T*>(array.data);
+}
+
+template <class S, class T>
+void moments(const Given& given, const Part& part, const void* centres, void* to) {
+  using Real = typename S::Real;
+  alignas(64) Real centre[kMostAbreast] = {};
+  for (std::int64_t i = 0; i < part.rows && centres != nullptr; ++i)
+    centre[i] = static_cast<const Real*>(centres)[i];
+  const T* x = data_of<const T>(given.x);
+  add_blocks<S>(given.of_channel(part.first), part, given.x, given.x, to,
+                [&](std::int64_t at, std::int64_t, std::int64_t j, auto... some)
+                    ISOBIT_INLINE_LAMBDA {
+                      const auto d = S::sub(S::load(x + at, some...), S::load(centre + j));
+                      return simd::Terms<S>{d, d};
+                    });
+}
+
+template <class S, class T>
+void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
+  using Real = typename S::Real;
+  Normalisers<S> normalisers;
+  normalisers.fill(known, part);
+  const auto* weight = static_cast<const Real*>(known.weight) + part.first;
+  const auto* bias = static_cast<const Real*>(known.bias) + part.first;
+  const Row row = p.of_channel(part.first);
+  with_plainness(normalisers, [&](auto plain) ISOBIT_INLINE_LAMBDA {
+    Walk walk(row, part.begin);
+    for (std::int64_t i = part.begin; i < part.end; ++i, walk.next()) {
+      const T* x = data_of<const T>(p.x) + walk.place(p.x);
+      T* y = data_of<T>(p.y) + walk.place(p.y);
+      for_each_channel_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+        const auto xhat =
+            normalisers.template xhat<decltype(plain)::value>(S::load(x + j, some...), j);
+        S::template store<simd::Stores::cached>(
+            y + j, S::fma(xhat, S::load(weight + j, some...), S::load(bias + j, some...)), some...);
+      });
+    }
+  });
+}
+
+// The sums of grad_y and of grad_y * x̂.
+template <class S, class T>
+void channel_products(const BackwardProblem& p, const Known& known, const Part& part, void* to) {
+  Normalisers<S> normalisers;
+  normalisers.fill(known, part);
+  const T* x = data_of<const T>(p.x);
+  const T* grad_y = data_of<const T>(p.grad_y);
+  with_plainness(normalisers, [&](auto plain) ISOBIT_INLINE_LAMBDA {
+    add_blocks<S>(p.of_channel(part.first), part, p.x, p.grad_y, to,
+                  [&](std::int64_t at_x, std::int64_t at_grad, std::int64_t j, auto... some)
+                      ISOBIT_INLINE_LAMBDA {
+                        return simd::Terms<S>{S::load(grad_y + at_grad, some...),
+                                              normalisers.template xhat<decltype(plain)::value>(
+                                                  S::load(x + at_x, some...), j)};
+                      });
+  });
+}
+
+template <class S, class T>
+void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
+  using Real = typename S::Real;
+  Normalisers<S> normalisers;
+  normalisers.fill(known, part);
+  const auto* weight = static_cast<const Real*>(known.weight) + part.first;
+  alignas(64) Real mean_g[kMostAbreast] = {}, mean_gx[kMostAbreast] = {};
+  for (std::int64_t i = 0; i < part.rows && p.training; ++i) {
+    const auto& means = static_cast<const Moments<Real>*>(known.means)[part.first + i];
+    mean_g[i] = means.sum;
+    mean_gx[i] = means.squares;
+  }
+  const Row row = p.of_channel(part.first);
+  with_plainness(normalisers, [&](auto plain) ISOBIT_INLINE_LAMBDA {
+    constexpr bool kPlain = decltype(plain)::value;
+    Walk walk(row, part.begin);
+    for (std::int64_t i = part.begin; i < part.end; ++i, walk.next()) {
+      const T* x = data_of<const T>(p.x) + walk.place(p.x);
+      const T* grad_y = data_of<const T>(p.grad_y) + walk.place(p.grad_y);
+      T* grad_x = data_of<T>(p.grad_x) + walk.place(p.grad_x);
+      for_each_channel_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+        const auto g = S::mul(S::load(grad_y + j, some...), S::load(weight + j, some...));
+        auto value = S::mul(normalisers.rstd(j), g);
+        if (p.training)
+          value = normalisers.template gradient<kPlain>(
+              g, normalisers.template xhat<kPlain>(S::load(x + j, some...), j), S::load(mean_g + j),
+              S::load(mean_gx + j), j);
+        S::template store<simd::Stores::cached>(grad_x + j, value, some...);
+      });
+    }
+  });
+}
+
+template <class S, class T>
+Kernels kernels_of() {
+  return {moments<S, T>, normalise<S, T>, nullptr, channel_products<S, T>, gradient<S, T>};
+}
+
+}  // namespace
+
+Kernels kernels_abreast(DType dtype) {
+  switch (dtype) {
+    case DType::f16:  return kernels_of<simd::F32, f16>();
+    case DType::bf16: return kernels_of<simd::F32, bf16>();
+    case DType::f64:  return kernels_of<simd::F64, double>();
+    default:          return kernels_of<simd::F32, float>();
+  }
+}
+
+}  // namespace isobit::channel_norm::ISOBIT_ISA

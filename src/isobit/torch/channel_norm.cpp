@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Group norms and batch norms of PyTorch's tensors (batch, channels, extent) by the C ABI, of any
+// strides. Results have the channels last in memory where x has.
+#include "isobit/torch/channel_norm.h"
+
+#include "isobit/torch/call.h"
+#include "isobit/torch/stack.h"
+
+namespace isobit::torch {
+namespace {
+
+// What both passes of both operators hold their arrays to: x, its shape and its channels.
+class Channels {
+ public:
+  Channels(const char* op, const Tensor& x) : op_(op), x_(x) {
+    require_dtype(op, "x", x.dtype(), kFloats);
+    require(x.rank() == 3, op, ": x has ", std::int64_t{x.rank()}, " dimensions; must have 3");
+  }
+
+  // The type of PyTorch's that is computed in.
+  std::int32_t real() const {
+    return isobit_dtype(x_.dtype()) == ISOBIT_F64 ? x_.dtype() : aoti_torch_dtype_float32();
+  }
+  void like_x(const char* name, const Tensor& tensor) const {
+    require_one_device(op_, name, tensor, "x", x_.device());
+    require(same(tensor.shape(), x_.shape()), op_, ": ", name, " has shape ", tensor.shape(),
+            "; x has shape ", x_.shape());
+    const std::int32_t allowed[] = {isobit_dtype(x_.dtype())};
+    require_dtype(op_, name, tensor.dtype(), allowed);
+  }
+  // A number of each channel, of x's type or float32.
+  Argument weights(const char* name, const Tensor& tensor) const {
+    if (!tensor) return {};
+    of_channels(name, tensor);
+    require_dtype_beside(op_, name, tensor.dtype(), x_.dtype());
+    return {tensor, kAllDims};
+  }
+  // The same of the type that is computed in.
+  Argument statistics(const char* name, const Tensor& tensor) const {
+    if (!tensor) return {};
+    of_channels(name, tensor);
+    const std::int32_t allowed[] = {isobit_dtype(real())};
+    require_dtype(op_, name, tensor.dtype(), allowed);
+    return {tensor, kAllDims};
+  }
+
+  // Of x's shape and order in memory; without elements where it is not wanted.
+  Tensor new_like_x(bool wanted) const {
+    if (!wanted) return nothing(x_.dtype());
+    const Shape shape = x_.shape();
+    if (!last()) return new_output(x_, shape, x_.dtype());
+    const std::int64_t strides[] = {shape[1] * shape[2], 1, shape[1]};
+    return empty_strided_like(x_, shape, strides, x_.dtype());
+  }
+  Tensor new_of_channels(bool wanted, std::int32_t dtype) const {
+    return wanted ? new_output(x_, x_.shape().subspan(1, 1), dtype) : nothing(dtype);
+  }
+
+ private:
+  void of_channels(const char* name, const Tensor& tensor) const {
+    require_one_device(op_, name, tensor, "x", x_.device());
+    require(same(tensor.shape(), x_.shape().subspan(1, 1)), op_, ": ", name, " has shape ",
+            tensor.shape(), "; x has shape ", x_.shape());
+  }
+  Tensor nothing(std::int32_t dtype) const {
+    static constexpr std::int64_t kNothing[] = {0};
+    return new_output(x_, kNothing, dtype);
+  }
+  // Whether channels stand side by side in memory, and images without gaps.
+  bool last() const {
+    const Shape shape = x_.shape(), strides = x_.strides();
+    return shape[0] > 0 && shape[1] > 1 && shape[2] > 1 && strides[1] == 1 &&
+           strides[2] == shape[1] && (shape[0] == 1 || strides[0] == shape[1] * shape[2]);
+  }
+
+  const char* op_;
+  const Tensor& x_;
+};
+
+// The gradients of x, weight and bias, of which a call wants some.
+struct Wanted {
+  bool x, weight, bias;
+  explicit Wanted(Stack& given) : x(given.flag()), weight(given.flag()), bias(given.flag()) {}
+};
+
+// Runs a backward pass whose other arguments are set, and lays its results on the stack.
+template <class Args>
+void differentiate(StableIValue* stack, const Channels& channels, const Wanted& wanted,
+                   const Tensor& grad_y, const Tensor& x, const Tensor& weight, Args& args,
+                   isobit_status (*call)(const Args*, const isobit_context*)) {
+  const std::int32_t dtype = weight ? weight.dtype() : channels.real();
+  Tensor grad_x = channels.new_like_x(wanted.x);
+  Tensor grad_weight = channels.new_of_channels(wanted.weight, dtype);
+  Tensor grad_bias = channels.new_of_channels(wanted.bias, dtype);
+  const Given of_x(x), of_grad_y(grad_y);
+  isobit_tensor to_x{};
+  if (wanted.x) to_x = strided(grad_x, Access::write);
+  const Argument weights = channels.weights("weight", weight);
+  Argument to_weight, to_bias;
+  if (wanted.weight) to_weight = Argument(grad_weight, kAllDims, Access::write);
+  if (wanted.bias) to_bias = Argument(grad_bias, kAllDims, Access::write);
+  args.x = of_x.get();
+  args.grad_y = of_grad_y.get();
+  args.weight = weights.get();
+  args.grad_x = wanted.x ? &to_x : nullptr;
+  args.grad_weight = to_weight.get();
+  args.grad_bias = to_bias.get();
+  const Lent lent(x);
+  check(call(&args, lent.context()));
+  put(stack, grad_x, grad_weight, grad_bias);
+}
+
+// To C 0 is the default, and a mistake here.
+std::int64_t groups_of(const char* op, Stack& given) {
+  const std::int64_t groups = given.integer();
+  require(groups != 0, op, ": groups is 0; must be at least 1");
+  return groups;
+}
+
+}  // namespace
+
+void group_norm(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  constexpr const char* kName = "group_norm";
+  Stack given(stack);
+  const Tensor x = given.tensor(), weight = given.optional_tensor(), bias = given.optional_tensor();
+  auto args = empty_args<isobit_group_norm_forward_args>();
+  args.groups = groups_of(kName, given);
+  args.eps = given.number();
+  const Channels channels(kName, x);
+  const Argument weights = channels.weights("weight", weight),
+                 biases = channels.weights("bias", bias);
+  Tensor y = channels.new_like_x(true);
+  const Given of_x(x), of_y(y, Access::write);
+  args.x = of_x.get();
+  args.weight = weights.get();
+  args.bias = biases.get();
+  args.y = of_y.get();
+  const Lent lent(x);
+  check(isobit_group_norm_forward(&args, lent.context()));
+  put(stack, y);
+}
+
+void group_norm_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  constexpr const char* kName = "group_norm_backward";
+  Stack given(stack);
+  const Tensor grad_y = given.tensor(), x = given.tensor(), weight = given.optional_tensor();
+  auto args = empty_args<isobit_group_norm_backward_args>();
+  args.groups = groups_of(kName, given);
+  args.eps = given.number();
+  const Wanted wanted(given);
+  const Channels channels(kName, x);
+  channels.like_x("grad_y", grad_y);
+  differentiate(stack, channels, wanted, grad_y, x, weight, args, isobit_group_norm_backward);
+}
+
+void batch_norm(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  constexpr const char* kName = "batch_norm";
+  Stack given(stack);
+  const Tensor x = given.tensor(), weight = given.optional_tensor(), bias = given.optional_tensor();
+  const Tensor mean = given.optional_tensor(), var = given.optional_tensor();
+  auto args = empty_args<isobit_batch_norm_forward_args>();
+  args.training = given.flag();
+  args.momentum = given.number();
+  args.eps = given.number();
+  const Channels channels(kName, x);
+  const Argument weights = channels.weights("weight", weight),
+                 biases = channels.weights("bias", bias),
+                 means = channels.statistics("running_mean", mean),
+                 vars = channels.statistics("running_var", var);
+  const bool moves_mean = args.training && mean, moves_var = args.training && var;
+  Tensor y = channels.new_like_x(true);
+  Tensor next_mean = channels.new_of_channels(moves_mean, channels.real());
+  Tensor next_var = channels.new_of_channels(moves_var, channels.real());
+  const Given of_x(x), of_y(y, Access::write);
+  Argument to_mean, to_var;
+  if (moves_mean) to_mean = Argument(next_mean, kAllDims, Access::write);
+  if (moves_var) to_var = Argument(next_var, kAllDims, Access::write);
+  args.x = of_x.get();
+  args.weight = weights.get();
+  args.bias = biases.get();
+  args.running_mean = means.get();
+  args.running_var = vars.get();
+  args.y = of_y.get();
+  args.next_mean = to_mean.get();
+  args.next_var = to_var.get();
+  const Lent lent(x);
+  check(isobit_batch_norm_forward(&args, lent.context()));
+  put(stack, y, next_mean, next_var);
+}
+
+void batch_norm_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  constexpr const char* kName = "batch_norm_backward";
+  Stack given(stack);
+  const Tensor grad_y = given.tensor(), x = given.tensor(), weight = given.optional_tensor();
+  const Tensor mean = given.optional_tensor(), var = given.optional_tensor();
+  auto args = empty_args<isobit_batch_norm_backward_args>();
+  args.training = given.flag();
+  args.eps = given.number();
+  const Wanted wanted(given);
+  const Channels channels(kName, x);
+  channels.like_x("grad_y", grad_y);
+  const Argument means = channels.statistics("running_mean", mean),
+                 vars = channels.statistics("running_var", var);
+  args.running_mean = args.training ? nullptr : means.get();
+  args.running_var = args.training ? nullptr : vars.get();
+  differentiate(stack, channels, wanted, grad_y, x, weight, args, isobit_batch_norm_backward);
+}
+
+}  // namespace isobit::torch
