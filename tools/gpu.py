@@ -32,7 +32,8 @@ OPERATORS = (
     "rope_tables,scan,softmax,transpose"
 )
 IN_TRITON = (
-    "activation,elementwise,embedding,layernorm,matmul,pool2d,rmsnorm,rope,scan,softmax,transpose"
+    "activation,batch_norm,elementwise,embedding,group_norm,layernorm,matmul,pool2d,rmsnorm,rope,"
+    "scan,softmax,transpose"
 )
 LONG_IN_TRITON = "attention,conv1d,conv2d,layernorm_linear,rmsnorm_linear"  # when interpreted
 TRITON_CASES = (  # each width and dtype is compiled
