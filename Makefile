@@ -17,6 +17,7 @@ BENCH_ROPE_CASES        := rope --pass fwd,bwd --threads 1,2 --plan default
 BENCH_SCAN_CASES        := scan --threads 1,2 --plan default
 BENCH_POOL2D_CASES      := pool2d --pass fwd,bwd --threads 1,2 --plan default
 BENCH_SOFTMAX_CASES     := softmax --pass fwd,bwd --log no,yes --threads 1,2 --plan default
+BENCH_OPTIMIZER_CASES   := adam,sgd,lion,vector_norm --threads 1,2 --plan default
 BENCH_CROSS_ENTROPY_CASES := cross_entropy --pass fwd,bwd --threads 1,2 --plan default
 BENCH_LINEAR_CROSS_ENTROPY_CASES := linear_cross_entropy --pass fwd,bwd --threads 1,2 --plan default
 BENCH_EMBEDDING_CASES   := embedding --pass fwd,bwd --threads 1,2 --plan default
@@ -100,6 +101,7 @@ bench: build ## time every operator beside its peers; results in bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_POOL2D_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_CROSS_ENTROPY_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_EMBEDDING_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_OPTIMIZER_CASES)
 
 accuracy: build ## the full accuracy grid and its tables; takes long
 	@$(ISOBIT) verify $(ACCURACY_CASES) --out build/accuracy

@@ -17,6 +17,7 @@ endif()
 file(GLOB_RECURSE interface_headers LIST_DIRECTORIES false ${depends}
   "${interface_root}/src/isobit/core/*.h" "${interface_root}/src/isobit/dispatch/*.h"
   "${interface_root}/src/isobit/norms/*.h" "${interface_root}/src/isobit/norm_linear/*.h"
+  "${interface_root}/src/isobit/optimizers/*.h"
   "${interface_root}/src/isobit/ops/*.h")
 list(FILTER interface_headers EXCLUDE REGEX "/(cpu|cuda|reference|cases|formula)[^/]*$")
 list(SORT interface_headers)

@@ -154,6 +154,13 @@ inline isobit_status rope_tables(const World& world) {
   return isobit_rope_tables(&world.rope_tables, &world.context);
 }
 
+inline isobit_status sgd(const World& world) { return isobit_sgd(&world.sgd, &world.context); }
+inline isobit_status adam(const World& world) { return isobit_adam(&world.adam, &world.context); }
+inline isobit_status lion(const World& world) { return isobit_lion(&world.lion, &world.context); }
+inline isobit_status vector_norm(const World& world) {
+  return isobit_vector_norm(&world.vector_norm, &world.context);
+}
+
 // Every entry of the library.
 struct Entry {
   const char* name;
@@ -260,6 +267,10 @@ constexpr Entry kEntries[] = {
     {"group_norm backward", group_norm_backward},
     {"batch_norm", batch_norm},
     {"batch_norm backward", batch_norm_backward},
+    {"sgd", sgd},
+    {"adam", adam},
+    {"lion", lion},
+    {"vector_norm", vector_norm},
 };
 // Those, and what makes objects that outlive a call.
 constexpr auto kEntriesAndObjects = [] {

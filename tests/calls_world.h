@@ -487,6 +487,52 @@ class World : public Slots {
                                                        .slopes = nullptr,
                                                        .key_begin = nullptr,
                                                        .key_end = nullptr};
+  isobit_sgd_args sgd = {.struct_size = sizeof sgd,
+                         .param = &x,
+                         .grad = &grad_y,
+                         .momentum_buffer = &residual,
+                         .new_param = &grad_x,
+                         .new_momentum_buffer = &sum,
+                         .narrow = nullptr,
+                         .lr = 0.5,
+                         .momentum = 0.5,
+                         .dampening = 0.25,
+                         .weight_decay = 0.125,
+                         .nesterov = 1,
+                         .maximize = 0};
+  isobit_adam_args adam = {.struct_size = sizeof adam,
+                           .param = &x,
+                           .grad = &grad_y,
+                           .exp_avg = &residual,
+                           .exp_avg_sq = &grad_sum,
+                           .max_exp_avg_sq = nullptr,
+                           .new_param = &grad_x,
+                           .new_exp_avg = &sum,
+                           .new_exp_avg_sq = &grad_residual,
+                           .new_max_exp_avg_sq = nullptr,
+                           .narrow = nullptr,
+                           .lr = 0.5,
+                           .beta1 = 0.5,
+                           .beta2 = 0.75,
+                           .eps = 0.125,
+                           .weight_decay = 0.25,
+                           .step = 3,
+                           .decoupled = 1,
+                           .maximize = 0};
+  isobit_lion_args lion = {.struct_size = sizeof lion,
+                           .param = &x,
+                           .grad = &grad_y,
+                           .exp_avg = &residual,
+                           .new_param = &grad_x,
+                           .new_exp_avg = &sum,
+                           .narrow = nullptr,
+                           .lr = 0.5,
+                           .beta1 = 0.5,
+                           .beta2 = 0.75,
+                           .weight_decay = 0.25,
+                           .maximize = 1};
+  isobit_vector_norm_args vector_norm = {
+      .struct_size = sizeof vector_norm, .x = &x, .norm = &mean, .order = 0};
   isobit_context context = {sizeof context, 0, {}, {}, ISOBIT_CPU, nullptr};
 
  private:

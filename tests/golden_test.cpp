@@ -14,6 +14,7 @@
 
 #include "golden_bits.h"
 #include "golden_bits_channels.h"
+#include "golden_bits_optimizers.h"
 #include "golden_bits_windows.h"
 #include "isobit/lab/configurations.h"
 #include "isobit/lab/settings.h"
@@ -65,6 +66,8 @@ void fill(const Workload& workload) {
           if (argument.drawn == Drawn::end) value = below - value;
         }
       }
+      if (argument.drawn == Drawn::weight && argument.name.ends_with("_sq"))  // of squares
+        for (double& value : values) value = std::fabs(value);
       if (array->form().dtype == DType::boolean)
         for (double& value : values) value = std::fmod(std::fabs(value) * 512, 2);
       if (array->form().dtype == DType::u8)
@@ -174,6 +177,15 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
       {"zero_centered", golden.zero_centered ? "yes" : "no"},
       {"dropout", std::to_string(golden.dropout)},
       {"dropout_seed", "42"},
+      {"order", golden.kind},
+      {"lr", "0.125"},
+      {"step", "10"},
+      {"momentum", std::string_view(golden.kind) == "plain" ? "0" : "0.9"},
+      {"dampening", "0.1"},
+      {"weight_decay", "0.01"},
+      {"nesterov", std::string_view(golden.kind) == "nesterov" ? "yes" : "no"},
+      {"decoupled", std::string_view(golden.kind) == "decoupled" ? "yes" : "no"},
+      {"maximize", "no"},
   };
   for (const auto& [name, value] : options)
     if (std::ranges::find(operation.options, name, &Option::name) != operation.options.end())
@@ -194,6 +206,7 @@ std::vector<Golden> all_golden() {
   std::vector<Golden> all(std::begin(kGolden), std::end(kGolden));
   all.insert(all.end(), std::begin(kGoldenOfWindows), std::end(kGoldenOfWindows));
   all.insert(all.end(), std::begin(kGoldenOfChannels), std::end(kGoldenOfChannels));
+  all.insert(all.end(), std::begin(kGoldenOfOptimizers), std::end(kGoldenOfOptimizers));
   return all;
 }
 

@@ -158,8 +158,51 @@ inline const std::vector<Law> kLawsOfGradientsOfBatchNorm = {
     {"grad_y", false, {{"grad_y", 1}, {"grad_x", 1}, {"grad_weight", 1}, {"grad_bias", 1}}},
     {"weight", false, {{"weight", 1}, {"grad_x", 1}}},
 };
+// Averages of gradients keep any factor, and where steps are signs only the sign matters.
+inline const std::vector<Law> kLawsOfDescent = {
+    {"grad",
+     false,
+     {{"param", 1},
+      {"grad", 1},
+      {"momentum_buffer", 1},
+      {"new_param", 1},
+      {"new_momentum_buffer", 1},
+      {"narrow", 1}}},
+    {"grad",
+     true,
+     {{"param", 1},
+      {"grad", 1},
+      {"momentum_buffer", 1},
+      {"new_param", 1},
+      {"new_momentum_buffer", 1},
+      {"narrow", 1}}},
+};
+inline const std::vector<Law> kLawsOfAdam = {
+    {"grad",
+     true,
+     {{"param", 1},
+      {"grad", 1},
+      {"exp_avg", 1},
+      {"new_param", 1},
+      {"new_exp_avg", 1},
+      {"narrow", 1}}},
+};
+inline const std::vector<Law> kLawsOfLion = {
+    {"grad", false, {{"grad", 1}, {"exp_avg", 1}, {"new_exp_avg", 1}}},
+    {"grad",
+     true,
+     {{"param", 1},
+      {"grad", 1},
+      {"exp_avg", 1},
+      {"new_param", 1},
+      {"new_exp_avg", 1},
+      {"narrow", 1}}},
+};
+inline const std::vector<Law> kLawsOfVectorNorms = {{"x", false, {{"x", 1}, {"norm", 1}}},
+                                                    {"x", true, {{"x", 1}}}};
 // By operator, or by one of its passes; one that keeps no such law is left out.
 inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
+    {"adam", kLawsOfAdam},
     {"attention", kLawsOfAttention},
     {"attention bwd", kLawsOfGradientsOfAttention},
     {"conv1d", kLawsOfConvolutions},
@@ -179,6 +222,7 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"layernorm", kLawsOfNorms},
     {"layernorm_linear", kLawsOfLinear},
     {"layernorm_linear bwd", kLawsOfGradientsOfLinear},
+    {"lion", kLawsOfLion},
     {"matmul", kLawsOfProducts},
     {"matmul bwd", kLawsOfGradientsOfProducts},
     {"pool2d", kLawsOfPooling},
@@ -186,8 +230,10 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"rmsnorm", kLawsOfNorms},
     {"rmsnorm_linear", kLawsOfLinear},
     {"rmsnorm_linear bwd", kLawsOfGradientsOfLinear},
+    {"sgd", kLawsOfDescent},
     {"softmax bwd", kLawsOfGradientsOfSoftmax},
     {"transpose", kLawsOfMoves},
+    {"vector_norm", kLawsOfVectorNorms},
 };
 
 }  // namespace isobit::lab

@@ -2,6 +2,7 @@
 // Calls of simd's vectors and row_sums.h, compiled once for each instruction set.
 #include "vectors.h"
 
+#include "isobit/simd/roots.h"
 #include "isobit/simd/row_sums.h"
 
 namespace isobit::vectors::ISOBIT_ISA {
@@ -44,6 +45,8 @@ Vectors<typename S::Real> vectors_of() {
               },
           .div = [](const Real* a, const Real* b, const Real*,
                     Real* to) { S::store(to, S::div(S::load(a), S::load(b))); },
+          .sqrt = [](const Real* a, const Real*, const Real*,
+                     Real* to) { S::store(to, simd::WithRoots<S>::sqrt(S::load(a))); },
           .min = [](const Real* a, const Real* b, const Real*,
                     Real* to) { S::store(to, S::min(S::load(a), S::load(b))); },
           .max = [](const Real* a, const Real* b, const Real*,

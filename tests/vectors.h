@@ -25,7 +25,7 @@ struct Vectors {
   using Operation = void (*)(const Real* a, const Real* b, const Real* c, Real* to);
 
   int width;
-  Operation add, sub, mul, fma, minus_product, div, min, max, choose, bits;
+  Operation add, sub, mul, fma, minus_product, div, sqrt, min, max, choose, bits;
   Operation neighbours;  // null for vectors of one element
   Real (*fold)(const Real* from);
   void (*only)(const Real* from, std::int64_t count, Real* to);

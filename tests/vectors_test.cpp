@@ -90,6 +90,7 @@ void expect_operations(const Vectors<Real>& vectors) {
     expect(vectors.minus_product, "minus_product",
            [](Real x, Real y, Real z) { return std::fma(-x, y, z); });
     expect(vectors.div, "div", [](Real x, Real y, Real) { return x / y; });
+    expect(vectors.sqrt, "sqrt", [](Real x, Real, Real) { return std::sqrt(x); });
     expect(vectors.min, "min", [](Real x, Real y, Real) { return x < y ? x : y; });
     expect(vectors.max, "max", [](Real x, Real y, Real) { return x > y ? x : y; });
     expect(vectors.choose, "choose", [](Real x, Real y, Real z) { return x < y ? y : z; });

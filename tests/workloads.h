@@ -239,7 +239,7 @@ inline Arguments untouchable(const Case& c) {
   std::uintptr_t address = 0;
   for (const Argument& argument : c.operation->arguments) {
     const std::optional<Form> form = any_argument(c, argument);
-    if (!form || argument.presence == Presence::extra) continue;
+    if (!form || argument.presence == Presence::extra || !args.applies(argument)) continue;
     address += std::uintptr_t{1} << 40;
     const std::int64_t bytes = form->elements() * size_of(form->dtype);
     auto* data = reinterpret_cast<void*>(address);

@@ -12,9 +12,9 @@ SOURCES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
 # A file takes the first row whose pattern it matches; OP is then its own operator, FACE any
 # operator's face (ops/NAME/NAME.h), FORMULA any operator's arithmetic, REFERENCE its reference,
 # and SHARED what its own backends and its dispatch share (of any operator: PROBLEMS). NORMS is
-# what all norms share, but for one backend's code, and NORM_LINEAR the same of norm_linear/. A
-# folder may always include itself, except in ops/, norms/ and norm_linear/, where each role has a
-# row. Those through whom users call lend operators simd's
+# what all norms share, but for one backend's code; NORM_LINEAR and OPTIMIZERS are the same of
+# norm_linear/ and optimizers/. A folder may always include itself, except in ops/ and these three,
+# where each role has a row. Those through whom users call lend operators simd's
 # threads.
 USERS = "core/* dispatch/* simd/parallel_for.h ops/catalog.h ops/device_catalog.h FACE"
 RULES = (
@@ -42,6 +42,15 @@ RULES = (
         " ops/matmul/problem.h norm_linear/cuda* NORM_LINEAR",
     ),
     ("norm_linear/*", "core/* dispatch/* NORMS FACE ops/matmul/problem.h NORM_LINEAR"),
+    ("optimizers/reference*", "core/* optimizers/views.h"),
+    (
+        "optimizers/definition.h",
+        "core/* dispatch/* simd/float_mode.h optimizers/constants.h OPTIMIZERS",
+    ),
+    ("optimizers/constants.h", ""),
+    ("optimizers/cpu*", "core/* dispatch/* simd/* optimizers/cpu* OPTIMIZERS"),
+    ("optimizers/cuda*", "core/* dispatch/* simt/simt.h tile/* optimizers/cuda* OPTIMIZERS"),
+    ("optimizers/*", "core/* dispatch/* OPTIMIZERS"),
     ("ops/catalog.*", "core/* dispatch/* FACE ops/catalog.h"),
     ("ops/device_catalog.h", "dispatch/*"),
     (
@@ -88,11 +97,15 @@ RULES = (
     ("ops/cross_entropy/*_totals.h", "core/* SHARED"),
     ("ops/channel_norm/definition.h", "dispatch/* SHARED ops/OP/cases.h ops/OP/reference.h"),
     (
-        "ops/*_norm/*_norm.cpp",
+        "ops/[bg]*_norm/*_norm.cpp",
         "core/* dispatch/* FACE ops/channel_norm/definition.h",
     ),
-    ("ops/OP/reference*", "core/* norms/reference* FACE REFERENCE ops/OP/norm.h"),
-    ("ops/OP/cases*", "core/* FACE ops/OP/cases*.h"),
+    (
+        "ops/OP/reference*",
+        "core/* norms/reference* optimizers/reference* optimizers/views.h FACE REFERENCE"
+        " ops/OP/norm.h",
+    ),
+    ("ops/OP/cases*", "core/* optimizers/cases.h FACE ops/OP/cases*.h"),
     ("ops/attention/formula*", "core/* functions/* norms/philox.h FACE FORMULA"),
     ("ops/OP/formula*", "core/* functions/* norms/statistics.h FACE FORMULA"),
     (
@@ -100,17 +113,23 @@ RULES = (
         "core/* dispatch/* simd/* FACE FORMULA SHARED ops/attention/cpu*.h"
         " ops/matmul/cpu_kernels.h ops/matmul/cpu_lanes.h ops/matmul/cpu_panels.h",
     ),
-    ("ops/OP/cpu*", "core/* dispatch/* simd/* norms/cpu* FACE FORMULA SHARED ops/OP/cpu*.h"),
+    (
+        "ops/OP/cpu*",
+        "core/* dispatch/* simd/* norms/cpu* optimizers/cpu* FACE FORMULA SHARED ops/OP/cpu*.h",
+    ),
     (
         "ops/OP/cuda*",
-        "core/* dispatch/* simt/simt.h tile/* norms/cuda* FACE FORMULA SHARED ops/OP/cuda*.h",
+        "core/* dispatch/* simt/simt.h tile/* norms/cuda* optimizers/cuda* FACE FORMULA SHARED"
+        " ops/OP/cuda*.h",
     ),
     ("ops/OP/norm.h", "core/* FACE"),
+    ("ops/OP/problem.h", "core/* dispatch/* NORMS OPTIMIZERS FACE FORMULA SHARED"),
     ("SHARED", "core/* dispatch/* NORMS FACE SHARED"),
     ("ops/OP/problem.cpp", "core/* dispatch/* FACE SHARED"),
     (
         "ops/OP/OP.cpp",
-        "core/* dispatch/* NORMS norms/definition.h FACE SHARED ops/OP/cases.h ops/OP/reference.h",
+        "core/* dispatch/* NORMS norms/definition.h OPTIMIZERS optimizers/definition.h FACE SHARED"
+        " ops/OP/cases.h ops/OP/reference.h",
     ),
     ("ops/OP/OP.h", "core/* FACE"),
     ("lab/c_abi.cpp", f"{USERS} isobit.h"),
@@ -148,6 +167,7 @@ def matches(path, patterns, op):
             "PROBLEMS": r"ops/\w+/(fused|norm|problem)\.h\Z",
             "NORM_LINEAR": r"norm_linear/(cases|check|options|problem|unfused|variants)\.h\Z",
             "NORMS": r"norms/(cases|check|options|philox|problem|statistics|variants)\.h\Z",
+            "OPTIMIZERS": r"optimizers/(cases|problem|views)\.h\Z",
             "REFERENCE": r"ops/\w+/reference\w*\.h\Z",
             "SHARED": rf"ops/{op}/(norm|problem|backends)\.h\Z",
         }.get(pattern) or fnmatch.translate(pattern.replace("OP", op))
@@ -171,7 +191,8 @@ def complaint(path, bracket, name):
     row = next((row for row in RULES if matches(path, row[0], operator(path))), None)
     if row is None:
         return "the layers know no such file"
-    own = "" if path.startswith(("ops/", "norms/", "norm_linear/")) else f" {path.split('/')[0]}/*"
+    apart = ("ops/", "norms/", "norm_linear/", "optimizers/")
+    own = "" if path.startswith(apart) else f" {path.split('/')[0]}/*"
     if not matches(target, row[1] + own, operator(path)):
         return f"{row[0]} may include only: {row[1] + own}"
     return None
@@ -186,7 +207,9 @@ BACKEND = re.compile(
 
 def backend_words(path, text):
     """Where kernels, or what they are made of, name one back end."""
-    if not matches(path, "functions/* tile/* ops/*.cu ops/*/cuda* norms/* norm_linear/*", ""):
+    if not matches(
+        path, "functions/* tile/* ops/*.cu ops/*/cuda* norms/* norm_linear/* optimizers/*", ""
+    ):
         return []
     lines = (re.sub(r"//.*", "", line) for line in text.splitlines())
     found = ((number, BACKEND.search(line)) for number, line in enumerate(lines, 1))

@@ -1015,6 +1015,84 @@ typedef struct isobit_batch_norm_backward_args {
 ISOBIT_API isobit_status isobit_batch_norm_backward(const isobit_batch_norm_backward_args* args,
                                                     const isobit_context* context);
 
+/* A step of gradient descent, along the gradient or its average. */
+typedef struct isobit_sgd_args {
+  size_t struct_size;
+  const isobit_tensor* param; /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* grad;  /* like param, or f16 or bf16 beside f32 */
+  const isobit_tensor*
+      momentum_buffer; /* like param, or NULL at the first step; with momentum only, optional */
+  const isobit_tensor* new_param; /* output, like param; may be param */
+  const isobit_tensor*
+      new_momentum_buffer;     /* output, like param; may be momentum_buffer; with momentum only */
+  const isobit_tensor* narrow; /* output, new_param in the type of grad, or NULL, optional */
+  double lr;                   /* the learning rate */
+  double momentum;             /* of the average of gradients; 0: none */
+  double dampening;            /* 1 - the factor of the gradient in it */
+  double weight_decay;         /* times the parameter */
+  int32_t nesterov;            /* not 0: looks ahead */
+  int32_t maximize;            /* not 0: climbs */
+} isobit_sgd_args;
+
+ISOBIT_API isobit_status isobit_sgd(const isobit_sgd_args* args, const isobit_context* context);
+
+/* A step of Adam or, with decoupled, AdamW: the parameter moves by the average of gradients over
+ * the root of that of their squares. */
+typedef struct isobit_adam_args {
+  size_t struct_size;
+  const isobit_tensor* param;          /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* grad;           /* like param, or f16 or bf16 beside f32 */
+  const isobit_tensor* exp_avg;        /* like param */
+  const isobit_tensor* exp_avg_sq;     /* like param */
+  const isobit_tensor* max_exp_avg_sq; /* like param, or NULL; of AMSGrad, optional */
+  const isobit_tensor* new_param;      /* output, like param; may be param */
+  const isobit_tensor* new_exp_avg;    /* output, like param; may be exp_avg */
+  const isobit_tensor* new_exp_avg_sq; /* output, like param; may be exp_avg_sq */
+  const isobit_tensor*
+      new_max_exp_avg_sq; /* output, like param; may be max_exp_avg_sq; NULL without it, optional */
+  const isobit_tensor* narrow; /* output, new_param in the type of grad, or NULL, optional */
+  double lr;                   /* the learning rate */
+  double beta1;                /* of the average of gradients; in [0, 1) */
+  double beta2;                /* of the average of their squares; in [0, 1) */
+  double eps;                  /* added to the root */
+  double weight_decay;         /* times the parameter */
+  int64_t step;                /* counted from 1 */
+  int32_t decoupled;           /* not 0: the decay of AdamW, which the averages do not see */
+  int32_t maximize;            /* not 0: climbs */
+} isobit_adam_args;
+
+ISOBIT_API isobit_status isobit_adam(const isobit_adam_args* args, const isobit_context* context);
+
+/* A step of Lion: the parameter moves by lr against the sign of an average of gradients. */
+typedef struct isobit_lion_args {
+  size_t struct_size;
+  const isobit_tensor* param;       /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* grad;        /* like param, or f16 or bf16 beside f32 */
+  const isobit_tensor* exp_avg;     /* like param */
+  const isobit_tensor* new_param;   /* output, like param; may be param */
+  const isobit_tensor* new_exp_avg; /* output, like param; may be exp_avg */
+  const isobit_tensor* narrow;      /* output, new_param in the type of grad, or NULL, optional */
+  double lr;                        /* the learning rate */
+  double beta1;                     /* of the average whose sign is taken; in [0, 1) */
+  double beta2;                     /* of the average that is kept; in [0, 1) */
+  double weight_decay;              /* times the parameter, which no average sees */
+  int32_t maximize;                 /* not 0: climbs */
+} isobit_lion_args;
+
+ISOBIT_API isobit_status isobit_lion(const isobit_lion_args* args, const isobit_context* context);
+
+/* The length of each row: the root of its sum of squares, its sum of magnitudes, or its largest
+ * magnitude. */
+typedef struct isobit_vector_norm_args {
+  size_t struct_size;
+  const isobit_tensor* x;    /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* norm; /* output, one number for each row, in f32, or f64 beside f64 */
+  int32_t order;             /* 0 l2, 1 l1, 2 max */
+} isobit_vector_norm_args;
+
+ISOBIT_API isobit_status isobit_vector_norm(const isobit_vector_norm_args* args,
+                                            const isobit_context* context);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1514,6 +1514,149 @@ inline void batch_norm_backward(const BatchNormBackward& given, const Context& c
   detail::check(isobit_batch_norm_backward(&args, &context));
 }
 
+// A step of gradient descent, along the gradient or its average.
+struct Sgd {
+  Tensor param = {}, grad = {}, momentum_buffer = {};
+  Output new_param = {}, new_momentum_buffer = {}, narrow = {};
+  double lr = 0.001;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+  bool maximize = false;
+};
+
+namespace detail {
+inline isobit_sgd_args arguments(const Sgd& given) {
+  isobit_sgd_args args = {};
+  args.struct_size = sizeof args;
+  args.param = given.param.get();
+  args.grad = given.grad.get();
+  args.momentum_buffer = given.momentum_buffer.get();
+  args.new_param = given.new_param.get();
+  args.new_momentum_buffer = given.new_momentum_buffer.get();
+  args.narrow = given.narrow.get();
+  args.lr = given.lr;
+  args.momentum = given.momentum;
+  args.dampening = given.dampening;
+  args.weight_decay = given.weight_decay;
+  args.nesterov = given.nesterov;
+  args.maximize = given.maximize;
+  return args;
+}
+}  // namespace detail
+
+inline void sgd(const Sgd& given, const Context& context = {}) {
+  const isobit_sgd_args args = detail::arguments(given);
+  detail::check(isobit_sgd(&args, &context));
+}
+
+// A step of Adam or, with decoupled, AdamW: the parameter moves by the average of gradients over
+// the root of that of their squares.
+struct Adam {
+  Tensor param = {}, grad = {}, exp_avg = {}, exp_avg_sq = {}, max_exp_avg_sq = {};
+  Output new_param = {}, new_exp_avg = {}, new_exp_avg_sq = {}, new_max_exp_avg_sq = {},
+         narrow = {};
+  double lr = 0.001;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-08;
+  double weight_decay = 0;
+  std::int64_t step = 1;
+  bool decoupled = false;
+  bool maximize = false;
+};
+
+namespace detail {
+inline isobit_adam_args arguments(const Adam& given) {
+  isobit_adam_args args = {};
+  args.struct_size = sizeof args;
+  args.param = given.param.get();
+  args.grad = given.grad.get();
+  args.exp_avg = given.exp_avg.get();
+  args.exp_avg_sq = given.exp_avg_sq.get();
+  args.max_exp_avg_sq = given.max_exp_avg_sq.get();
+  args.new_param = given.new_param.get();
+  args.new_exp_avg = given.new_exp_avg.get();
+  args.new_exp_avg_sq = given.new_exp_avg_sq.get();
+  args.new_max_exp_avg_sq = given.new_max_exp_avg_sq.get();
+  args.narrow = given.narrow.get();
+  args.lr = given.lr;
+  args.beta1 = given.beta1;
+  args.beta2 = given.beta2;
+  args.eps = given.eps;
+  args.weight_decay = given.weight_decay;
+  args.step = given.step;
+  args.decoupled = given.decoupled;
+  args.maximize = given.maximize;
+  return args;
+}
+}  // namespace detail
+
+inline void adam(const Adam& given, const Context& context = {}) {
+  const isobit_adam_args args = detail::arguments(given);
+  detail::check(isobit_adam(&args, &context));
+}
+
+// A step of Lion: the parameter moves by lr against the sign of an average of gradients.
+struct Lion {
+  Tensor param = {}, grad = {}, exp_avg = {};
+  Output new_param = {}, new_exp_avg = {}, narrow = {};
+  double lr = 0.0001;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0;
+  bool maximize = false;
+};
+
+namespace detail {
+inline isobit_lion_args arguments(const Lion& given) {
+  isobit_lion_args args = {};
+  args.struct_size = sizeof args;
+  args.param = given.param.get();
+  args.grad = given.grad.get();
+  args.exp_avg = given.exp_avg.get();
+  args.new_param = given.new_param.get();
+  args.new_exp_avg = given.new_exp_avg.get();
+  args.narrow = given.narrow.get();
+  args.lr = given.lr;
+  args.beta1 = given.beta1;
+  args.beta2 = given.beta2;
+  args.weight_decay = given.weight_decay;
+  args.maximize = given.maximize;
+  return args;
+}
+}  // namespace detail
+
+inline void lion(const Lion& given, const Context& context = {}) {
+  const isobit_lion_args args = detail::arguments(given);
+  detail::check(isobit_lion(&args, &context));
+}
+
+// The length of each row: the root of its sum of squares, its sum of magnitudes, or its largest
+// magnitude.
+struct VectorNorm {
+  Tensor x = {};
+  Output norm = {};
+  int32_t order = 0;
+};
+
+namespace detail {
+inline isobit_vector_norm_args arguments(const VectorNorm& given) {
+  isobit_vector_norm_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.norm = given.norm.get();
+  args.order = given.order;
+  return args;
+}
+}  // namespace detail
+
+inline void vector_norm(const VectorNorm& given, const Context& context = {}) {
+  const isobit_vector_norm_args args = detail::arguments(given);
+  detail::check(isobit_vector_norm(&args, &context));
+}
+
 }  // namespace isobit
 
 #endif

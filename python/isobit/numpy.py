@@ -27,6 +27,7 @@ from isobit._embedding import embedding
 from isobit._losses import cross_entropy, linear_cross_entropy
 from isobit._norm_linear import layer_norm_linear, rms_norm_linear
 from isobit._norms import LayerNorm, RMSNorm
+from isobit._optimizers import adam, lion, sgd, vector_norm
 from isobit._pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from isobit._products import PackedMatrix, linear, matmul
 from isobit._rotary import apply_rotary, rotary_tables
@@ -35,6 +36,7 @@ from isobit._softmax import log_softmax, softmax
 
 __all__ = [
     "PackedMatrix",
+    "adam",
     "adaptive_avg_pool2d",
     "add",
     "add_layer_norm",
@@ -65,6 +67,7 @@ __all__ = [
     "layer_norm_linear",
     "linear",
     "linear_cross_entropy",
+    "lion",
     "log",
     "log_softmax",
     "logcumsumexp",
@@ -76,12 +79,14 @@ __all__ = [
     "rotary_tables",
     "scaled_dot_product_attention",
     "set_num_threads",
+    "sgd",
     "sigmoid",
     "silu",
     "softmax",
     "swiglu",
     "tanh",
     "transpose",
+    "vector_norm",
 ]
 
 

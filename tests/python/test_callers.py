@@ -358,8 +358,8 @@ def test_doctor_says_which_operators_have_triton_versions(capsys, monkeypatch, g
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     how = "on a GPU" if gpu else "interpreted, because PyTorch finds no GPU"
     operators = "activation, attention, batch_norm, conv1d, conv2d, elementwise, embedding"
-    operators += ", group_norm, layernorm, layernorm_linear, matmul, pool2d, rmsnorm, rmsnorm_linear, rope, scan"
-    operators += ", softmax, transpose"
+    operators += ", group_norm, layernorm, layernorm_linear, matmul, pool2d, rmsnorm"
+    operators += ", rmsnorm_linear, rope, scan, softmax, transpose"
     what = f"Python's triton {triton.__version__}, for `--device triton`: {operators}"
     assert states(capsys)[f"{what}; {how}"] == "ok"
 

@@ -21,6 +21,7 @@ OPERATORS = (
     *("cross_entropy", "embedding", "layernorm_linear", "linear_cross_entropy", "matmul", "pool2d"),
     *("batch_norm", "group_norm", "rmsnorm"),
     *("rmsnorm_linear", "rope", "rope_tables", "scan", "softmax", "transpose"),
+    *("sgd", "adam", "lion", "vector_norm"),
 )
 # Of the C++ and C interfaces: the lab's rows have one dimension.
 NOT_IN_THE_LAB = {"hidden_dims"}
@@ -63,9 +64,9 @@ def test_tables_are_those_of_their_sources(page):
 def test_arguments_of_a_page_are_those_of_the_operator(operator):
     for operation in listed(operator):
         head = {"fwd": "forward", "bwd": "backward"}[operation["pass"]]
-        head = (
-            "argument" if operator in ("elementwise", "rope_tables", "scan", "transpose") else head
-        )
+        alone = ("elementwise", "rope_tables", "scan", "transpose")
+        alone += ("sgd", "adam", "lion", "vector_norm")
+        head = "argument" if operator in alone else head
         (rows,) = tables_of(readme(operator), head)
         known = {argument["name"] for argument in operation["arguments"]}
         if operation["pass"] == "fwd":

@@ -78,6 +78,7 @@ ACTIVATIONS |= {"cross_entropy", "linear_cross_entropy", "log_softmax", "softmax
 ACTIVATIONS |= {"cross_entropy", "embedding", "log_softmax", "softmax"}
 ACTIVATIONS |= {"cross_entropy", "log_softmax", "softmax"}
 ACTIVATIONS |= {"batch_norm", "group_norm"}
+STEPS = {"adam", "lion", "sgd", "vector_norm"}
 
 
 POOLS = {"adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"}
@@ -86,7 +87,7 @@ SCANS = {"cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"}
 
 def test_isobit_numpy_shows_functions_and_packed_matrices():
     backward = {"layer_norm_backward", "rms_norm_backward"}
-    assert {*isobit.numpy.__all__} == FUNCTIONS | ACTIVATIONS | POOLS | SCANS | backward | {
+    assert {*isobit.numpy.__all__} == FUNCTIONS | ACTIVATIONS | POOLS | SCANS | STEPS | backward | {
         "PackedMatrix",
         "apply_rotary",
         "get_num_threads",
@@ -118,8 +119,10 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"MaxPool1d", "MaxPool2d", "adaptive_avg_pool1d", "avg_pool1d", "max_pool1d"}
     rest = {
         "apply_rotary",
+        "clip_grad_norm_",
         "conv_transpose1d",
         "conv_transpose2d",
+        "get_total_norm",
         "intercept",
         "override",
         "patch",

@@ -259,7 +259,7 @@ class FarRows {
   void* memory_;
 };
 
-// The bits of y or grad_x, with rows so far apart, and of grad_weight.
+// The bits of y, grad_x or new_param, with rows so far apart, and of grad_weight or norms.
 std::vector<std::uint16_t> bits_at_stride(const Operation& operation, std::int64_t stride,
                                           Device device, int variant) {
   constexpr std::int64_t kCols = FarRows::kCols;
@@ -269,7 +269,9 @@ std::vector<std::uint16_t> bits_at_stride(const Operation& operation, std::int64
     values[i] = from_float<bf16>(static_cast<float>(i * i % 17));
   OnDevice there(device);
   const Arguments args = operation.make_arguments();
-  for (const std::string_view name : {"x", "residual", "grad_y", "y", "grad_x"}) {
+  for (const std::string_view name :
+       {"x", "residual", "grad_y", "y", "grad_x", "param", "grad", "exp_avg", "exp_avg_sq",
+        "new_param", "new_exp_avg", "new_exp_avg_sq"}) {
     const Argument* argument = operation.find(name);
     if (argument == nullptr) continue;
     auto& array = arrays[name] = std::make_unique<FarRows>(stride, attached(device));
@@ -279,10 +281,18 @@ std::vector<std::uint16_t> bits_at_stride(const Operation& operation, std::int64
   if (const Argument* argument = operation.find("grad_weight"))
     args[*argument] =
         vector_view(there(grad_weight.data(), 2 * kCols), 2 * kCols, DType::bf16, kCols);
+  std::vector<float> norms(2);
+  if (const Argument* argument = operation.find("norm"))
+    args[*argument] = vector_view(there(norms.data(), 8), 8, DType::f32, 2);
   there.run(operation, variant, args);
   std::vector<std::uint16_t> bits;
-  for (const bf16 value : arrays[arrays.contains("y") ? "y" : "grad_x"]->read())
-    bits.push_back(value.bits);
+  for (const std::string_view name : {"y", "grad_x", "new_param"})
+    if (arrays.contains(name))
+      for (const bf16 value : arrays[name]->read()) bits.push_back(value.bits);
+  for (const float norm : norms) {
+    bits.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(norm) >> 16));
+    bits.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(norm)));
+  }
   for (const bf16 value : grad_weight) bits.push_back(value.bits);
   return bits;
 }

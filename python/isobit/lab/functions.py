@@ -275,8 +275,77 @@ def _channel_norm(call, library, _dtype_named):
     return norm
 
 
+def _optimizer(call, library, _dtype_named):
+    """A function from arrays to new arrays, of PyTorch's which change what they are given too."""
+    case, op = call.case, call.case["op"]
+    betas = ("beta1", "beta2")
+    names = {
+        "adam": ("lr", *betas, "eps", "weight_decay", "decoupled", "maximize"),
+        "lion": ("lr", *betas, "weight_decay", "maximize"),
+        "sgd": ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"),
+    }[op]
+    states = {
+        "adam": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
+        "lion": ("exp_avg",),
+        "sgd": ("momentum_buffer",),
+    }[op]
+    options = {
+        name: case[name] == "yes" if case[name] in ("yes", "no") else case[name] for name in names
+    }
+
+    def in_numpy(**inputs):
+        given = dict(options)
+        if op != "sgd":
+            given["betas"] = (given.pop("beta1"), given.pop("beta2"))
+        if op == "adam":
+            given["step"] = int(case["step"])
+        found = getattr(library, op)(**inputs, **given, narrow="narrow" in call.outputs)
+        return dict(zip(call.outputs, found if isinstance(found, tuple) else (found,), strict=True))
+
+    def in_torch(**inputs):
+        import torch
+
+        param, grad = inputs["param"], inputs["grad"]
+        there = {name: inputs[name].clone() for name in states if name in inputs}
+        first = "new_momentum_buffer" in call.outputs and not there
+        if first:
+            there["momentum_buffer"] = torch.empty_like(param)
+        moved = param.clone()
+        masters = []
+        if "narrow" in call.outputs:
+            masters, moved = [moved], grad.clone()
+        lists = [[there[name]] if name in there else [] for name in states]
+        given = dict(options)
+        if op == "adam":
+            step = torch.tensor(float(case["step"]) - 1, dtype=torch.float64)
+            torch.ops.isobit.adam_([moved], [grad], *lists, masters, [step], **given)
+        else:
+            if op == "sgd":
+                given["first"] = first
+            operator = getattr(torch.ops.isobit, op + "_")
+            operator([moved], [grad], *lists, masters, **given)
+        found = {f"new_{name}": state for name, state in there.items()}
+        found["new_param"] = masters[0] if masters else moved
+        if masters:
+            found["narrow"] = moved
+        return {name: found[name] for name in call.outputs}
+
+    return in_torch if library.__name__.endswith("torch") else in_numpy
+
+
+def _vector_norm(call, library, _dtype_named):
+    orders = {"l2": 2, "l1": 1, "max": float("inf")}
+    if not library.__name__.endswith("torch"):
+        return lambda x: {"norm": library.vector_norm(x, orders[call.case["order"]])}
+    import torch
+
+    code = list(orders).index(call.case["order"])
+    return lambda x: {"norm": torch.ops.isobit.vector_norms(list(x.unbind(0)), code)}
+
+
 # What Call.forward is of an operator; of all others it is the function of its name.
 FORWARD = {
+    "adam": _optimizer,
     "attention": _attention,
     "batch_norm": _channel_norm,
     "conv1d": _convolution,
@@ -287,6 +356,7 @@ FORWARD = {
     "group_norm": _channel_norm,
     "layernorm": _norm,
     "layernorm_linear": _norm_linear,
+    "lion": _optimizer,
     "matmul": _matmul,
     "pool2d": _pool2d,
     "rmsnorm": _norm,
@@ -294,8 +364,10 @@ FORWARD = {
     "rope": _rope,
     "rope_tables": _rope_tables,
     "scan": _scan,
+    "sgd": _optimizer,
     "softmax": _softmax,
     "transpose": _transpose,
+    "vector_norm": _vector_norm,
 }
 
 

@@ -3,6 +3,7 @@
 
 from isobit.torch import (
     adapters,  # noqa: F401, first of all: it says what to do where there is no PyTorch
+    optim,  # noqa: F401, whose names are its own
     sharding,
 )
 from isobit.torch.activation_functions import (
@@ -29,6 +30,7 @@ from isobit.torch.channel_norm_modules import (
     InstanceNorm2d,
     InstanceNorm3d,
 )
+from isobit.torch.clipping import clip_grad_norm_, get_total_norm
 from isobit.torch.convolutions import (
     Conv1d,
     Conv2d,
@@ -154,6 +156,7 @@ __all__ = [
     "cache_use",
     "causal_conv1d",
     "causal_conv1d_update",
+    "clip_grad_norm_",
     "conv1d",
     "conv2d",
     "conv_transpose1d",
@@ -170,6 +173,7 @@ __all__ = [
     "exp",
     "geglu",
     "gelu",
+    "get_total_norm",
     "group_norm",
     "increment",
     "instance_norm",

@@ -7,6 +7,7 @@
 
 #include "isobit/capi/call.h"
 #include "isobit/ops/activation/activation.h"
+#include "isobit/ops/adam/adam.h"
 #include "isobit/ops/attention/attention.h"
 #include "isobit/ops/batch_norm/batch_norm.h"
 #include "isobit/ops/conv1d/conv1d.h"
@@ -18,6 +19,7 @@
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
 #include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "isobit/ops/lion/lion.h"
 #include "isobit/ops/matmul/matmul.h"
 #include "isobit/ops/pool2d/pool2d.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
@@ -25,8 +27,10 @@
 #include "isobit/ops/rope/rope.h"
 #include "isobit/ops/rope_tables/rope_tables.h"
 #include "isobit/ops/scan/scan.h"
+#include "isobit/ops/sgd/sgd.h"
 #include "isobit/ops/softmax/softmax.h"
 #include "isobit/ops/transpose/transpose.h"
+#include "isobit/ops/vector_norm/vector_norm.h"
 
 namespace isobit::capi {
 
@@ -751,6 +755,70 @@ inline batch_norm::BackwardArgs arguments(const isobit_batch_norm_backward_args&
   args.grad_bias = read("grad_bias", given.grad_bias);
   args.eps = given.eps;
   args.training = given.training != 0;
+  return args;
+}
+
+inline sgd::Args arguments(const isobit_sgd_args& given, const Reader& read) {
+  sgd::Args args;
+  args.param = read("param", given.param);
+  args.grad = read("grad", given.grad);
+  args.momentum_buffer = read("momentum_buffer", given.momentum_buffer);
+  args.new_param = read("new_param", given.new_param);
+  args.new_momentum_buffer = read("new_momentum_buffer", given.new_momentum_buffer);
+  args.narrow = read("narrow", given.narrow);
+  args.lr = given.lr;
+  args.momentum = given.momentum;
+  args.dampening = given.dampening;
+  args.weight_decay = given.weight_decay;
+  args.nesterov = given.nesterov != 0;
+  args.maximize = given.maximize != 0;
+  return args;
+}
+
+inline adam::Args arguments(const isobit_adam_args& given, const Reader& read) {
+  adam::Args args;
+  args.param = read("param", given.param);
+  args.grad = read("grad", given.grad);
+  args.exp_avg = read("exp_avg", given.exp_avg);
+  args.exp_avg_sq = read("exp_avg_sq", given.exp_avg_sq);
+  args.max_exp_avg_sq = read("max_exp_avg_sq", given.max_exp_avg_sq);
+  args.new_param = read("new_param", given.new_param);
+  args.new_exp_avg = read("new_exp_avg", given.new_exp_avg);
+  args.new_exp_avg_sq = read("new_exp_avg_sq", given.new_exp_avg_sq);
+  args.new_max_exp_avg_sq = read("new_max_exp_avg_sq", given.new_max_exp_avg_sq);
+  args.narrow = read("narrow", given.narrow);
+  args.lr = given.lr;
+  args.beta1 = given.beta1;
+  args.beta2 = given.beta2;
+  args.eps = given.eps;
+  args.weight_decay = given.weight_decay;
+  args.step = given.step;
+  args.decoupled = given.decoupled != 0;
+  args.maximize = given.maximize != 0;
+  return args;
+}
+
+inline lion::Args arguments(const isobit_lion_args& given, const Reader& read) {
+  lion::Args args;
+  args.param = read("param", given.param);
+  args.grad = read("grad", given.grad);
+  args.exp_avg = read("exp_avg", given.exp_avg);
+  args.new_param = read("new_param", given.new_param);
+  args.new_exp_avg = read("new_exp_avg", given.new_exp_avg);
+  args.narrow = read("narrow", given.narrow);
+  args.lr = given.lr;
+  args.beta1 = given.beta1;
+  args.beta2 = given.beta2;
+  args.weight_decay = given.weight_decay;
+  args.maximize = given.maximize != 0;
+  return args;
+}
+
+inline vector_norm::Args arguments(const isobit_vector_norm_args& given, const Reader& read) {
+  vector_norm::Args args;
+  args.x = read("x", given.x);
+  args.norm = read("norm", given.norm);
+  args.order = decltype(args.order){given.order};
   return args;
 }
 

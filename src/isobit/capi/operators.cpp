@@ -340,3 +340,32 @@ isobit_status isobit_batch_norm_backward(const isobit_batch_norm_backward_args* 
                       batch_norm::backward(capi::arguments(given, read), execution);
                     });
 }
+
+isobit_status isobit_sgd(const isobit_sgd_args* args, const isobit_context* context) {
+  return capi::call("sgd", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      sgd::run(capi::arguments(given, read), execution);
+                    });
+}
+
+isobit_status isobit_adam(const isobit_adam_args* args, const isobit_context* context) {
+  return capi::call("adam", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      adam::run(capi::arguments(given, read), execution);
+                    });
+}
+
+isobit_status isobit_lion(const isobit_lion_args* args, const isobit_context* context) {
+  return capi::call("lion", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      lion::run(capi::arguments(given, read), execution);
+                    });
+}
+
+isobit_status isobit_vector_norm(const isobit_vector_norm_args* args,
+                                 const isobit_context* context) {
+  return capi::call("vector_norm", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      vector_norm::run(capi::arguments(given, read), execution);
+                    });
+}

@@ -3,6 +3,7 @@
 #include "isobit/ops/catalog.h"
 
 #include "isobit/ops/activation/activation.h"
+#include "isobit/ops/adam/adam.h"
 #include "isobit/ops/attention/attention.h"
 #include "isobit/ops/batch_norm/batch_norm.h"
 #include "isobit/ops/conv1d/conv1d.h"
@@ -14,6 +15,7 @@
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
 #include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "isobit/ops/lion/lion.h"
 #include "isobit/ops/matmul/matmul.h"
 #include "isobit/ops/pool2d/pool2d.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
@@ -21,8 +23,10 @@
 #include "isobit/ops/rope/rope.h"
 #include "isobit/ops/rope_tables/rope_tables.h"
 #include "isobit/ops/scan/scan.h"
+#include "isobit/ops/sgd/sgd.h"
 #include "isobit/ops/softmax/softmax.h"
 #include "isobit/ops/transpose/transpose.h"
+#include "isobit/ops/vector_norm/vector_norm.h"
 
 namespace isobit {
 
@@ -66,6 +70,10 @@ std::span<const Operation* const> catalog() {
       &group_norm::backward_operation(),
       &batch_norm::forward_operation(),
       &batch_norm::backward_operation(),
+      &sgd::operation(),
+      &adam::operation(),
+      &lion::operation(),
+      &vector_norm::operation(),
   };
   return kOperations;
 }

@@ -5,6 +5,7 @@
 #include "isobit/norm_linear/variants.h"
 #include "isobit/norms/variants.h"
 #include "isobit/ops/activation/problem.h"
+#include "isobit/ops/adam/problem.h"
 #include "isobit/ops/attention/problem.h"
 #include "isobit/ops/channel_norm/problem.h"
 #include "isobit/ops/convolution/problem.h"
@@ -14,6 +15,7 @@
 #include "isobit/ops/layernorm/norm.h"
 #include "isobit/ops/layernorm_linear/fused.h"
 #include "isobit/ops/linear_cross_entropy/problem.h"
+#include "isobit/ops/lion/problem.h"
 #include "isobit/ops/matmul/problem.h"
 #include "isobit/ops/pool2d/problem.h"
 #include "isobit/ops/rmsnorm/norm.h"
@@ -21,8 +23,10 @@
 #include "isobit/ops/rope/problem.h"
 #include "isobit/ops/rope_tables/problem.h"
 #include "isobit/ops/scan/problem.h"
+#include "isobit/ops/sgd/problem.h"
 #include "isobit/ops/softmax/problem.h"
 #include "isobit/ops/transpose/problem.h"
+#include "isobit/ops/vector_norm/problem.h"
 #include "isobit/simt/simt.h"
 
 namespace isobit {
@@ -80,6 +84,10 @@ const DeviceLibrary& device_library() {
                       channel_norm::cuda_forward_variants<channel_norm::BatchForwardArgs>()),
       device_variants("batch_norm", "bwd",
                       channel_norm::cuda_backward_variants<channel_norm::BatchBackwardArgs>()),
+      device_variants("sgd", "fwd", sgd::cuda_variants()),
+      device_variants("adam", "fwd", adam::cuda_variants()),
+      device_variants("lion", "fwd", lion::cuda_variants()),
+      device_variants("vector_norm", "fwd", vector_norm::cuda_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
                                          simt::about,   simt::kMemory, kOperations};

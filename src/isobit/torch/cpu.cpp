@@ -5,6 +5,7 @@
 
 #include "isobit/torch/device.h"
 #include "isobit/torch/operators.h"
+#include "isobit/torch/optimizers.h"
 #include "isobit/torch/override.h"
 #include "isobit/torch/packed.h"
 #include "isobit/torch/pool.h"
@@ -63,6 +64,8 @@ struct Library {
   Library() {
     define_operators(definitions);
     implement_operators(cpu);
+    define_optimizers(definitions);
+    implement_optimizers(cpu);
     serve("_set_pool_limit", "(int bytes) -> ()", set_pool_limit);
     serve("_pool_limit", "() -> int", pool_limit);
     serve("_pool_use", "() -> (int, int)", pool_use);

@@ -5,6 +5,7 @@
 
 #include "isobit/torch/device.h"
 #include "isobit/torch/operators.h"
+#include "isobit/torch/optimizers.h"
 
 namespace isobit::torch {
 namespace {
@@ -30,7 +31,10 @@ struct Workspace {
 // Made when the file is loaded, after the adapter for the CPU, which defines the operators.
 struct Library {
   Registration cuda = Registration::implementations("isobit", "CUDA");
-  Library() { implement_operators(cuda); }
+  Library() {
+    implement_operators(cuda);
+    implement_optimizers(cuda);
+  }
 } library;
 
 }  // namespace

@@ -19,6 +19,11 @@ class Stack {
   bool flag() { return as<bool>(*next_++); }
   std::vector<std::int64_t> integers() { return list<std::int64_t>(); }
   std::vector<bool> flags() { return list<bool>(); }
+  std::vector<Tensor> tensors() {
+    std::vector<Tensor> result;
+    for (const StableIValue value : list<StableIValue>()) result.push_back(as_tensor(value));
+    return result;
+  }
 
   // None, or what autograd of PyTorch's own operators passes for it: an undefined tensor.
   Tensor optional_tensor() {

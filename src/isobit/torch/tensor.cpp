@@ -141,15 +141,19 @@ void* Tensor::output() const {
   return data;
 }
 
-Tensor copied(const Tensor& tensor, std::int32_t dtype) {
-  Tensor copy = new_output(tensor, tensor.shape(), dtype);
+void copy(const Tensor& to, const Tensor& from) {
   const bool non_blocking = false;
-  StableIValue stack[] = {reinterpret_cast<StableIValue>(copy.another().release()),
-                          reinterpret_cast<StableIValue>(tensor.another().release()),
+  StableIValue stack[] = {reinterpret_cast<StableIValue>(to.another().release()),
+                          reinterpret_cast<StableIValue>(from.another().release()),
                           StableIValue{non_blocking}};
   check(torch_call_dispatcher("aten::copy_", "", stack, TORCH_TARGET_VERSION));
-  Tensor(reinterpret_cast<AtenTensorHandle>(stack[0]));  // given back: it is `copy` again
-  return copy;
+  Tensor(reinterpret_cast<AtenTensorHandle>(stack[0]));  // given back: it is `to` again
+}
+
+Tensor copied(const Tensor& tensor, std::int32_t dtype) {
+  Tensor result = new_output(tensor, tensor.shape(), dtype);
+  copy(result, tensor);
+  return result;
 }
 
 std::array<std::int64_t, kMaxRank> dense_strides(Shape shape) {

@@ -57,6 +57,9 @@ class Tensor {
   AtenTensorHandle handle_ = nullptr;
 };
 
+// The elements of one tensor to the places of another, of the same shape.
+void copy(const Tensor& to, const Tensor& from);
+
 // The same elements one after the other, in new memory.
 Tensor copied(const Tensor& tensor, std::int32_t dtype);
 

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step of sgd in vectors, compiled once for each instruction set.
+#include "isobit/ops/sgd/formula.h"
+#include "isobit/optimizers/cpu_loops.h"
+
+template struct isobit::optimizers::ISOBIT_ISA::Kernels<isobit::sgd::Rule>;

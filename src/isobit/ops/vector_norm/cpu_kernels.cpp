@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over elements in vectors, compiled once for each instruction set.
+#include "isobit/ops/vector_norm/cpu_kernels.h"
+
+#include <type_traits>
+
+#include "isobit/norms/cpu_row.h"
+#include "isobit/ops/vector_norm/formula.h"
+#include "isobit/simd/vec.h"
+
+namespace isobit::vector_norm::ISOBIT_ISA {
+namespace {
+
+template <class T>
+double measure(const void* x, std::int64_t count, Order order, int exponent) {
+  using S = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
+  using Real = typename S::Real;
+  const auto* const elements = static_cast<const T*>(x);
+  const norms::Row<S, T, false> row(elements, count, nullptr);
+  switch (order) {
+    case Order::l2: {
+      if (exponent == 0) return row.squares();
+      const auto factors = Factors<Real>::of(exponent);
+      return row.moments([&](Real value) { return factors.times(value); }).squares;
+    }
+    case Order::l1: {
+      constexpr auto kSign = typename std::conditional_t < sizeof(T) == 8, std::uint64_t,
+                     std::uint32_t > (1) << (sizeof(Real) * 8 - 1);
+      const auto magnitudes = S::all_bits(kSign - 1);
+      return simd::row_sum<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+        return S::real(S::bits_and(S::bits(S::load(elements + i, part...)), magnitudes));
+      });
+    }
+    default: return largest_of(row.extremes());
+  }
+}
+
+}  // namespace
+
+Kernel kernel(DType dtype) {
+  switch (dtype) {
+    case DType::f16:  return measure<f16>;
+    case DType::bf16: return measure<bf16>;
+    case DType::f64:  return measure<double>;
+    default:          return measure<float>;
+  }
+}
+
+}  // namespace isobit::vector_norm::ISOBIT_ISA
