@@ -321,3 +321,17 @@ def test_patch_leaves_alone_what_computes_otherwise():
     x = drawn(2, 4, 5, dtype=torch.float32)
     expected = isobit.torch.group_norm(x, 2, model[3].weight, model[3].bias)
     assert torch.equal(model[3](x), expected)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_operators_are_what_opcheck_asks_for(training):
+    x = drawn(2, 4, 3, dtype=torch.float32)
+    last = x.transpose(1, 2).contiguous().transpose(1, 2)
+    for given in (x, last):
+        given = given.requires_grad_()
+        weights = (drawn(4).float().requires_grad_(), drawn(4, seed=2).float().requires_grad_())
+        running = (drawn(4, seed=3).float(), drawn(4, seed=4).float().square())
+        torch.library.opcheck(
+            torch.ops.isobit.batch_norm.default, (given, *weights, *running, training)
+        )
+        torch.library.opcheck(torch.ops.isobit.group_norm.default, (given, *weights, 2))
