@@ -52,7 +52,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .PHONY: help build demo functions test test-full grids coverage properties fuzz mutants bench accuracy kernels gpu gpu-pack gpu-dry
-.PHONY: kernels-hip oldest-torch wheel docs format check clean venv
+.PHONY: reproduce kernels-hip oldest-torch wheel docs format check clean venv
 
 help:       ## print this list
 	@sed -n 's/^\([a-z -]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -73,6 +73,9 @@ test-full: build ## sanitizers, the other compiler, another architecture, long t
 
 grids: build ## the C++ tests on all cases; make test takes one in three of those that only repeat
 	@ctest --preset grids
+
+reproduce: build ## three small trainings on every instruction set, with 1 and 2 threads, eager and compiled: one table of hashes
+	@$(PYTHON) tools/reproduce.py
 
 coverage: build ## lines and branches of the C++ that the tests execute
 	@$(PYTHON) tools/suite.py coverage --started $(STARTED)

@@ -192,6 +192,7 @@ def c_source(all_entries):
         "// The functions of isobit/operators.h: each hands on what its struct says.",
         f"// {_GENERATED}",
         '#include "isobit/capi/arguments.h"',
+        '#include "isobit/capi/observing.h"',
         "",
         "using namespace isobit;",
     ]
@@ -203,7 +204,10 @@ def c_source(all_entries):
             f"const isobit_{entry.name}_args* args, const isobit_context* context) {{",
             f'return capi::call("{entry.title}", args, context,',
             "[](const auto& given, const capi::Reader& read, const Execution& execution) {",
-            f"{entry.op}::{function}(capi::arguments(given, read), execution);",
+            "const auto read_args = capi::arguments(given, read);",
+            f'capi::observed("{entry.title}", read_args, execution, [&] {{',
+            f"{entry.op}::{function}(read_args, execution);",
+            "});",
             "});",
             "}",
         ]

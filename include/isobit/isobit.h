@@ -126,6 +126,11 @@ typedef struct isobit_context {
  * isobit_last_error() says what is missing. */
 ISOBIT_API isobit_status isobit_device_status(int32_t device);
 
+/* The widest instruction set that calls of this process on the processor may use: "scalar", "avx2",
+ * "avx512" or "neon", one that it has; null or "auto": all that it has. It changes speed, and no
+ * bit of a result. Matrices that were packed for another are refused. */
+ISOBIT_API isobit_status isobit_set_isa(const char* name);
+
 /* The call by name: it serves every operator, also those that this header's reader does not know.
  *
  *     isobit_named_tensor tensors[] = {{"x", &x}, {"y", &y}};
@@ -163,6 +168,32 @@ ISOBIT_API isobit_status isobit_call(const char* op, const char* pass,
 
 /* All operators with their passes, dimensions, arguments and options, as JSON. */
 ISOBIT_API const char* isobit_operators(void);
+
+/* A call that succeeded. bytes and operations: what it must move and compute at least. */
+typedef struct isobit_event {
+  size_t struct_size;
+  const char* op;
+  const char* pass;
+  int32_t device; /* an isobit_device; on a GPU the time is that of handing over the kernels */
+  int64_t begin;  /* nanoseconds, of a clock that never goes back */
+  int64_t end;
+  double bytes;
+  double operations;
+} isobit_event;
+
+/* It may not call the library, nor throw. */
+typedef void (*isobit_observer)(void* self, const isobit_event* event);
+
+/* Has every call of the process, but those of isobit/packed.h, told to a function, on the thread
+ * that makes it, until there is another; null: to none, and then a call costs nothing more. It
+ * returns once no call is being told to the last one. */
+ISOBIT_API isobit_status isobit_observe(isobit_observer observer, void* self);
+
+/* Has every call of the process on the processor, but those of isobit/packed.h, written to a file,
+ * with its inputs and hashes of its results, until there is another file; null: to none.
+ * `isobit replay` computes them again. ISOBIT_UNSUPPORTED at the end: the file is complete but for
+ * calls on a GPU. */
+ISOBIT_API isobit_status isobit_record(const char* path);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@ call loads the library."""
 
 import ctypes
 import json
+import os
 from functools import cache
 
 from isobit._library import library_path
@@ -71,6 +72,24 @@ class _NamedTensor(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("tensor", ctypes.POINTER(Tensor)))
 
 
+class Event(ctypes.Structure):
+    """A call that succeeded."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("op", ctypes.c_char_p),
+        ("pass_", ctypes.c_char_p),
+        ("device", ctypes.c_int32),
+        ("begin", ctypes.c_int64),
+        ("end", ctypes.c_int64),
+        ("bytes", ctypes.c_double),
+        ("operations", ctypes.c_double),
+    )
+
+
+_Observer = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(Event))
+
+
 class _Value(ctypes.Union):
     _fields_ = (
         ("number", ctypes.c_double),
@@ -94,6 +113,9 @@ def _library():
         *(ctypes.POINTER(_Option), ctypes.c_int32),
         ctypes.POINTER(Context),
     )
+    library.isobit_observe.argtypes = (_Observer, ctypes.c_void_p)
+    library.isobit_set_isa.argtypes = (ctypes.c_char_p,)
+    library.isobit_record.argtypes = (ctypes.c_char_p,)
     library.isobit_matmul_pack.argtypes = (
         *(ctypes.POINTER(Tensor), ctypes.POINTER(Context)),
         ctypes.POINTER(ctypes.c_void_p),
@@ -143,6 +165,27 @@ def call(op, pass_, context=None, /, **given):
         context,
     )
     _check(status)
+
+
+_observer = _Observer()  # as long as it may be called
+
+
+def observe(function):
+    """Has function(event) called after each call of the process, on its thread; None: nothing."""
+    global _observer
+    told = _Observer() if function is None else _Observer(lambda _, event: function(event.contents))
+    _check(_library().isobit_observe(told, None))
+    _observer = told
+
+
+def record(path):
+    """Has each call of the process written to a file; None: to none."""
+    _check(_library().isobit_record(None if path is None else os.fsencode(path)))
+
+
+def set_isa(name):
+    """The widest instruction set that calls may use; "auto": all that the processor has."""
+    _check(_library().isobit_set_isa(name.encode()))
 
 
 def pack(b, context=None):

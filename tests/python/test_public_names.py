@@ -117,19 +117,23 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"}
     classes |= {"AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AvgPool1d", "AvgPool2d"}
     classes |= {"MaxPool1d", "MaxPool2d", "adaptive_avg_pool1d", "avg_pool1d", "max_pool1d"}
+    classes |= {"Conversion", "Statistics", "Unreproducible"}
     rest = {
         "apply_rotary",
         "clip_grad_norm_",
         "conv_transpose1d",
         "conv_transpose2d",
         "get_total_norm",
+        "convert",
         "intercept",
         "override",
         "patch",
+        "record",
         "register_transformers_attention",
         "rotary_tables",
         "scaled_dot_product_attention",
         "settings",
+        "statistics",
         "varlen_attention",
     }
     assert {

@@ -31,6 +31,7 @@ from isobit.torch.channel_norm_modules import (
     InstanceNorm3d,
 )
 from isobit.torch.clipping import clip_grad_norm_, get_total_norm
+from isobit.torch.conversion import Conversion, convert
 from isobit.torch.convolutions import (
     Conv1d,
     Conv2d,
@@ -86,14 +87,17 @@ from isobit.torch.pooling_modules import (
 )
 from isobit.torch.product_functions import bmm, linear, matmul, mm
 from isobit.torch.product_modules import Linear
+from isobit.torch.recording import record
 from isobit.torch.rotary import RotaryEmbedding, apply_rotary, rotary_tables
 from isobit.torch.scans import Scan, cummax, cummin, cumprod, cumsum, logcumsumexp
 from isobit.torch.self_attention import KeyValueCache, SelfAttention
 from isobit.torch.settings import settings
 from isobit.torch.softmax_functions import log_softmax, softmax
 from isobit.torch.softmax_modules import LogSoftmax, Softmax
+from isobit.torch.statistics import Statistics, statistics
 from isobit.torch.transformers_attention import register_transformers_attention
 from isobit.torch.varlen_functions import varlen_attention
+from isobit.torch.watching import Unreproducible
 
 sharding.register_when_imported()
 
@@ -111,6 +115,7 @@ __all__ = [
     "Conv2d",
     "ConvTranspose1d",
     "ConvTranspose2d",
+    "Conversion",
     "CrossEntropyLoss",
     "Embedding",
     "GeGLU",
@@ -139,9 +144,11 @@ __all__ = [
     "SiLU",
     "Sigmoid",
     "Softmax",
+    "Statistics",
     "SwiGLU",
     "Tanh",
     "Transpose",
+    "Unreproducible",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "add",
@@ -161,6 +168,7 @@ __all__ = [
     "conv2d",
     "conv_transpose1d",
     "conv_transpose2d",
+    "convert",
     "cross_entropy",
     "cummax",
     "cummin",
@@ -192,6 +200,7 @@ __all__ = [
     "mm",
     "override",
     "patch",
+    "record",
     "register_transformers_attention",
     "rms_norm",
     "rms_norm_linear",
@@ -203,6 +212,7 @@ __all__ = [
     "sigmoid",
     "silu",
     "softmax",
+    "statistics",
     "swiglu",
     "tanh",
     "transpose",

@@ -22,6 +22,8 @@ _RESET = nn.MultiheadAttention._reset_parameters
 class Attention:
     """How a class that inherits the forward of torch.nn.MultiheadAttention is computed."""
 
+    renames = True
+
     def members(self, original):
         names = ["forward", "_qkv_same_embed_dim"]
         if getattr_static(original, "_reset_parameters") is _RESET:

@@ -18,9 +18,11 @@ from isobit.torch import (
     causal_patching,
     channel_norm_patching,
     convolution_patching,
+    counterparts,
     deferral,
     embedding_patching,
     linear_patching,
+    other_patching,
     product_functions,
     rotary_patching,
     transformers_attention,
@@ -37,9 +39,13 @@ _OURS = (
     *(Embedding, LayerNorm, RMSNorm, Linear, MultiheadAttention),
     *convolution_patching.SWAPS.values(),
     *channel_norm_patching.SWAPS.values(),
+    *counterparts.MODULES.values(),
 )
 # Their subclasses keep what is their own.
-_EXACTLY = (*convolution_patching.SWAPS, *channel_norm_patching.SWAPS, nn.Embedding)
+_EXACTLY = (
+    *(*convolution_patching.SWAPS, *channel_norm_patching.SWAPS),
+    *(nn.Embedding, *counterparts.MODULES),
+)
 _DEFERRED = {LayerNorm: DeferredLayerNorm, RMSNorm: DeferredRMSNorm}
 
 _OTHER_NORMS = (
@@ -78,8 +84,10 @@ def patched_class(original, recipe):
         "_isobit": (original, recipe),
     }
     name = "Isobit" + original.__name__
-    if isinstance(recipe, attention_patching.Attention):
-        return Patched(name, (original,), members | recipe.members(original))
+    if hasattr(recipe, "members"):
+        named = {} if recipe.renames else {"__module__": original.__module__}
+        name = name if recipe.renames else original.__name__
+        return Patched(name, (original,), members | named | recipe.members(original))
     if isinstance(recipe, type):
         return Patched(name, (recipe, original), members)
     return Patched(name, (original,), members | {"forward": forward})
@@ -103,11 +111,11 @@ def _exchanged(module, old, new):
 class Report(Undoable):
     """What patch did. replaced: names and classes. skipped: names and reasons. rotary: Python's
     modules whose rotary function was exchanged. linear: the names of the linear layers among those
-    replaced, None if they were not asked for; attention, convolutions, embedding, channel_norms:
-    those of attentions, of convolutions, of embeddings and of norms of channels, alike. models: the
-    names of transformers' models whose attention is Isobit's now. causal: the functions by which
-    state-space models convolve, and Isobit's in their place. fused: of each norm that was to be
-    fused, what has taken its result so far."""
+    replaced, None if they were not asked for; attention, convolutions, embedding, channel_norms,
+    others: those of attentions, of convolutions, of embeddings, of norms of channels and of what
+    else was asked for, alike. models: the names of transformers' models whose attention is Isobit's
+    now. causal: the functions by which state-space models convolve, and Isobit's in their place.
+    fused: of each norm that was to be fused, what has taken its result so far."""
 
     replaced: dict[str, type] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -118,6 +126,7 @@ class Report(Undoable):
     convolutions: list[str] | None = None
     embedding: list[str] | None = None
     channel_norms: list[str] | None = None
+    others: list[str] | None = None
     causal: dict[str, str] = field(default_factory=dict)
     _deferred: dict = field(default_factory=dict, init=False)
     _changes: list = field(default_factory=list, init=False)
@@ -151,7 +160,7 @@ class Report(Undoable):
 
     def _counts(self):
         asked = (self.linear, self.attention, self.convolutions, self.embedding)
-        asked += (self.channel_norms,)
+        asked += (self.channel_norms, self.others)
         yield _counted(len(self.replaced) - sum(len(names or ()) for names in asked), "norm")
         if self.linear is not None:
             yield _counted(len(self.linear), "linear layer")
@@ -165,6 +174,8 @@ class Report(Undoable):
             yield _counted(len(self.embedding), "embedding")
         if self.channel_norms is not None:
             yield _counted(len(self.channel_norms), "norm of channels", "norms of channels")
+        if self.others is not None:
+            yield _counted(len(self.others), "other module")
 
     def __repr__(self):
         counted = _in_words(self._counts())
@@ -222,6 +233,7 @@ def patch(
     convolutions=False,
     embedding=False,
     channel_norms=False,
+    others=False,
     fuse=False,
     arithmetic="canonical",
 ) -> Report:
@@ -252,6 +264,9 @@ def patch(
     channel_norms: also torch.nn's BatchNorm, GroupNorm and InstanceNorm, and subclasses that
     inherit their forward, which become isobit.torch's, or a class derived from it and their own.
 
+    others: also torch.nn's activations, softmax and pooling of which isobit.torch has modules, and
+    subclasses that inherit their forward.
+
     fuse: also the linear layers; and where gradients are recorded, a linear layer normalises what a
     norm would have given it while it multiplies, so that nothing is kept for backward but what was
     normalised. Whatever else takes a norm's result has it computed. The bits are the same; the
@@ -273,6 +288,7 @@ def patch(
         convolutions=[] if convolutions else None,
         embedding=[] if embedding else None,
         channel_norms=[] if channel_norms else None,
+        others=[] if others else None,
     )
     if attention:  # first of all, since it may refuse by raising
         report.models, report.skipped, report._configurations = transformers_attention.exchange(
@@ -281,7 +297,7 @@ def patch(
     uncalled = linear_patching.uncalled(model)
     names, multiplied = {}, set()  # the latter: linear layers whose weights our attention takes
     for name, module in model.named_modules(remove_duplicate=False):
-        kind = _kind(module, linear, attention, convolutions, embedding, channel_norms)
+        kind = _kind(module, linear, attention, convolutions, embedding, channel_norms, others)
         if attention_patching.is_ours(module):
             multiplied.add(module.out_proj)
         if module in multiplied or not kind or ".parametrizations." in f".{name}":
@@ -311,6 +327,8 @@ def patch(
             report.embedding.append(name)
         elif kind == "channel norm":
             report.channel_norms.append(name)
+        elif kind == "other":
+            report.others.append(name)
         elif fuse:
             report._deferred[name] = weakref.ref(module)
         report._changes.append((weakref.ref(module), original, made))
@@ -337,9 +355,9 @@ def _forget_compiled():
         torch.compiler.reset()
 
 
-def _kind(module, linear, attention, convolutions, embedding, channel_norms):
+def _kind(module, linear, attention, convolutions, embedding, channel_norms, others):
     """What patch takes it for: "norm", "linear", "attention", "convolution", "embedding",
-    "channel norm" or nothing."""
+    "channel norm", "other" or nothing."""
     if attention_patching.is_attention(module):
         return "attention" if attention else ""
     if linear and linear_patching.is_linear(module):
@@ -350,6 +368,8 @@ def _kind(module, linear, attention, convolutions, embedding, channel_norms):
         return "embedding"
     if channel_norms and channel_norm_patching.is_channel_norm(module):
         return "channel norm"
+    if others and other_patching.is_other(module):
+        return "other"
     if _is_norm(module):
         return "norm"
     if linear and linear_patching.called_linear(module):
@@ -408,13 +428,14 @@ def _replacement(module, kind, arithmetic, fuse):
         recipe = embedding_patching.replacement(module)
     elif kind == "channel norm":
         recipe = channel_norm_patching.replacement(module)
+    elif kind == "other":
+        recipe = other_patching.replacement(module)
     for name, weight in weights.items():
         _check_weight(name, weight)
     original = parametrize.type_before_parametrizations(module)
     made = _SWAPS.get(original, original if is_ours else None) if recipe is None else recipe
-    if isinstance(made, type) and (
-        kind not in ("convolution", "embedding", "channel norm") or original in _EXACTLY
-    ):
+    derived = ("convolution", "embedding", "channel norm", "other")
+    if isinstance(made, type) and (kind not in derived or original in _EXACTLY):
         return _DEFERRED.get(made, made) if fuse else made
     if made is None and parametrize.is_parametrized(module):
         raise Unsuited("has parametrizations; they can be registered after patch")

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "isobit/capi/call.h"
+#include "isobit/capi/observing.h"
 #include "isobit/ops/catalog.h"
 
 namespace isobit::capi {
@@ -187,7 +188,15 @@ isobit_status isobit_call(const char* op, const char* pass, const isobit_named_t
       capi::set(*operation, args, given);
     for (const isobit_option& given : std::span(options, option_count))
       capi::set(*operation, args, given);
-    operation->call(args, capi::execution(title, context, lent));
+    const Execution execution = capi::execution(title, context, lent);
+    if (capi::observers.load(std::memory_order_relaxed) == 0)
+      return operation->call(args, execution);
+    std::vector<capi::WholeOption> wholes;
+    for (const isobit_option& given : std::span(options, option_count))
+      if (given.type == ISOBIT_INTEGER && operation->find_option(given.name)->is_integer())
+        wholes.push_back({given.name, static_cast<std::uint64_t>(given.value.integer)});
+    capi::observe(*operation, args, wholes, execution.machine.device,
+                  [&] { operation->call(args, execution); });
   });
   return lent.interrupted ? ISOBIT_INTERNAL : status;
 }

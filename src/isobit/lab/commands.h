@@ -19,6 +19,7 @@ int bench(const Flags& flags);
 int profile(const Flags& flags);
 int tune(const Flags& flags);
 int run_files(const Flags& flags);
+int replay(const Flags& flags);
 int report(const Flags& flags);
 
 const char* version();

@@ -23,18 +23,6 @@
 namespace isobit::lab {
 namespace {
 
-Isa isa_of(std::string_view name) {
-  std::vector<std::string_view> names = {"auto"};
-  for (Isa isa : kIsas) names.push_back(name_of(isa));
-  if (index_of("isa", name, names) == 0) return Machine::here().isa;
-  const Isa isa = *isa_named(name);
-  if (!contains(Machine::isas_here(), isa))
-    throw Unsupported(
-        fmt::format("this processor does not support {}; its widest instruction set is {}", name,
-                    name_of(Machine::here().isa)));
-  return isa;
-}
-
 constexpr std::string_view kAllPlans = "all", kOwnPlan = "default";
 
 // Whether the flags ask for other plans than the variants' own.
@@ -254,6 +242,18 @@ std::string Configurations::reasons() const {
   for (const auto& [configuration, reason] : declined)
     text += fmt::format("\n  {}: {}", label(configuration), reason);
   return text;
+}
+
+Isa isa_of(std::string_view name) {
+  std::vector<std::string_view> names = {"auto"};
+  for (Isa isa : kIsas) names.push_back(name_of(isa));
+  if (index_of("isa", name, names) == 0) return Machine::here().isa;
+  const Isa isa = *isa_named(name);
+  if (!contains(Machine::isas_here(), isa))
+    throw Unsupported(
+        fmt::format("this processor does not support {}; its widest instruction set is {}", name,
+                    name_of(Machine::here().isa)));
+  return isa;
 }
 
 std::vector<std::string> isas_here() {

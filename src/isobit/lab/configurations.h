@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "isobit/core/execution.h"
@@ -33,6 +34,9 @@ void require_devices(const Flags& flags);
 // Tuned plans are for calls that name neither variant nor plan; where all variants run, none is
 // used.
 Configurations configurations_of(const Workload& workload, const Flags& flags, Unnamed unnamed);
+
+// Of a flag: "auto" or a name. Refuses what this processor does not support.
+Isa isa_of(std::string_view name);
 
 // The instruction sets of this machine, by name.
 std::vector<std::string> isas_here();

@@ -161,6 +161,15 @@ class CommandLine {
     run_app.add_flag("--print", flags_.print, "print the arrays, abbreviated");
     add_json(run_app, flags_);
 
+    CLI::App& replay_app =
+        add("replay", "repeat recorded calls; their results must have the recorded bits", replay);
+    replay_app.add_option("file", flags_.out, "what isobit.torch.record or isobit_record wrote")
+        ->required();
+    add_devices(replay_app, flags_);
+    add_list(replay_app, "--isa", flags_.isa, "all, auto, scalar, avx2, avx512 or neon");
+    add_list(replay_app, "--threads", flags_.threads, "number of threads; default: all processors");
+    add_json(replay_app, flags_);
+
     add("report", "write a folder's results as tables and plots, in HTML and PNG", report)
         .add_option("folder", flags_.out,
                     "the folder to which verify, parity, bench and info wrote")
