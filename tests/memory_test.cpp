@@ -132,7 +132,7 @@ TEST(Memory, MayRunOutAtEveryAllocationOfTheFirstCall) {
         outcome = in_child([&] { return starved_call(entry, k, world, right); });
       }
       EXPECT_EQ(outcome, kRight);
-      EXPECT_GT(k, 1) << "a first call allocates";
+      EXPECT_GT(k, 1) << entry.name << ": a first call allocates";
       refusals += k - 1;
     }
   RecordProperty("refusals", std::to_string(refusals));

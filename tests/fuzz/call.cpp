@@ -343,7 +343,8 @@ std::string Call::fault_beside_arrays() const {
                        context_.threads > ISOBIT_MAX_THREADS))
     return "context is wrong";
   for (const Array& array : arrays_)
-    if (!array.given && array.argument->presence == Presence::required)
+    if (!array.given && array.argument->presence == Presence::required &&
+        array.argument->applies == nullptr)  // with all options
       return "a required array is missing";
   return "";
 }

@@ -111,7 +111,9 @@ struct Memory {
 
   template <class Carver>
   ISOBIT_EITHER static Memory take(Carver& carver) {
-    return {carver.template take<unsigned>(kDigits)};
+    Memory memory{};
+    memory.numbers = carver.template take<unsigned>(kDigits);
+    return memory;
   }
 };
 
