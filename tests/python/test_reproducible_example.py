@@ -16,7 +16,7 @@ import isobit.torch
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 3
 # Of the weights after so many steps, on every machine.
-HASHES = {"gpt": "8ef33fecf5d5734c", "cnn": "74b88f22981997b8", "mlp": "5fc1c6d7c36c1d94"}
+HASHES = {"gpt": "97dfbe38c8b3fb29", "cnn": "9f12c6172eb3ffb5", "mlp": "2eb158c66d8c4b15"}
 
 
 @pytest.fixture
@@ -51,16 +51,15 @@ def test_compiled_code_ends_with_the_same_weights(example, capsys):
     torch._dynamo.reset()
 
 
-def test_each_run_learns_and_says_what_remains_of_pytorchs(example, capsys):
+def test_a_run_learns_and_nothing_of_pytorchs_remains_in_any(example, capsys):
     assert example.main(["mlp", "--steps", "40", "--threads", "1"]) == 0
     shown = capsys.readouterr().out
     words = shown.split()
     first, last = (float(words[words.index(word) + 1]) for word in ("loss", "to"))
     assert last < first / 4
-    known = {"gpt": ("SGD", "add_"), "cnn": ("SGD", "add_"), "mlp": ("SGD", "add_")}
-    for name, allowed in known.items():
+    for name in example.RUNS:
         *_, remaining = example.train(name, 1, False)
-        assert all(any(word in each for word in allowed) for each in remaining), remaining
+        assert remaining == []
 
 
 @pytest.mark.parametrize(
