@@ -79,7 +79,7 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
 
 @torch.no_grad()
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    """torch.nn.utils.clip_grad_norm_ of types 1, 2 and inf, by get_total_norm: gradients are
+    """``torch.nn.utils.clip_grad_norm_`` of types 1, 2 and inf, by get_total_norm: gradients are
     multiplied by max_norm / (total + 1e-6) where that is less than 1. Returns the total."""
     parameters = _listed(parameters)
     grads = [p.grad for p in parameters if p.grad is not None]
