@@ -92,7 +92,7 @@ Json description(const Triton* triton) {
           {"plans", plans_text(read_plans(plan_file()))}};
 }
 
-std::string text(const std::string& key, const Json& value) {
+std::string shown(const std::string& key, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!key.ends_with("_bytes")) return value.dump();
   const double mebibytes = value.get<double>() / (1 << 20);
@@ -139,7 +139,7 @@ int info(const Flags& flags) {
   for (const auto& [key, value] : machine.items()) {
     const std::string name = key.ends_with("_bytes") ? key.substr(0, key.size() - 6) : key;
     fmt::print("{:<10} {}\n", name,
-               value.is_null() ? "none: " + missing.at(key) : text(key, value));
+               value.is_null() ? "none: " + missing.at(key) : shown(key, value));
   }
   return kPassed;
 }

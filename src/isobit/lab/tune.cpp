@@ -25,7 +25,7 @@ bool same(const Configuration& a, const Configuration& b) {
   return a.variant == b.variant && a.plan == b.plan;
 }
 
-std::string text(const Timed& timed) {
+std::string in_words(const Timed& timed) {
   return fmt::format("{} {}", timed.configuration.info.name, plan_text(timed.configuration));
 }
 
@@ -115,8 +115,8 @@ class Tune {
     lines_.add(line);
     table_.add({std::string(c.operation->op), std::string(c.operation->pass), extents_text(c),
                 types_text(c.types), choices_text(c), std::string(name_of(best.configuration.isa)),
-                std::to_string(best.configuration.threads), text(usual),
-                short_number(usual.times.median * kMicro), text(best),
+                std::to_string(best.configuration.threads), in_words(usual),
+                short_number(usual.times.median * kMicro), in_words(best),
                 short_number(best.times.median * kMicro), fmt::format("{:.2f}", fastest.ratio()),
                 fastest.is_faster() ? flags_.dry_run ? "better" : "stored" : ""});
   }
