@@ -14,6 +14,7 @@
 
 #include "golden_bits.h"
 #include "golden_bits_channels.h"
+#include "golden_bits_classes.h"
 #include "golden_bits_optimizers.h"
 #include "golden_bits_windows.h"
 #include "isobit/lab/configurations.h"
@@ -207,6 +208,7 @@ std::vector<Golden> all_golden() {
   std::vector<Golden> all(std::begin(kGolden), std::end(kGolden));
   all.insert(all.end(), std::begin(kGoldenOfWindows), std::end(kGoldenOfWindows));
   all.insert(all.end(), std::begin(kGoldenOfChannels), std::end(kGoldenOfChannels));
+  all.insert(all.end(), std::begin(kGoldenOfClasses), std::end(kGoldenOfClasses));
   all.insert(all.end(), std::begin(kGoldenOfOptimizers), std::end(kGoldenOfOptimizers));
   return all;
 }

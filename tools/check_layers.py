@@ -107,7 +107,7 @@ RULES = (
     ),
     ("ops/OP/cases*", "core/* optimizers/cases.h FACE ops/OP/cases*.h"),
     ("ops/attention/formula*", "core/* functions/* norms/philox.h FACE FORMULA"),
-    ("ops/OP/formula*", "core/* functions/* norms/statistics.h FACE FORMULA"),
+    ("ops/OP/formula*", "core/* functions/* norms/statistics.h FACE FORMULA ops/OP/constants.h"),
     (
         "ops/attention/cpu*",
         "core/* dispatch/* simd/* FACE FORMULA SHARED ops/attention/cpu*.h"
@@ -123,7 +123,11 @@ RULES = (
         " ops/OP/cuda*.h",
     ),
     ("ops/OP/norm.h", "core/* FACE"),
-    ("ops/OP/problem.h", "core/* dispatch/* NORMS OPTIMIZERS FACE FORMULA SHARED"),
+    ("ops/OP/constants.h", "core/*"),
+    (
+        "ops/OP/problem.h",
+        "core/* dispatch/* NORMS OPTIMIZERS FACE FORMULA SHARED ops/OP/constants.h",
+    ),
     ("SHARED", "core/* dispatch/* NORMS FACE SHARED"),
     ("ops/OP/problem.cpp", "core/* dispatch/* FACE SHARED"),
     (

@@ -71,7 +71,7 @@ def pack():
     commit = run(["git", "rev-parse", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE).stdout.strip()
     changed = run(["git", "status", "--porcelain"], cwd=ROOT, stdout=subprocess.PIPE).stdout
     (PACK / "commit").write_text(commit + ("+" if changed else ""))
-    with tarfile.open(ARCHIVE, "w:xz", preset=1) as archive:
+    with tarfile.open(ARCHIVE, "w:xz", preset=5) as archive:
         archive.add(PACK, ".")
 
 

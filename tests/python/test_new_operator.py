@@ -107,7 +107,7 @@ def refused(monkeypatch, capsys, *arguments):
         (["lambda"], "lambda is a keyword of C++ or Python; use another name, such as lambda_op"),
         ([ORIGINAL], "elementwise already exists; remove it, or use another name"),
         (["quad"], " already uses the name quad; use another"),
-        ([NAME, "--from", "gelu"], "no such operator; known: activation, attention, conv1d"),
+        ([NAME, "--from", "gelu"], "no such operator; known: activation, adam, attention"),
     ],
 )
 def test_a_name_that_cannot_be_is_refused_with_what_to_do(

@@ -62,7 +62,8 @@ def test_bytes_operations_and_rates_are_those_of_the_calls(net):
     (row,) = counted.operators()
     assert row.calls == 3 and row.operations == 3 * 2 * 50 * WIDTH * 40
     assert row.bytes == 3 * 4 * (50 * WIDTH + WIDTH * 40 + 50 * 40)
-    assert row.seconds == sum(call.end - call.begin for call in counted.calls) / 1e9 > 0
+    spent = sum(call.end - call.begin for call in counted.calls)
+    assert row.seconds == pytest.approx(spent / 1e9) and spent > 0
     assert row.gbps == pytest.approx(row.bytes / row.seconds / 1e9)
     least = max(row.bytes / 1e9, row.operations / 2e9)
     assert row.of_roof == pytest.approx(least / row.seconds)

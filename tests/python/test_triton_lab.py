@@ -286,7 +286,7 @@ def test_a_kind_that_a_variant_lacks_is_unavailable():
 def test_operators_are_those_with_a_file():
     products = ["conv1d", "conv2d", "layernorm_linear", "matmul", "rmsnorm_linear"]
     others = ["activation", "attention", "elementwise", "layernorm", "rmsnorm", "rope", "scan"]
-    others += ["embedding", "pool2d", "softmax", "transpose"]
+    others += ["batch_norm", "embedding", "group_norm", "pool2d", "softmax", "transpose"]
     assert list(triton_lab.operators()) == sorted(products + others)
 
 

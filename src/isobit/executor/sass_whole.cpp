@@ -89,6 +89,7 @@ u32 permute(u32 a, u32 selector, u32 c, u32) {
 
 // Of the number whose lower half is a, and c its upper one.
 u32 shift_left_low(u32 a, u32 by, u32, u32) { return static_cast<u32>(by > 31 ? 0 : a << by); }
+u32 shift_left_low_wrapped(u32 a, u32 by, u32, u32) { return a << (by & 31); }
 u32 shift_left_high(u32 a, u32 by, u32 c, u32) {
   return static_cast<u32>(by > 63 ? 0 : wide(a, c) << by >> 32);
 }
@@ -276,6 +277,7 @@ const Row kRows[] = {
     {"LOP3.LUT", {logic, kInteger, "P?Rrrrnp"}},
     {"PRMT", {compute<permute>, kInteger, "Rrrr"}},
     {"SHF.L.U32", {compute<shift_left_low>, kInteger, "Rrrr"}},
+    {"SHF.L.W.U32", {compute<shift_left_low_wrapped>, kInteger, "Rrrr"}},
     {"SHF.L.U64.HI", {compute<shift_left_high>, kInteger, "Rrrr"}},
     {"SHF.L.W.U32.HI", {compute<shift_left_high_wrapped>, kInteger, "Rrrr"}},
     {"SHF.R.U64", {compute<shift_right_low>, kInteger, "Rrrr"}},

@@ -2,6 +2,7 @@
 // The CPU variants of adam, which are those of any optimiser.
 #include "isobit/optimizers/cpu.h"
 
+#include "isobit/ops/adam/formula.h"
 #include "isobit/ops/adam/problem.h"
 
 namespace isobit::adam {

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "isobit/ops/adam/adam.h"
-#include "isobit/ops/adam/formula.h"
+#include "isobit/ops/adam/constants.h"
 #include "isobit/optimizers/problem.h"
 
 namespace isobit::adam {

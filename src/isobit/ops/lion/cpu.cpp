@@ -2,6 +2,7 @@
 // The CPU variants of lion, which are those of any optimiser.
 #include "isobit/optimizers/cpu.h"
 
+#include "isobit/ops/lion/formula.h"
 #include "isobit/ops/lion/problem.h"
 
 namespace isobit::lion {

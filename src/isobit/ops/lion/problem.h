@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "isobit/ops/lion/formula.h"
+#include "isobit/ops/lion/constants.h"
 #include "isobit/ops/lion/lion.h"
 #include "isobit/optimizers/problem.h"
 

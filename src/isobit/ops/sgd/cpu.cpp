@@ -2,6 +2,7 @@
 // The CPU variants of sgd, which are those of any optimiser.
 #include "isobit/optimizers/cpu.h"
 
+#include "isobit/ops/sgd/formula.h"
 #include "isobit/ops/sgd/problem.h"
 
 namespace isobit::sgd {

@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "isobit/ops/sgd/formula.h"
+#include "isobit/ops/sgd/constants.h"
 #include "isobit/ops/sgd/sgd.h"
 #include "isobit/optimizers/problem.h"
 
