@@ -114,6 +114,16 @@ def test_embedding_has_the_bits_of_the_library(call):
     assert all(line["canonical"] for line in lines)
 
 
+@pytest.mark.parametrize("op", ["group_norm --groups 2", "batch_norm --training no,yes"])
+@pytest.mark.parametrize("call", ["--extent 70 --dtype f32,bf16", "--extent 1030 --dtype f32"])
+def test_norms_of_channels_have_the_bits_of_the_library(op, call):
+    if op.startswith("batch_norm") and "1030" in call:
+        op = op.replace("no,yes", "yes")
+    lines = verified(f"{op} --pass fwd,bwd --batch 3 --channels 4 {call} --input randn,mean1e6")
+    assert {line["variant"] for line in lines} == {"row_per_program", "streamed"}
+    assert all(line["canonical"] for line in lines)
+
+
 @pytest.mark.parametrize(
     "types",
     [
