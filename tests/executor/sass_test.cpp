@@ -115,7 +115,8 @@ TEST(Sass, WholeNumbers) {
        both(~0U, 0x3f)},
       {"SHF.R.S64 R12, R10, 0x1c, R11\nSHF.R.U64 R13, R10, 0x1c, R11",
        both(0xa000'0000, 0x8000'0001), both(0x1a, 0x1a)},
-      {"SHF.L.W.U32 R12, R10, R11, RZ\nSHF.L.W.U32 R13, R10, 0x3, RZ", both(5, 33), both(10, 40)},
+      {"ISETP.GT.U32.AND P0, PT, R2, 0x1c, PT\nSHF.L.W.U32 R12, R10, R11, RZ\nVOTE.ANY R13, PT, P0",
+       both(5, 33), both(10, 0xe000'0000)},
       {"SHF.L.W.U32.HI R12, R10, 0x1f, R10\nSHF.L.U32 R13, R10, 0x20, RZ", both(5, 0), 0x8000'0002},
       {"LOP3.LUT P0, R12, R10, R11, RZ, 0x30, !PT\nSEL R13, RZ, 0x1, !P0", both(6, 3), both(4, 1)},
       {"PRMT R12, R10, 0x7610, R11\nPRMT R13, R10, 0x9180, RZ", both(0x8877'8055, 0x4433'2211),
@@ -488,10 +489,9 @@ TEST(SassKernels, AreAllTranslated) {
     std::ifstream file(name);
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     MachineCode code(text);
-    const auto functions = machine_functions_of(text);
-    for (const auto& function : functions)
+    count += machine_functions_of(text).size();
+    for (const auto& function : machine_functions_of(text))
       EXPECT_EQ(complaint<SassError>([&] { code.find(function.first); }), "nothing");
-    count += functions.size();
   }
   EXPECT_GT(count, 100U);
 }

@@ -155,6 +155,18 @@ void elect(Warp& warp, const Instruction& instruction) {
   write_predicate(warp, instruction.slots[kWrites], warp.lanes & (0U - warp.lanes));
 }
 
+// VOTE.ANY: who holds the predicate, and whether anybody does.
+void vote_any_here(Warp& warp, const Instruction& instruction) {
+  const u32 holding = lanes_holding(warp, instruction, 0) & warp.lanes;
+  ++warp.counters->shuffles;
+  if (instruction.slots[kResult] != kNoSlot) {
+    u32* to = warp.out<u32>(instruction.slots[kResult]);
+    for_lanes(warp.lanes, [&](int lane) { to[lane] = holding; });
+  }
+  if (instruction.slots[kWrites] != kNoSlot)
+    write_predicate(warp, instruction.slots[kWrites], holding != 0 ? warp.lanes : 0);
+}
+
 // Who holds the same number.
 void match_any(Warp& warp, const Instruction& instruction) {
   const u32* from = warp.in<u32>(instruction.slots[kOperands]);

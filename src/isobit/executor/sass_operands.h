@@ -166,6 +166,7 @@ void once_for_all(Warp& warp, const Instruction& instruction);
 void elect(Warp& warp, const Instruction& instruction);
 void match_any(Warp& warp, const Instruction& instruction);
 void reduce_or(Warp& warp, const Instruction& instruction);
+void vote_any_here(Warp& warp, const Instruction& instruction);
 void vote_uniform(Warp& warp, const Instruction& instruction);
 void vote_uniform_all(Warp& warp, const Instruction& instruction);
 void register_to_uniform(Warp& warp, const Instruction& instruction);

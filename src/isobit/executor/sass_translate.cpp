@@ -297,8 +297,8 @@ class MachineTranslator : MachineAccesses {
       from_to(Kind::shuffle, reduce_or);
     } else if (opcode == "MATCH.ANY") {
       from_to(Kind::shuffle, match_any);
-    } else if (opcode == "VOTEU.ANY") {
-      as(Kind::shuffle, vote_uniform);
+    } else if (opcode == "VOTEU.ANY" || opcode == "VOTE.ANY") {
+      as(Kind::shuffle, opcode == "VOTE.ANY" ? vote_any_here : vote_uniform);
       const bool has_lanes = line_->operands.size() == 3;
       if (has_lanes) instruction_.slots[kResult] = registers_.written(operand(0));
       instruction_.slots[kWrites] = registers_.written_predicate(operand(has_lanes ? 1 : 0));
