@@ -2,6 +2,7 @@
 // Calls after their check: a norm, and the product of its rows with a weight.
 #pragma once
 
+#include "isobit/core/matrix_views.h"
 #include "isobit/core/tensor_view.h"
 #include "isobit/norms/problem.h"
 #include "isobit/ops/matmul/problem.h"
@@ -39,25 +40,6 @@ struct BackwardProblem {
 
   bool wants_norm() const { return norm.wants_rows() || norm.wants_sums(); }
 };
-
-// Rows of adjacent elements as a view. Where there are none, their address may be null.
-inline TensorView view_of(const Matrix& matrix, DType dtype) {
-  return matrix_view(matrix.data, 0, dtype, matrix.rows, matrix.cols, matrix.stride);
-}
-
-// Some rows of a view of rank 2.
-inline TensorView rows_of(TensorView view, std::int64_t first, std::int64_t count) {
-  if (!view.given()) return view;
-  view.data = static_cast<std::byte*>(view.data) + first * view.strides[0] * size_of(view.dtype);
-  view.shape[0] = count;
-  return view;
-}
-
-inline TensorView turned(TensorView view) {
-  std::swap(view.shape[0], view.shape[1]);
-  std::swap(view.strides[0], view.strides[1]);
-  return view;
-}
 
 // z, of y.
 inline matmul::Problem product_of(const ForwardProblem& problem, const TensorView& y) {

@@ -104,10 +104,6 @@ inline constexpr Option kOptions[] = {
     option<&Args::z_loss>("z_loss", 0).means("the factor of lse^2; 0 for none"),
 };
 
-TensorView view_of(const Matrix& matrix, DType dtype) {
-  return matrix_view(matrix.data, 0, dtype, matrix.rows, matrix.cols, matrix.stride);
-}
-
 // What both passes take.
 template <class Args>
 struct Checked {

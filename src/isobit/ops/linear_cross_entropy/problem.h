@@ -3,8 +3,8 @@
 #pragma once
 
 #include <span>
-#include <utility>
 
+#include "isobit/core/matrix_views.h"
 #include "isobit/core/tensor_view.h"
 #include "isobit/dispatch/variant.h"
 #include "isobit/ops/cross_entropy/problem.h"
@@ -30,18 +30,6 @@ struct BackwardProblem {
   cross_entropy::BackwardProblem losses;
   TensorView grad_x, grad_weight, grad_bias;
 };
-
-// Rows [first, first + count) of a view of rank 2.
-inline TensorView rows_of(TensorView view, std::int64_t first, std::int64_t count) {
-  view.data = static_cast<std::byte*>(view.data) + first * view.strides[0] * size_of(view.dtype);
-  view.shape[0] = count;
-  return view;
-}
-inline TensorView turned(TensorView view) {
-  std::swap(view.shape[0], view.shape[1]);
-  std::swap(view.strides[0], view.strides[1]);
-  return view;
-}
 
 using ForwardVariant = Variant<ForwardArgs, ForwardProblem>;
 using BackwardVariant = Variant<BackwardArgs, BackwardProblem>;

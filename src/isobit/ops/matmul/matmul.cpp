@@ -8,6 +8,7 @@
 
 #include "isobit/core/check.h"
 #include "isobit/core/error.h"
+#include "isobit/core/matrix_views.h"
 #include "isobit/dispatch/definition.h"
 #include "isobit/ops/matmul/cases.h"
 #include "isobit/ops/matmul/problem.h"
@@ -211,12 +212,6 @@ Problem check_forward(const ForwardArgs& args) {
 }
 
 namespace {
-
-TensorView turned(TensorView view) {
-  std::swap(view.shape[view.rank - 2], view.shape[view.rank - 1]);
-  std::swap(view.strides[view.rank - 2], view.strides[view.rank - 1]);
-  return view;
-}
 
 BackwardProblem check_backward(const BackwardArgs& args) {
   const Checker checker("matmul");
