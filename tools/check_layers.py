@@ -91,8 +91,10 @@ RULES = (
     ("ops/linear_cross_entropy/problem.h", "core/* dispatch/* FACE PROBLEMS"),
     (
         "ops/*cross_entropy/*cross_entropy.cpp",
-        "core/* dispatch/* FACE SHARED ops/cross_entropy/check.h ops/OP/cases.h ops/OP/reference.h",
+        "core/* dispatch/* FACE SHARED ops/cross_entropy/arguments.h ops/cross_entropy/check.h"
+        " ops/OP/cases.h ops/OP/reference.h",
     ),
+    ("ops/cross_entropy/arguments.h", "dispatch/description.h"),
     ("ops/cross_entropy/check.h", "core/* SHARED"),
     ("ops/cross_entropy/*_totals.h", "core/* SHARED"),
     ("ops/channel_norm/definition.h", "dispatch/* SHARED ops/OP/cases.h ops/OP/reference.h"),

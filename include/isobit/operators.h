@@ -803,19 +803,18 @@ typedef struct isobit_cross_entropy_forward_args {
       weight; /* of each class in f32 (f64 beside f64), or NULL; adjacent, optional */
   const isobit_tensor* loss; /* output, for each row in f32 (f64 beside f64); adjacent */
   const isobit_tensor*
-      lse; /* output, like loss, or NULL; the logarithm of the sum of exp(x), optional */
-  const isobit_tensor* largest; /* output, like loss, or NULL; for backward: the largest element of
-                                   the row, optional */
+      lse; /* output, like loss, or NULL; the logarithm of the sum of exp(logit), optional */
   const isobit_tensor*
-      sum; /* output, like loss, or NULL; for backward: the sum of exp(x - largest), optional */
+      largest; /* output, like loss, or NULL; for backward: the largest logit, optional */
+  const isobit_tensor*
+      sum; /* output, like loss, or NULL; for backward: the sum of exp(logit - largest), optional */
   const isobit_tensor*
       total; /* output, one element like loss's, or NULL; the sum of loss, optional */
   const isobit_tensor* count; /* output, like total, or NULL; the sum of the targets' weights: total
                                  / count is the mean, optional */
-  int64_t ignore_index;   /* rows of this target are not read, and have no part in any sum; -100 for
-                             none */
-  double label_smoothing; /* 0 to 1: the part of the loss that all classes share */
-  double z_loss;          /* the factor of lse^2; 0 for none */
+  int64_t ignore_index;       /* rows of this target have no part in any loss; -100 for none */
+  double label_smoothing;     /* 0 to 1: the part of the loss that all classes share */
+  double z_loss;              /* the factor of lse^2; 0 for none */
 } isobit_cross_entropy_forward_args;
 
 ISOBIT_API isobit_status isobit_cross_entropy_forward(const isobit_cross_entropy_forward_args* args,
@@ -833,10 +832,9 @@ typedef struct isobit_cross_entropy_backward_args {
   const isobit_tensor* largest; /* as forward gave it */
   const isobit_tensor* sum;     /* as forward gave it */
   const isobit_tensor* grad_x;  /* output, like x; may be x */
-  int64_t ignore_index;   /* rows of this target are not read, and have no part in any sum; -100 for
-                             none */
-  double label_smoothing; /* 0 to 1: the part of the loss that all classes share */
-  double z_loss;          /* the factor of lse^2; 0 for none */
+  int64_t ignore_index;         /* rows of this target have no part in any loss; -100 for none */
+  double label_smoothing;       /* 0 to 1: the part of the loss that all classes share */
+  double z_loss;                /* the factor of lse^2; 0 for none */
 } isobit_cross_entropy_backward_args;
 
 ISOBIT_API isobit_status isobit_cross_entropy_backward(
@@ -855,15 +853,15 @@ typedef struct isobit_linear_cross_entropy_forward_args {
   const isobit_tensor* loss; /* output, for each row in f32 (f64 beside f64); adjacent */
   const isobit_tensor*
       lse; /* output, like loss, or NULL; the logarithm of the sum of exp(logit), optional */
-  const isobit_tensor* largest; /* output, like loss, or NULL; for backward: the largest logit of
-                                   the row, optional */
+  const isobit_tensor*
+      largest; /* output, like loss, or NULL; for backward: the largest logit, optional */
   const isobit_tensor*
       sum; /* output, like loss, or NULL; for backward: the sum of exp(logit - largest), optional */
   const isobit_tensor*
       total; /* output, one element like loss's, or NULL; the sum of loss, optional */
   const isobit_tensor* count; /* output, like total, or NULL; the sum of the targets' weights: total
                                  / count is the mean, optional */
-  int64_t ignore_index;       /* rows of this target have no part in any sum; -100 for none */
+  int64_t ignore_index;       /* rows of this target have no part in any loss; -100 for none */
   double label_smoothing;     /* 0 to 1: the part of the loss that all classes share */
   double z_loss;              /* the factor of lse^2; 0 for none */
 } isobit_linear_cross_entropy_forward_args;
@@ -888,7 +886,7 @@ typedef struct isobit_linear_cross_entropy_backward_args {
   const isobit_tensor* grad_weight; /* output, like weight, or NULL, optional */
   const isobit_tensor*
       grad_bias; /* output, (classes) like x, or f32 beside 16 bits, or NULL; adjacent, optional */
-  int64_t ignore_index;   /* rows of this target have no part in any sum; -100 for none */
+  int64_t ignore_index;   /* rows of this target have no part in any loss; -100 for none */
   double label_smoothing; /* 0 to 1: the part of the loss that all classes share */
   double z_loss;          /* the factor of lse^2; 0 for none */
 } isobit_linear_cross_entropy_backward_args;

@@ -3,6 +3,7 @@
 #include "isobit/ops/cross_entropy/cross_entropy.h"
 
 #include "isobit/dispatch/definition.h"
+#include "isobit/ops/cross_entropy/arguments.h"
 #include "isobit/ops/cross_entropy/cases.h"
 #include "isobit/ops/cross_entropy/check.h"
 #include "isobit/ops/cross_entropy/problem.h"
@@ -11,10 +12,9 @@
 namespace isobit::cross_entropy {
 namespace {
 
-constexpr Dim kDims[] = {
-    {.name = "rows", .usual = 64, .in_parity = 37, .batch = true},
-    {.name = "cols", .usual = 1000, .in_parity = 1000},
-    {.name = "one", .derived = [](const Extents&, const void*) -> std::int64_t { return 1; }}};
+constexpr Dim kDims[] = {{.name = "rows", .usual = 64, .in_parity = 37, .batch = true},
+                         {.name = "cols", .usual = 1000, .in_parity = 1000},
+                         kOne};
 
 template <class Args>
 constexpr Argument kX = argument<&Args::x>("x", Role::input, "rows cols", Elements::like_x,
@@ -22,65 +22,29 @@ constexpr Argument kX = argument<&Args::x>("x", Role::input, "rows cols", Elemen
                             .means(
                                 "logits in f32, f16, bf16 or f64, of a class each; rows evenly "
                                 "spaced");
-template <class Args>
-constexpr Argument kTarget = argument<&Args::target>("target", Role::input, "rows", Elements::index,
-                                                     Presence::required, Drawn::index)
-                                 .below_extent_of("cols")
-                                 .means("a class for each row in i64, or ignore_index; adjacent");
-template <class Args>
-constexpr Argument kWeight =
-    argument<&Args::weight>("weight", Role::input, "cols", Elements::statistic, Presence::extra,
-                            Drawn::weight)
-        .means("of each class in f32 (f64 beside f64), or NULL; adjacent");
 
 constexpr Argument kForwardArguments[] = {
     kX<ForwardArgs>,
-    kTarget<ForwardArgs>,
-    kWeight<ForwardArgs>,
-    argument<&ForwardArgs::loss>("loss", Role::output, "rows", Elements::statistic,
-                                 Presence::required)
-        .means("for each row in f32 (f64 beside f64); adjacent"),
-    argument<&ForwardArgs::lse>("lse", Role::output, "rows", Elements::statistic, Presence::extra)
-        .means("like loss, or NULL; the logarithm of the sum of exp(x)"),
-    argument<&ForwardArgs::largest>("largest", Role::output, "rows", Elements::statistic,
-                                    Presence::optional)
-        .means("like loss, or NULL; for backward: the largest element of the row"),
-    argument<&ForwardArgs::sum>("sum", Role::output, "rows", Elements::statistic,
-                                Presence::optional)
-        .means("like loss, or NULL; for backward: the sum of exp(x - largest)"),
-    argument<&ForwardArgs::total>("total", Role::output, "one", Elements::statistic,
-                                  Presence::optional)
-        .means("one element like loss's, or NULL; the sum of loss"),
-    argument<&ForwardArgs::count>("count", Role::output, "one", Elements::statistic,
-                                  Presence::optional)
-        .means("like total, or NULL; the sum of the targets' weights: total / count is the mean"),
+    kTarget<ForwardArgs>.below_extent_of("cols"),
+    weight_of_classes<&ForwardArgs::weight>("weight", "cols"),
+    kLoss<ForwardArgs>,
+    kLse<ForwardArgs>,
+    kLargest<ForwardArgs>,
+    kSum<ForwardArgs>,
+    kTotal<ForwardArgs>,
+    kCount<ForwardArgs>,
 };
 
 constexpr Argument kBackwardArguments[] = {
-    argument<&BackwardArgs::grad_loss>("grad_loss", Role::input, "rows", Elements::statistic,
-                                       Presence::required, Drawn::gradient)
-        .means("for each row in f32 (f64 beside f64); adjacent"),
+    kGradLoss<BackwardArgs>,
     kX<BackwardArgs>,
-    kTarget<BackwardArgs>,
-    kWeight<BackwardArgs>,
-    argument<&BackwardArgs::largest>("largest", Role::input, "rows", Elements::statistic,
-                                     Presence::required, Drawn::produced)
-        .means("as forward gave it"),
-    argument<&BackwardArgs::sum>("sum", Role::input, "rows", Elements::statistic,
-                                 Presence::required, Drawn::produced)
-        .means("as forward gave it"),
+    kTarget<BackwardArgs>.below_extent_of("cols"),
+    weight_of_classes<&BackwardArgs::weight>("weight", "cols"),
+    kGivenLargest<BackwardArgs>,
+    kGivenSum<BackwardArgs>,
     argument<&BackwardArgs::grad_x>("grad_x", Role::output, "rows cols", Elements::like_x,
                                     Presence::required)
         .means("like x; may be x"),
-};
-
-template <class Args>
-inline constexpr Option kOptions[] = {
-    option<&Args::ignore_index>("ignore_index", -100)
-        .means("rows of this target are not read, and have no part in any sum; -100 for none"),
-    option<&Args::label_smoothing>("label_smoothing", 0)
-        .means("0 to 1: the part of the loss that all classes share"),
-    option<&Args::z_loss>("z_loss", 0).means("the factor of lse^2; 0 for none"),
 };
 
 template <class Args>

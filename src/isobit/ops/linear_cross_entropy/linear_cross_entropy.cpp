@@ -4,6 +4,7 @@
 
 #include "isobit/core/error.h"
 #include "isobit/dispatch/definition.h"
+#include "isobit/ops/cross_entropy/arguments.h"
 #include "isobit/ops/cross_entropy/check.h"
 #include "isobit/ops/linear_cross_entropy/cases.h"
 #include "isobit/ops/linear_cross_entropy/problem.h"
@@ -14,11 +15,10 @@ namespace {
 
 constexpr std::string_view kOp = "linear_cross_entropy";
 
-constexpr Dim kDims[] = {
-    {.name = "rows", .usual = 64, .in_parity = 37, .batch = true},
-    {.name = "cols", .usual = 64, .in_parity = 70},
-    {.name = "classes", .usual = 1000, .in_parity = 530},
-    {.name = "one", .derived = [](const Extents&, const void*) -> std::int64_t { return 1; }}};
+constexpr Dim kDims[] = {{.name = "rows", .usual = 64, .in_parity = 37, .batch = true},
+                         {.name = "cols", .usual = 64, .in_parity = 70},
+                         {.name = "classes", .usual = 1000, .in_parity = 530},
+                         cross_entropy::kOne};
 
 template <class Args>
 constexpr Argument kX = argument<&Args::x>("x", Role::input, "rows cols", Elements::like_x,
@@ -33,57 +33,30 @@ template <class Args>
 constexpr Argument kBias = argument<&Args::bias>("bias", Role::input, "classes", Elements::like_x,
                                                  Presence::extra, Drawn::normal)
                                .means("like x, or f32 beside 16 bits, or NULL; adjacent");
-template <class Args>
-constexpr Argument kTarget = argument<&Args::target>("target", Role::input, "rows", Elements::index,
-                                                     Presence::required, Drawn::index)
-                                 .below_extent_of("classes")
-                                 .means("a class for each row in i64, or ignore_index; adjacent");
-template <class Args>
-constexpr Argument kClassWeight =
-    argument<&Args::class_weight>("class_weight", Role::input, "classes", Elements::statistic,
-                                  Presence::extra, Drawn::weight)
-        .means("of each class in f32 (f64 beside f64), or NULL; adjacent");
 
 constexpr Argument kForwardArguments[] = {
     kX<ForwardArgs>,
     kWeight<ForwardArgs>,
     kBias<ForwardArgs>,
-    kTarget<ForwardArgs>,
-    kClassWeight<ForwardArgs>,
-    argument<&ForwardArgs::loss>("loss", Role::output, "rows", Elements::statistic,
-                                 Presence::required)
-        .means("for each row in f32 (f64 beside f64); adjacent"),
-    argument<&ForwardArgs::lse>("lse", Role::output, "rows", Elements::statistic, Presence::extra)
-        .means("like loss, or NULL; the logarithm of the sum of exp(logit)"),
-    argument<&ForwardArgs::largest>("largest", Role::output, "rows", Elements::statistic,
-                                    Presence::optional)
-        .means("like loss, or NULL; for backward: the largest logit of the row"),
-    argument<&ForwardArgs::sum>("sum", Role::output, "rows", Elements::statistic,
-                                Presence::optional)
-        .means("like loss, or NULL; for backward: the sum of exp(logit - largest)"),
-    argument<&ForwardArgs::total>("total", Role::output, "one", Elements::statistic,
-                                  Presence::optional)
-        .means("one element like loss's, or NULL; the sum of loss"),
-    argument<&ForwardArgs::count>("count", Role::output, "one", Elements::statistic,
-                                  Presence::optional)
-        .means("like total, or NULL; the sum of the targets' weights: total / count is the mean"),
+    cross_entropy::kTarget<ForwardArgs>.below_extent_of("classes"),
+    cross_entropy::weight_of_classes<&ForwardArgs::class_weight>("class_weight", "classes"),
+    cross_entropy::kLoss<ForwardArgs>,
+    cross_entropy::kLse<ForwardArgs>,
+    cross_entropy::kLargest<ForwardArgs>,
+    cross_entropy::kSum<ForwardArgs>,
+    cross_entropy::kTotal<ForwardArgs>,
+    cross_entropy::kCount<ForwardArgs>,
 };
 
 constexpr Argument kBackwardArguments[] = {
-    argument<&BackwardArgs::grad_loss>("grad_loss", Role::input, "rows", Elements::statistic,
-                                       Presence::required, Drawn::gradient)
-        .means("for each row in f32 (f64 beside f64); adjacent"),
+    cross_entropy::kGradLoss<BackwardArgs>,
     kX<BackwardArgs>,
     kWeight<BackwardArgs>,
     kBias<BackwardArgs>,
-    kTarget<BackwardArgs>,
-    kClassWeight<BackwardArgs>,
-    argument<&BackwardArgs::largest>("largest", Role::input, "rows", Elements::statistic,
-                                     Presence::required, Drawn::produced)
-        .means("as forward gave it"),
-    argument<&BackwardArgs::sum>("sum", Role::input, "rows", Elements::statistic,
-                                 Presence::required, Drawn::produced)
-        .means("as forward gave it"),
+    cross_entropy::kTarget<BackwardArgs>.below_extent_of("classes"),
+    cross_entropy::weight_of_classes<&BackwardArgs::class_weight>("class_weight", "classes"),
+    cross_entropy::kGivenLargest<BackwardArgs>,
+    cross_entropy::kGivenSum<BackwardArgs>,
     argument<&BackwardArgs::grad_x>("grad_x", Role::output, "rows cols", Elements::like_x,
                                     Presence::optional)
         .means("like x, or NULL; may be x"),
@@ -93,15 +66,6 @@ constexpr Argument kBackwardArguments[] = {
     argument<&BackwardArgs::grad_bias>("grad_bias", Role::output, "classes", Elements::like_x,
                                        Presence::extra)
         .means("(classes) like x, or f32 beside 16 bits, or NULL; adjacent"),
-};
-
-template <class Args>
-inline constexpr Option kOptions[] = {
-    option<&Args::ignore_index>("ignore_index", -100)
-        .means("rows of this target have no part in any sum; -100 for none"),
-    option<&Args::label_smoothing>("label_smoothing", 0)
-        .means("0 to 1: the part of the loss that all classes share"),
-    option<&Args::z_loss>("z_loss", 0).means("the factor of lse^2; 0 for none"),
 };
 
 // What both passes take.
@@ -246,7 +210,7 @@ const Definition<ForwardArgs, ForwardProblem>& forward_definition() {
       .version = 1,
       .dims = kDims,
       .arguments = kForwardArguments,
-      .options = kOptions<ForwardArgs>,
+      .options = cross_entropy::kOptions<ForwardArgs>,
       .check = check_forward,
       .extents = extents_of<ForwardArgs>,
       .check_contents = check_contents<ForwardProblem>,
@@ -269,7 +233,7 @@ const Definition<BackwardArgs, BackwardProblem>& backward_definition() {
       .version = 1,
       .dims = kDims,
       .arguments = kBackwardArguments,
-      .options = kOptions<BackwardArgs>,
+      .options = cross_entropy::kOptions<BackwardArgs>,
       .check = check_backward,
       .extents = extents_of<BackwardArgs>,
       .check_contents = check_contents<BackwardProblem>,
