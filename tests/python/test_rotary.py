@@ -289,3 +289,22 @@ def test_patch_turns_by_the_models_own_tables():
         )
         assert all(map(torch.equal, found, apply_rotary(q, k, cos=cos, sin=sin, layout="bhsd")))
     assert modeling_llama.apply_rotary_pos_emb is original
+
+
+def test_models_that_share_a_rotary_function_give_it_back_when_the_last_is_restored():
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.llama import modeling_llama
+
+    config = transformers.LlamaConfig(
+        **{"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1},
+        **{"intermediate_size": 16, "vocab_size": 16},
+    )
+    original = modeling_llama.apply_rotary_pos_emb
+    first, second = (patch(transformers.LlamaModel(config), rotary=True) for _ in range(2))
+    assert first.rotary == second.rotary == ["transformers.models.llama.modeling_llama"]
+    exchanged = modeling_llama.apply_rotary_pos_emb
+    first.restore()
+    first.restore()
+    assert modeling_llama.apply_rotary_pos_emb is exchanged is not original
+    second.restore()
+    assert modeling_llama.apply_rotary_pos_emb is original

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch_calls import bits
 
-from isobit.torch import Unreproducible, convert
+import isobit.torch
+from isobit.torch import Unreproducible
 
 TOKENS = torch.arange(24).reshape(2, 12) % 47 + 1
 TEXT = {"input_ids": TOKENS, "labels": TOKENS}
@@ -77,6 +78,20 @@ pytestmark = [
 of_models = pytest.mark.parametrize("name", MODELS)
 
 
+@pytest.fixture
+def convert():
+    """isobit.torch.convert, undone after the test: models share functions of their modules."""
+    reports = []
+
+    def converted(model, **how):
+        reports.append(isobit.torch.convert(model, **how))
+        return reports[-1]
+
+    yield converted
+    for each in reports:
+        each.restore()
+
+
 def drawn(name):
     hf = pytest.importorskip("transformers", reason="transformers is not installed")
     config, model, *_ = MODELS[name]
@@ -94,7 +109,7 @@ def step(name, model):
 
 
 @of_models
-def test_a_model_is_converted_trains_and_comes_back(name):
+def test_a_model_is_converted_trains_and_comes_back(name, convert):
     *_, inputs, modules, functions, remaining = MODELS[name]
     model = drawn(name)
     state = {key: value.clone() for key, value in model.state_dict().items()}
@@ -119,7 +134,7 @@ def test_a_model_is_converted_trains_and_comes_back(name):
 
 
 @of_models
-def test_strict_refuses_a_model_by_what_remains_of_it(name):
+def test_strict_refuses_a_model_by_what_remains_of_it(name, convert):
     model = drawn(name)
     report = convert(model).run(**MODELS[name][2])
     operations = {each.operation for each in report.remaining}
@@ -135,7 +150,7 @@ def test_strict_refuses_a_model_by_what_remains_of_it(name):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
-def test_checkpoints_of_transformers_compute_again_with_isobit(name):
+def test_checkpoints_of_transformers_compute_again_with_isobit(name, convert):
     model = drawn(name)
     convert(model)
     expected = step(name, model)[1]
@@ -143,7 +158,9 @@ def test_checkpoints_of_transformers_compute_again_with_isobit(name):
     assert step(name, model)[1] == expected
 
 
-def test_a_model_generates_the_same_tokens_converted_and_is_saved_under_its_own_name(tmp_path):
+def test_a_model_generates_the_same_tokens_converted_and_is_saved_under_its_own_name(
+    tmp_path, convert
+):
     model = drawn("llama").eval()
     convert(model)
     with torch.no_grad():

@@ -121,15 +121,16 @@ def test_nobodys_functions_are_exchanged_where_nobody_asked(source, mixer):
     assert patch(mixer, linear=True).causal == {} and source.causal_conv1d_fn is own
 
 
-def test_they_are_exchanged_once_and_by_their_report_restored(source, mixer):
+def test_they_are_exchanged_once_and_restored_with_the_last_model(source, mixer):
     own = source.causal_conv1d_update
     first = patch(mixer, convolutions=True)
     ours = source.causal_conv1d_update
     second = patch(mixer, convolutions=True)
-    assert second.causal == {} and source.causal_conv1d_update is ours
-    second.restore()
-    assert source.causal_conv1d_update is ours
+    assert second.causal == first.causal and source.causal_conv1d_update is ours
     first.restore()
+    first.restore()
+    assert source.causal_conv1d_update is ours
+    second.restore()
     assert source.causal_conv1d_update is own
     third = patch(mixer, convolutions=True)
     source.causal_conv1d_update = other = lambda: None

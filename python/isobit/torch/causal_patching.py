@@ -2,11 +2,13 @@
 """Puts isobit.torch's causal convolutions in the place of the functions by which transformers'
 state-space models convolve: these take the weight of a Conv1d, and never call it."""
 
+import functools
 import inspect
 import sys
 
 import torch
 
+from isobit.torch import shared_functions
 from isobit.torch.causal_convolutions import ACTIVATIONS, causal_conv1d, causal_conv1d_update
 from isobit.torch.probing import DEVICES, DTYPES
 
@@ -63,28 +65,19 @@ OURS = {"causal_conv1d_fn": causal_conv1d, "causal_conv1d_update": causal_conv1d
 def exchange(model):
     """Exchanges the functions of the Python modules that the model's classes come from, for every
     model of these classes. Returns ({name: ours}, why others are left alone, what undoes it)."""
-    found, refused, undo = {}, {}, []
-    for source in dict.fromkeys(type(each).__module__ for each in model.modules()):
+    found, refused, places = {}, {}, []
+    for source in shared_functions.modules_of(model):
         for name, make in _MADE.items():
-            original = getattr(sys.modules.get(source), name, None)
-            if original is None or original is OURS[name] or hasattr(original, "isobit_original"):
+            if getattr(sys.modules.get(source), name, None) is OURS[name]:
                 continue
-            if reason := _difference(name, original):
+            difference = functools.partial(_difference, name)
+            there, reason = shared_functions.exchange(source, name, make, difference)
+            if reason:
                 refused[f"{source}.{name}"] = reason
-                continue
-            made = make(original)
-            made.isobit_original = original
-            setattr(sys.modules[source], name, made)
-            found[f"{source}.{name}"] = OURS[name].__name__
-            undo.append((source, name, original, made))
-    return found, refused, undo
-
-
-def restore(undo):
-    while undo:
-        source, name, original, made = undo.pop()
-        if getattr(sys.modules[source], name) is made:
-            setattr(sys.modules[source], name, original)
+            elif there:
+                found[f"{source}.{name}"] = OURS[name].__name__
+                places.append((source, name))
+    return found, refused, places
 
 
 def _results(name, function, activation):

@@ -25,6 +25,7 @@ from isobit.torch import (
     other_patching,
     product_functions,
     rotary_patching,
+    shared_functions,
     transformers_attention,
 )
 from isobit.torch.attention_modules import MultiheadAttention
@@ -133,7 +134,6 @@ class Report(Undoable):
     _functions: list = field(default_factory=list, init=False)
     _configurations: list = field(default_factory=list, init=False)
     _encoders: list = field(default_factory=list, init=False)
-    _causal: list = field(default_factory=list, init=False)
 
     @property
     def fused(self):
@@ -152,10 +152,9 @@ class Report(Undoable):
             module = reference()
             if module is not None and (back := _exchanged(module, ours, original)):
                 module.__class__ = back
-        rotary_patching.restore(self._functions)
+        shared_functions.restore(self._functions)
         transformers_attention.restore(self._configurations)
         attention_patching.restore(self._encoders)
-        causal_patching.restore(self._causal)
         _forget_compiled()
 
     def _counts(self):
@@ -339,11 +338,13 @@ def patch(
                 report.skipped[name] = reason
         report._encoders = attention_patching.keep_padded(model)
     if rotary:
-        report.rotary, refused, report._functions = rotary_patching.exchange(model)
+        report.rotary, refused, places = rotary_patching.exchange(model)
         report.skipped |= refused
+        report._functions += places
     if convolutions:
-        report.causal, refused, report._causal = causal_patching.exchange(model)
+        report.causal, refused, places = causal_patching.exchange(model)
         report.skipped |= refused
+        report._functions += places
     _forget_compiled()
     _note_fast_paths(model, report)
     return report

@@ -2,10 +2,9 @@
 """Puts isobit.torch.apply_rotary in the place of the functions by which transformers' models of
 Llama's family turn their queries and keys."""
 
-import sys
-
 import torch
 
+from isobit.torch import shared_functions
 from isobit.torch.rotary import apply_rotary
 
 NAME = "apply_rotary_pos_emb"
@@ -35,25 +34,14 @@ def rotated(q, k, cos, sin, unsqueeze_dim=1):
 def exchange(model):
     """Exchanges the functions of the Python modules that the model's classes come from, for every
     model of these classes. Returns (names, why others are left alone, what undoes it)."""
-    found, refused, undo = [], {}, []
-    for source in dict.fromkeys(type(each).__module__ for each in model.modules()):
-        original = getattr(sys.modules.get(source), NAME, None)
-        if original is None or original is rotated:
-            continue
-        if reason := _difference(original):
+    found, refused = [], {}
+    for source in shared_functions.modules_of(model):
+        there, reason = shared_functions.exchange(source, NAME, lambda _: rotated, _difference)
+        if reason:
             refused[f"{source}.{NAME}"] = reason
-            continue
-        setattr(sys.modules[source], NAME, rotated)
-        found.append(source)
-        undo.append((source, original))
-    return found, refused, undo
-
-
-def restore(undo):
-    while undo:
-        source, original = undo.pop()
-        if getattr(sys.modules[source], NAME) is rotated:
-            setattr(sys.modules[source], NAME, original)
+        elif there:
+            found.append(source)
+    return found, refused, [(source, NAME) for source in found]
 
 
 def _difference(original):
