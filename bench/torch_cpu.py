@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from timing import TimedCall, nothing, time_interleaved
+from timing import TimedCall, count_the_peak_from_here, nothing, status, time_interleaved
 from torch_cases import DTYPES, IMPLEMENTATIONS, NORMS, POOLED, Arrays, Case, checked
 
 import isobit.torch
@@ -117,12 +117,6 @@ def timed(case, asked):
     }
 
 
-def status(field):
-    """Bytes of a field in Linux's account of this process."""
-    text = Path("/proc/self/status").read_text()
-    return int(text.split(f"{field}:")[1].split()[0]) << 10
-
-
 def peak_of_calls(call, calls):
     """The most memory that some calls take beyond what the process holds before them."""
     call()
@@ -130,7 +124,7 @@ def peak_of_calls(call, calls):
     isobit.torch.empty_cache()
     ctypes.CDLL(None).malloc_trim(0)
     before = status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    count_the_peak_from_here()
     for _ in range(calls):
         call()
     return status("VmHWM") - before

@@ -51,11 +51,11 @@ def header(arguments):
 
 
 def main(arguments):
-    if not arguments:
-        sys.exit("usage: tools/bench.py OP [FLAGS OF isobit bench]")
+    if not arguments or arguments[0].startswith("-"):
+        sys.exit("usage: tools/bench.py OP[,OP...] [FLAGS OF isobit bench]")
     head = header(arguments)
     machine = re.sub(r"[^a-z0-9]+", "-", f"{head['device']} {head['cpus']}cpu".lower()).strip("-")
-    results = ROOT / "bench" / "results" / machine / f"bench-{arguments[0]}.jsonl"
+    results = ROOT / "bench" / "results" / machine / f"bench-{arguments[0].replace(',', '-')}.jsonl"
     run = subprocess.run([LAB, "bench", *arguments, "--json"], stdout=subprocess.PIPE, text=True)
     if run.returncode:
         return run.returncode

@@ -99,7 +99,9 @@ std::vector<CaseGrid> bench_cases(int dims, bool forward, bool all) {
     grids.add(kFloat, {{1, 3, 64, 224, 224, 7, 7}}, {.stride = 2, .padding = 3}, {"randn"}, with);
     grids.add(kFloat, {{1, 64, 64, 112, 112, 3, 3}}, {.groups = 64, .padding = 1}, {"randn"}, with);
     grids.add(kFloat, {{1, 256, 64, 56, 56, 1, 1}, {4, 512, 512, 7, 7, 1, 1}}, {}, {"randn"}, with);
-    grids.add(kFloat, {{4, 512, 512, 7, 7, 3, 3}}, {.padding = 1}, {"randn"}, with);
+    grids.add(kFloat,
+              {{4, 512, 512, 7, 7, 3, 3}, {8, 256, 256, 4, 4, 3, 3}, {8, 512, 512, 2, 2, 3, 3}},
+              {.padding = 1}, {"randn"}, with);
   }
   return grids.take();
 }
@@ -125,6 +127,8 @@ std::vector<CaseGrid> forward_cases(int dims, std::string_view grid) {
             {.padding = 0});
   grids.add(kFloat, {{1, 70, 7, 4, 18, 3, 3}, {1, 1000, 2, 3, 9, 3, 9}}, {.padding = 1});
   grids.add(kSame, {{1, 3, 9, 19, 23, 7, 7}}, {.stride = 3, .padding = 3});
+  // Small images, many filters: a tile has several.
+  grids.add(kTwo, {{5, 3, 90, 4, 3, 3, 3}}, {.padding = 1}, {"randn"}, {"bias+residual+pre"});
   grids.add(kFloat, {{1, 2, 3, 7, 8, 3, 4}},
             {.padding = 2, .modes = {kReflect, kReplicate, kCircular}});
   grids.add(kTwo, {{2, 3, 8, 6, 20, 2, 3}},
@@ -163,6 +167,8 @@ std::vector<CaseGrid> backward_cases(int dims, std::string_view grid) {
             {"grad_bias"});
   grids.add(kTwo, {{1, 20, 36, 11, 12, 1, 1}, {2, 20, 36, 11, 12, 1, 1}}, {.groups = 2});
   grids.add(kFloat, {{3, 2, 3, 30, 32, 3, 3}}, {.stride = 3, .padding = 3});
+  // Small images, many channels: a tile has several.
+  grids.add(kTwo, {{5, 90, 3, 5, 4, 3, 3}}, {.stride = 2, .padding = 1});
   grids.add(kFloat, {{1, 2, 3, 7, 8, 3, 4}},
             {.padding = 2, .modes = {kReflect, kReplicate, kCircular}});
   grids.add(kTwo, {{1, 5, 3, 6, 9, 3, 3}}, {.padding = 1},

@@ -69,7 +69,8 @@ class Work {
   std::int64_t count_h() const { return Phase(p_.h, p_.gradient, 0).count; }
   std::int64_t count_w() const { return Phase(p_.w, p_.gradient, 0).count; }
   std::int64_t tiles() const {
-    return p_.batch * phases_ * parts_of(count_h(), tile_h_) * parts_of(count_w(), tile_w_);
+    return parts_of(p_.batch, images_) * phases_ * parts_of(count_h(), tile_h_) *
+           parts_of(count_w(), tile_w_);
   }
   std::int64_t groups_at_a_time() const { return std::max<std::int64_t>(1, most_units_ / panels_); }
   // Channels of results whose weights are packed at a time, of one group.
@@ -89,22 +90,25 @@ class Work {
   std::int64_t most_taps(const Axis& axis) const {
     return p_.gradient ? parts_of(axis.taps, Phase(axis, true, 0).tap_step) : axis.taps;
   }
-  Largest largest(std::int64_t h, std::int64_t w) const {
+  Largest largest(std::int64_t h, std::int64_t w, std::int64_t images = 1) const {
     const std::int64_t rows = most_lines(p_.h, h), cols = most_lines(p_.w, w);
     const std::int64_t scale_h = p_.gradient ? 1 : p_.h.stride;
     const std::int64_t scale_w = p_.gradient ? 1 : p_.w.stride;
     const std::int64_t joined = (h - 1) * std::min(cols, 2 * w) + w;
-    return {count_of({p_.ins, count_of({rows, cols, scale_h, scale_w}) + 16}),
+    return {count_of({images, p_.ins, count_of({rows, cols, scale_h, scale_w}) + 16}),
             way_ == Way::rows
                 ? std::min<std::int64_t>(h, 2) * parts_of(w, cols_) * cols_ + 16
-                : std::max(parts_of(joined, cols_) * cols_, h * parts_of(w, cols_) * cols_) + 16,
+                : std::max({parts_of(joined, cols_) * cols_, h * parts_of(w, cols_) * cols_,
+                            parts_of(images * h * w, cols_) * cols_}) +
+                      16,
             most_taps(p_.h) * most_taps(p_.w) * p_.ins};
   }
 
   // Where sums of a channel stand: line after line as staged lines lie, so that vectors go on from
-  // line to line; or each line by itself, where that is fewer of them.
+  // line to line; or each line by itself; or gathered, line after line of one image after the
+  // other: whichever is the fewest vectors.
   struct Sums {
-    bool joined;
+    enum Order { joined, apart, gathered } order;
     std::int64_t line, pitch;
 
     // Thirds of what a whole panel of columns takes; half of one takes two.
@@ -113,15 +117,39 @@ class Work {
       return count / cols * 3 + (rest == 0 ? 0 : 2 * rest <= cols ? 2 : 3);
     }
 
-    Sums(const Staged& staged, std::int64_t h, std::int64_t w, std::int64_t cols, Way way) {
-      joined = way == Way::tiles && h > 1 && staged.cols <= 2 * w &&
-               vectors((h - 1) * staged.cols + w, cols) <= h * vectors(w, cols);
-      line = joined ? staged.cols : parts_of(w, cols) * cols;
-      if (way == Way::rows) h = std::min<std::int64_t>(h, 2);  // two at a time
-      pitch = joined ? parts_of((h - 1) * line + w, cols) * cols + 16 : h * line + 16;
+    // Of `lines` lines of w results in an image, of which the staged ones have `staged` elements.
+    Sums(std::int64_t staged, std::int64_t images, std::int64_t h, std::int64_t w,
+         std::int64_t cols, bool may_gather) {
+      const bool may_join = h > 1 && staged <= 2 * w;
+      const std::int64_t of_lines = h * vectors(w, cols);
+      const std::int64_t of_joined = may_join ? vectors((h - 1) * staged + w, cols) : of_lines + 1;
+      const std::int64_t apart_or_joined = std::min(of_joined, of_lines);
+      // Copying columns is worth a tenth of them; several images are never anything else.
+      if (images > 1 || (may_gather && vectors(h * w, cols) * 10 < 9 * apart_or_joined))
+        order = gathered;
+      else
+        order = of_joined <= of_lines ? joined : apart;
+      switch (order) {
+        case joined:
+          line = staged;
+          pitch = parts_of((h - 1) * line + w, cols) * cols + 16;
+          break;
+        case apart:
+          line = parts_of(w, cols) * cols;
+          pitch = h * line + 16;
+          break;
+        case gathered: line = w; pitch = parts_of(images * h * w, cols) * cols + 16;
+      }
     }
   };
-
+  Sums sums_of_tile(const Phases& phases, std::int64_t images, std::int64_t h,
+                    std::int64_t w) const {
+    return {phases.w.lines(w), images, h, w, cols_, may_gather()};
+  }
+  // Columns are gathered where many filters read them.
+  bool may_gather() const {
+    return way_ == Way::tiles && parts_of(outs_at_a_time(), rows_) >= kWorthPacking;
+  }
   void choose_tile(const Machine& machine) {
     const bool in_rows = way_ == Way::rows;
     std::int64_t h = std::max<std::int64_t>(1, count_h()), w = std::max<std::int64_t>(1, count_w());
@@ -164,15 +192,39 @@ class Work {
     tile_h_ = parts_of(count_h(), std::max<std::int64_t>(1, parts_of(count_h(), tile_h_)));
     if (in_rows && tile_h_ % 2 == 1 && tile_h_ > 1) ++tile_h_;
     tile_h_ = std::max<std::int64_t>(1, tile_h_);
-    largest_ = largest(tile_h_, tile_w_);
+    choose_images(machine);
+    largest_ = largest(tile_h_, tile_w_, images_);
     buffers_ = matmul::Runs::buffers(p_.k());
+  }
+
+  // Several small images are one tile, as far as threads have enough tiles and caches room.
+  void choose_images(const Machine& machine) {
+    if (tile_h_ < count_h() || tile_w_ < count_w() || !may_gather()) return;
+    constexpr std::int64_t kColumns = 256;
+    const std::int64_t staged = largest(tile_h_, tile_w_).staged * size_;
+    const std::int64_t columns = tile_h_ * tile_w_;
+    const std::int64_t tiles_wanted = parts_of(machine.threads, groups_at_a_time());
+    images_ = std::max<std::int64_t>(
+        1, std::min(
+               {p_.batch / std::max<std::int64_t>(1, tiles_wanted), kColumns / columns,
+                static_cast<std::int64_t>(machine.l2_bytes) / 2 / std::max<std::int64_t>(1, staged),
+                static_cast<std::int64_t>(machine.l2_bytes) / 4 /
+                    (columns * outs_at_a_time() * size_)}));
+    images_ = parts_of(p_.batch, parts_of(p_.batch, images_));
+    const Phases phases(p_, 0);
+    const Sums alone = sums_of_tile(phases, 1, tile_h_, tile_w_);
+    const std::int64_t of_one = alone.order == Sums::apart ? tile_h_ * Sums::vectors(tile_w_, cols_)
+                                                           : Sums::vectors(alone.pitch - 16, cols_);
+    if (Sums::vectors(images_ * columns, cols_) * 10 >= 9 * images_ * of_one) images_ = 1;
   }
 
   // A task's memory.
   std::int64_t staged_bytes() const {  // vectors may read beyond it
     return parts_of((largest_.staged + 2 * cols_ + 64) * size_, 64) * 64;
   }
-  std::int64_t offsets_bytes() const { return parts_of(largest_.entries * 8, 64) * 64; }
+  std::int64_t offsets_bytes() const {  // and where lines begin
+    return parts_of((largest_.entries + images_ * tile_h_) * 8, 64) * 64;
+  }
   std::int64_t sums_bytes() const {
     return parts_of(
                largest_.sums * std::min(outs_at_a_time(), way_ == Way::rows ? 1 : p_.outs) * size_ +
@@ -189,6 +241,7 @@ class Work {
             std::atomic<bool>& finite) const {
     // A part of a group at a time, as multiply() takes them.
     const std::int64_t parts = parts_in(begin, end);
+    const matmul::PackKernels& kernels = matmul::pack_kernels_for(p_.element, isa_);
     const std::int64_t tasks =
         simd::task_count(execution.machine, (end - begin) * p_.k() * rows_, parts);
     execution.parallel_for(tasks, [&](std::int64_t task) {
@@ -199,7 +252,7 @@ class Work {
         for (std::int64_t j = 0; j < phases_; ++j) {
           const Phases phases(p_, j);
           matmul::with_types(p_.element, [&]<class T, class Real>(T, Real) {
-            if (!pack_weights<T>(p_, phases, part.group, part.first, part.count, rows_,
+            if (!pack_weights<T>(p_, phases, part.group, part.first, part.count, rows_, kernels,
                                  reinterpret_cast<Real*>(at)))
               finite = false;
           });
@@ -237,7 +290,7 @@ class Work {
       for (std::int64_t i = count * task / tasks_; i < count * (task + 1) / tasks_; ++i) {
         const std::int64_t col = i % across * tile_w_, row = i / across % down * tile_h_;
         const std::int64_t j = i / across / down % phases_;
-        const std::int64_t n = i / across / down / phases_ % p_.batch;
+        const std::int64_t n = i / across / down / phases_ % parts_of(p_.batch, images_) * images_;
         const Part part = part_at(begin, end, i / tiles());
         const std::byte* at = weights + (part.unit - begin) * of_panel_;
         for (std::int64_t before = 0; before < j; ++before)
@@ -246,7 +299,7 @@ class Work {
         const std::int64_t h = std::min(tile_h_, phases.h.count - row),
                            w = std::min(tile_w_, phases.w.count - col);
         if (h <= 0 || w <= 0) continue;
-        const Tile tile{n, row, col, h, w, room};
+        const Tile tile{n, std::min(images_, p_.batch - n), row, col, h, w, room};
         if (way_ == Way::tiles)
           multiply_tile(phases, part, tile, at, stage, finish);
         else
@@ -256,7 +309,7 @@ class Work {
   }
 
   struct Tile {
-    std::int64_t n, row, col, h, w;
+    std::int64_t n, images, row, col, h, w;
     std::byte* room;
   };
   std::int64_t* offsets_of(const Tile& tile) const {
@@ -270,9 +323,16 @@ class Work {
   void multiply_tile(const Phases& phases, const Part& part, const Tile& tile,
                      const std::byte* weights, const Stager& stage, const Finisher& finish) const {
     const Staged staged(phases, tile.h, tile.w);
-    stage(phases, staged, tile.n, part.group * p_.ins, tile.row, tile.col, tile.room);
-    find_offsets(phases, staged, offsets_of(tile));
-    const Sums sums(staged, tile.h, tile.w, cols_, way_);
+    const std::int64_t of_image = p_.ins * staged.channel;
+    for (std::int64_t i = 0; i < tile.images; ++i)
+      stage(phases, staged, tile.n + i, part.group * p_.ins, tile.row, tile.col,
+            tile.room + i * of_image * size_);
+    std::int64_t* const offsets = offsets_of(tile);
+    find_offsets(phases, staged, offsets);
+    const Sums sums = sums_of_tile(phases, tile.images, tile.h, tile.w);
+    std::int64_t* const begins_of_lines = offsets + phases.entries();
+    for (std::int64_t i = 0; i < tile.images * tile.h; ++i)
+      begins_of_lines[i] = i / tile.h * of_image + i % tile.h * staged.cols;
     matmul::Runs runs(sums_of(tile), sums_bytes(), sums_bytes() / size_, add_kernel());
     const std::int64_t padded_count = parts_of(part.count, rows_) * rows_;
     runs.for_each_panel(p_.k(), [&](std::int64_t k, std::int64_t count) {
@@ -282,28 +342,36 @@ class Work {
         if (begins) std::memset(runs.now(), 0, static_cast<std::size_t>(sums_bytes()));
         return;
       }
-      Product product{weights + first * padded_count * size_,
-                      tile.room,
-                      offsets_of(tile) + first,
-                      runs.now(),
-                      sums.pitch,
-                      part.count,
-                      sums.joined ? (tile.h - 1) * sums.line + tile.w : tile.w,
-                      entries,
-                      begins ? Product::from_zero : Product::onto_sum};
-      const std::int64_t lines = sums.joined ? 1 : tile.h;
-      for (std::int64_t line = 0; line < lines; ++line) {
-        product.b = tile.room + line * staged.cols * size_;
-        product.c = runs.now() + line * sums.line * size_;
+      Product product{.a = weights + first * padded_count * size_,
+                      .b = tile.room,
+                      .offsets = offsets + first,
+                      .c = runs.now(),
+                      .pitch = sums.pitch,
+                      .m = part.count,
+                      .n = tile.w,
+                      .k = entries,
+                      .start = begins ? Product::from_zero : Product::onto_sum};
+      switch (sums.order) {
+        case Sums::gathered:
+          product.n = tile.images * tile.h * tile.w;
+          product.lines = begins_of_lines;
+          product.line_cols = tile.w;
+          return kernel_.multiply(product);
+        case Sums::joined: product.n = (tile.h - 1) * sums.line + tile.w; break;
+        case Sums::apart:  break;
+      }
+      for (std::int64_t i = 0; i < (sums.order == Sums::joined ? 1 : tile.h); ++i) {
+        product.b = tile.room + begins_of_lines[i] * size_;
+        product.c = runs.now() + i * sums.line * size_;
         kernel_.multiply(product);
       }
     });
     std::byte* const total = runs.total();
-    for (std::int64_t line = 0; line < tile.h; ++line)
-      finish(tile.n, part.group * p_.outs + part.first,
-             phases.h.first + (tile.row + line) * phases.h.step,
-             phases.w.first + tile.col * phases.w.step, total + line * sums.line * size_,
-             sums.pitch, part.count, tile.w, finish_room(tile));
+    for (std::int64_t i = 0; i < tile.images * tile.h; ++i)
+      finish(tile.n + i / tile.h, part.group * p_.outs + part.first,
+             phases.h.first + (tile.row + i % tile.h) * phases.h.step,
+             phases.w.first + tile.col * phases.w.step, total + i * sums.line * size_, sums.pitch,
+             part.count, tile.w, finish_room(tile));
   }
 
   void multiply_rows(const Phases& phases, const Part& part, const Tile& tile,
@@ -311,7 +379,7 @@ class Work {
     const Staged staged(phases, tile.h, tile.w);
     stage(phases, staged, tile.n, part.group * p_.ins, tile.row, tile.col, tile.room);
     find_offsets(phases, staged, offsets_of(tile));
-    const Sums sums(staged, tile.h, tile.w, cols_, way_);
+    const std::int64_t line = parts_of(tile.w, cols_) * cols_;
     const RowsKernel kernel = rows_kernel_for(p_.real(), isa_);
     const std::int64_t taps = phases.h.taps, in_row = phases.w.taps * p_.ins;
     const std::int64_t shift = phases.h.tap_shift;
@@ -322,8 +390,8 @@ class Work {
     for (std::int64_t o = 0; o < part.count; ++o) {
       std::byte* const total = sums_of(tile);
       const std::byte* const filter = weights + o * phases.entries() * size_;
-      for (std::int64_t line = 0; line < tile.h;) {
-        const bool two = shares && line + 1 < tile.h;
+      for (std::int64_t row = 0; row < tile.h;) {
+        const bool two = shares && row + 1 < tile.h;
         Rows rows{};
         rows.offsets = offsets_of(tile);
         rows.in_row = in_row;
@@ -331,24 +399,24 @@ class Work {
         rows.weights = filter;
         rows.count = tile.w;
         rows.lead = total;
-        rows.source = tile.room + line * line_bytes;
+        rows.source = tile.room + row * line_bytes;
         rows.row_step = shift * staged.cols;
         if (two) {
-          rows.trail = total + sums.line * size_;
+          rows.trail = total + line * size_;
           if (shift < 0) {
             std::swap(rows.lead, rows.trail);
-            rows.source = tile.room + (line + 1) * line_bytes;
+            rows.source = tile.room + (row + 1) * line_bytes;
           }
         } else if (!even || in_row == 0) {  // all tap rows as one
           rows.in_row = phases.entries();
           rows.tap_rows = 1;
         }
         kernel(rows);
-        for (int i = 0; i < (two ? 2 : 1); ++i, ++line)
+        for (int i = 0; i < (two ? 2 : 1); ++i, ++row)
           finish(tile.n, part.group * p_.outs + part.first + o,
-                 phases.h.first + (tile.row + line) * phases.h.step,
-                 phases.w.first + tile.col * phases.w.step, total + i * sums.line * size_,
-                 sums.pitch, 1, tile.w, finish_room(tile));
+                 phases.h.first + (tile.row + row) * phases.h.step,
+                 phases.w.first + tile.col * phases.w.step, total + i * line * size_, 2 * line + 16,
+                 1, tile.w, finish_room(tile));
       }
     }
   }
@@ -364,7 +432,8 @@ class Work {
   Isa isa_;
   const ProductKernel& kernel_;
   std::int64_t size_, cols_, rows_, panels_, units_, phases_;
-  std::int64_t of_panel_ = 0, most_units_ = 0, tile_h_ = 1, tile_w_ = 1, tasks_ = 1, buffers_ = 1;
+  std::int64_t of_panel_ = 0, most_units_ = 0, tile_h_ = 1, tile_w_ = 1, images_ = 1, tasks_ = 1,
+               buffers_ = 1;
   Largest largest_;
 };
 

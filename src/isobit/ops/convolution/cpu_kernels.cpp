@@ -84,26 +84,53 @@ template <class S, int kVectors, bool kPacked>
 constexpr auto kTiles =
     tiles_of<S, kVectors, kPacked>(std::make_integer_sequence<int, Shape::kRows>());
 
+// A panel of columns from one on, line k at to + k * cols. Of gathered ones whole vectors are put
+// one over the end of the other, and so over the next line, which comes later.
+template <class S>
+void pack_columns(const Product& product, std::int64_t col, int cols, typename S::Real* to) {
+  const auto* b = static_cast<const typename S::Real*>(product.b);
+  const auto put_line = [&](const typename S::Real* from, typename S::Real* line, int count)
+                            ISOBIT_INLINE_LAMBDA {
+                              for (int i = 0; i < count; i += S::kWidth)
+                                put<S>(line + i, S::load(from + i));
+                            };
+  if (product.lines == nullptr) {
+    for (std::int64_t k = 0; k < product.k; ++k)
+      put_line(b + product.offsets[k] + col, to + k * cols, cols);
+    return;
+  }
+  struct Part {
+    std::int64_t from;
+    int at, count;
+  } parts[Shape::kVectors * S::kWidth];
+  int many = 0;
+  const auto some = static_cast<int>(std::min<std::int64_t>(cols, product.n - col));
+  for (int at = 0; at < some; ++many) {
+    const std::int64_t line = (col + at) / product.line_cols, in = (col + at) % product.line_cols;
+    const auto count = static_cast<int>(std::min<std::int64_t>(product.line_cols - in, some - at));
+    parts[many] = {product.lines[line] + in, at, count};
+    at += count;
+  }
+  for (std::int64_t k = 0; k < product.k; ++k)
+    for (int i = 0; i < many; ++i)
+      put_line(b + product.offsets[k] + parts[i].from, to + k * cols + parts[i].at, parts[i].count);
+}
+
 template <class S>
 void multiply(const Product& product) {
   using Real = typename S::Real;
   constexpr int kCols = Shape::kVectors * S::kWidth;
-  // So many panels of a are worth a panel of b: lines that do not straddle two of the caches'.
-  constexpr std::int64_t kWorthPacking = 6;
-  alignas(64) Real packed[order::kPanel * kCols];
+  alignas(64) Real packed[order::kPanel * kCols + S::kWidth];
   const auto *a = static_cast<const Real*>(product.a), *b = static_cast<const Real*>(product.b);
   const std::int64_t panels = (product.m + Shape::kRows - 1) / Shape::kRows;
+  const bool gathers = product.lines != nullptr;
   const bool packs = panels >= kWorthPacking && product.k <= order::kPanel;
   for (std::int64_t col = 0; col < product.n; col += kCols) {
-    const bool narrow = product.n - col <= S::kWidth, packs_here = packs && !narrow;
-    if (packs_here)
-      for (std::int64_t k = 0; k < product.k; ++k)
-#pragma GCC unroll 4
-        for (int v = 0; v < Shape::kVectors; ++v)
-          put<S>(packed + k * kCols + v * S::kWidth,
-                 S::load(b + product.offsets[k] + col + v * S::kWidth));
-    const auto& kernels = narrow       ? kTiles<S, 1, false>
-                          : packs_here ? kTiles<S, Shape::kVectors, true>
+    const bool narrow = product.n - col <= S::kWidth;
+    const bool packs_here = gathers || (packs && !narrow);
+    if (packs_here) pack_columns<S>(product, col, narrow ? S::kWidth : kCols, packed);
+    const auto& kernels = narrow       ? packs_here ? kTiles<S, 1, true> : kTiles<S, 1, false>
+                                : packs_here ? kTiles<S, Shape::kVectors, true>
                                        : kTiles<S, Shape::kVectors, false>;
     for (std::int64_t panel = 0; panel < panels; ++panel) {
       const std::int64_t begin = product.m * panel / panels, end = product.m * (panel + 1) / panels;

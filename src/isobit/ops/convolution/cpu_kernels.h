@@ -18,9 +18,15 @@ struct Product {
   const void *a, *b;
   const std::int64_t* offsets;
   void* c;
-  std::int64_t pitch, m, n, k;
+  std::int64_t pitch, m, n, k;                         // at most 512 k of gathered columns
   enum Start { from_zero, onto_sum, going_on } start;  // onto_sum: a sum of its own, then added
+  // Where columns are gathered: those of c are lines of so many columns of b, which begin there.
+  const std::int64_t* lines = nullptr;
+  std::int64_t line_cols = 0;
 };
+// So many panels of a are worth a panel of b: lines that do not straddle two of the caches'.
+inline constexpr std::int64_t kWorthPacking = 6;
+
 struct ProductKernel {
   std::int64_t rows, cols;
   void (*multiply)(const Product& product);

@@ -11,6 +11,7 @@
 
 #include "isobit/core/pieces.h"
 #include "isobit/ops/convolution/cpu_parts.h"
+#include "isobit/ops/matmul/cpu_panels.h"
 
 namespace isobit::convolution {
 
@@ -204,18 +205,30 @@ class Stager {
   std::int64_t size_;
 };
 
+template <class Real>
+bool all_finite(const Real* from, std::int64_t count) {
+  constexpr std::int64_t kChains = 16;  // sums that do not wait for each other
+  Real off[kChains] = {};
+  for (std::int64_t i = 0; i < count; i += kChains)
+    for (std::int64_t j = 0; j < std::min(kChains, count - i); ++j)
+      off[j] += from[i + j] - from[i + j];  // not 0 where it is not finite
+  return std::all_of(off, off + kChains, [](Real sum) { return sum == 0; });
+}
+
 // Weights of some channels of results as panels of at most `rows`, as equal as they can be: of each
-// 512 k one panel after the other, of each entry one weight a row. Says whether all are finite.
+// 512 k one panel after the other, of each entry one weight a row. Says whether all are finite, if
+// it matters.
 template <class T, class Real>
 bool pack_weights(const Problem& p, const Phases& phases, std::int64_t group, std::int64_t first,
-                  std::int64_t count, std::int64_t rows, Real* to) {
-  const std::int64_t panels = parts_of(count, rows);
+                  std::int64_t count, std::int64_t rows, const matmul::PackKernels& kernels,
+                  Real* to) {
+  const std::int64_t panels = parts_of(count, rows), pitch = kernels.row_pitch;
   const auto* const weights =
       reinterpret_cast<const T*>(p.weight.data) + group * p.weight.group + first * p.weight.out;
-  // Some taps at a time, since they lie side by side in memory.
-  constexpr std::int64_t kTogether = 16;
+  // Some taps and channels at a time, since they lie side by side in memory.
+  constexpr std::int64_t kTaps = 16, kIns = 8, kMostPitch = 16;
+  alignas(64) Real lines[kTaps * kIns * kMostPitch];
   const std::int64_t taps = phases.h.taps * phases.w.taps;
-  Real off = 0;
   for (std::int64_t panel = 0; panel < panels; ++panel) {
     const std::int64_t begin = count * panel / panels, end = count * (panel + 1) / panels;
     // Where the entry of a k goes, and how many follow it there.
@@ -223,13 +236,14 @@ bool pack_weights(const Problem& p, const Phases& phases, std::int64_t group, st
       const std::int64_t start = k / order::kPanel * order::kPanel;
       const std::int64_t before_panel = phases.before(start);
       const std::int64_t all = phases.before(start + order::kPanel) - before_panel;
-      *left = start + order::kPanel - k;
+      *left = std::min(start + order::kPanel, (k / p.ins + 1) * p.ins) - k;
       return to + (before_panel * panels + panel * all + phases.before(k) - before_panel) * rows;
     };
-    for (std::int64_t tap = 0; tap < taps; tap += kTogether) {
-      const std::int64_t some = std::min(kTogether, taps - tap);
-      Real* line[kTogether];
-      std::int64_t left[kTogether] = {}, k[kTogether], offset[kTogether];
+    for (std::int64_t tap = 0; tap < taps; tap += kTaps) {
+      const std::int64_t some = std::min(kTaps, taps - tap);
+      Real* line[kTaps];
+      std::int64_t left[kTaps] = {}, k[kTaps], offset[kTaps];
+      bool adjacent = true;
       for (std::int64_t t = 0; t < some; ++t) {
         const std::int64_t tap_h =
                                phases.h.tap_first + (tap + t) / phases.w.taps * phases.h.tap_step,
@@ -237,22 +251,32 @@ bool pack_weights(const Problem& p, const Phases& phases, std::int64_t group, st
                                phases.w.tap_first + (tap + t) % phases.w.taps * phases.w.tap_step;
         k[t] = (tap_h * p.w.taps + tap_w) * p.ins;
         offset[t] = tap_h * p.weight.h + tap_w * p.weight.w;
+        adjacent = adjacent && offset[t] == offset[0] + t;
       }
-      for (std::int64_t in = 0; in < p.ins; ++in)
-        for (std::int64_t t = 0; t < some; ++t) {
-          if (left[t] == 0) line[t] = line_of(k[t] + in, &left[t]);
-          const T* const from = weights + in * p.weight.in + offset[t];
-          for (std::int64_t i = begin; i < end; ++i) {
-            const Real weight = widen<Real>(from[i * p.weight.out]);
-            off += weight - weight;  // not 0 where it is not finite
-            line[t][i - begin] = weight;
-          }
-          line[t] += rows;
-          --left[t];
+      for (std::int64_t in = 0; in < p.ins; in += kIns) {
+        const std::int64_t ins = std::min(kIns, p.ins - in);
+        // So many entries by one call: all; or the taps of a channel; or one tap.
+        const std::int64_t at_once = !adjacent ? 1 : p.weight.in == some ? ins * some : some;
+        for (std::int64_t i = 0; i < ins * some; i += at_once) {
+          const T* const from =
+              weights + begin * p.weight.out + (in + i / some) * p.weight.in + offset[i % some];
+          kernels.pack_a({reinterpret_cast<const std::byte*>(from), p.weight.out, 1, end - begin},
+                         at_once, lines + i * pitch);
         }
+        for (std::int64_t t = 0; t < some; ++t)
+          for (std::int64_t c = 0; c < ins; ++c, --left[t], line[t] += rows) {
+            if (left[t] == 0) line[t] = line_of(k[t] + in + c, &left[t]);
+            const Real* const from = lines + (c * some + t) * pitch;
+            // What is beyond the rows belongs to lines that come later, if there are such.
+            if (pitch == kMostPitch && pitch <= left[t] * rows)
+              std::memcpy(line[t], from, kMostPitch * sizeof(Real));
+            else
+              std::copy_n(from, rows, line[t]);
+          }
+      }
     }
   }
-  return off == 0;
+  return !p.gradient || all_finite(to, phases.entries() * panels * rows);
 }
 
 // Offsets of all entries in a staged image.
