@@ -24,7 +24,9 @@ void put(const Problem& problem, std::int64_t row, Real norm) {
   reinterpret_cast<Real*>(problem.norm)[row] = narrow<Real>(norm);
 }
 
-Kernel kernel_for(DType dtype, Isa isa) { ISOBIT_RETURN_FOR_ISA(isa, kernel(dtype)); }
+Kernel kernel_for(DType dtype, bool fetches, Isa isa) {
+  ISOBIT_RETURN_FOR_ISA(isa, kernel(dtype, fetches));
+}
 
 // Of what the parts of a row have given.
 template <class Real>
@@ -41,7 +43,9 @@ Real joined(Order order, const double* parts, std::int64_t count) {
 
 template <class Real>
 void run_in(const Problem& problem, const Execution& execution) {
-  const Kernel kernel = kernel_for(problem.dtype, execution.machine.isa);
+  const bool fetches =
+      execution.machine.leaves_caches(problem.rows * problem.cols * size_of(problem.dtype));
+  const Kernel kernel = kernel_for(problem.dtype, fetches, execution.machine.isa);
   const std::int64_t parts = parts_of(problem), units = problem.rows * parts;
   auto* const found = reinterpret_cast<double*>(execution.workspace);
   const auto row_at = [&](std::int64_t row) {

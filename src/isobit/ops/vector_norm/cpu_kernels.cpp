@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "isobit/core/order.h"
 #include "isobit/norms/cpu_row.h"
 #include "isobit/ops/vector_norm/formula.h"
 #include "isobit/simd/vec.h"
@@ -11,12 +12,15 @@
 namespace isobit::vector_norm::ISOBIT_ISA {
 namespace {
 
-template <class T>
+// How far ahead memory is fetched: several blocks, and yet not much more than a page.
+constexpr std::int64_t kAhead = 4 * order::kBlock;
+
+template <class T, bool kFetches>
 double measure(const void* x, std::int64_t count, Order order, int exponent) {
   using S = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
   using Real = typename S::Real;
   const auto* const elements = static_cast<const T*>(x);
-  const norms::Row<S, T, false> row(elements, count, nullptr);
+  const norms::Row<S, T, kFetches> row(elements, count, elements + kAhead);
   switch (order) {
     case Order::l2: {
       if (exponent == 0) return row.squares();
@@ -35,14 +39,19 @@ double measure(const void* x, std::int64_t count, Order order, int exponent) {
   }
 }
 
+template <class T>
+Kernel kernel_of(bool fetches) {
+  return fetches ? measure<T, true> : measure<T, false>;
+}
+
 }  // namespace
 
-Kernel kernel(DType dtype) {
+Kernel kernel(DType dtype, bool fetches) {
   switch (dtype) {
-    case DType::f16:  return measure<f16>;
-    case DType::bf16: return measure<bf16>;
-    case DType::f64:  return measure<double>;
-    default:          return measure<float>;
+    case DType::f16:  return kernel_of<f16>(fetches);
+    case DType::bf16: return kernel_of<bf16>(fetches);
+    case DType::f64:  return kernel_of<double>(fetches);
+    default:          return kernel_of<float>(fetches);
   }
 }
 

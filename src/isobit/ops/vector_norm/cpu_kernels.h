@@ -14,6 +14,8 @@ namespace isobit::vector_norm {
 // their magnitudes, or the largest of these. All are numbers of the type that is computed in.
 using Kernel = double (*)(const void* x, std::int64_t count, Order order, int exponent);
 
-ISOBIT_IN_EACH_ISA(Kernel kernel(DType dtype);)
+// `fetches`: what lies behind the elements will be wanted next, and comes from memory. Processors
+// do not foresee the order in which a block is read.
+ISOBIT_IN_EACH_ISA(Kernel kernel(DType dtype, bool fetches);)
 
 }  // namespace isobit::vector_norm
