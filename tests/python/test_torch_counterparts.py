@@ -245,6 +245,49 @@ def test_a_module_of_the_table_is_patched_where_that_was_asked_for(kind):
     assert type(module[0]) is kind
 
 
+class NewGELU(nn.Module):
+    """By the hyperbolic tangent, as GPT-2 has it."""
+
+    def forward(self, x):
+        return 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
+
+
+class GELUByErf(nn.Module):
+    def forward(self, x):
+        return x * (1 + torch.erf(x / 2**0.5)) / 2
+
+
+class QuickGELU(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(1.702 * x)
+
+
+class ClippedGELU(GELUByErf):
+    def forward(self, x):
+        return super().forward(x).clip(-10, 10)
+
+
+class GELUOfTwo(nn.Module):
+    def forward(self, x, y):
+        return x * y
+
+
+def test_a_gelu_of_somebody_elses_class_is_known_by_what_it_computes():
+    model = nn.Sequential(NewGELU(), GELUByErf(), QuickGELU(), ClippedGELU(), GELUOfTwo())
+    report = patch(model, others=True)
+    assert report.others == ["0", "1"] and isinstance(model[0], NewGELU)
+    assert report.skipped == {
+        "2": "computes another function than gelu",
+        "3": "computes another function than gelu",
+        "4": "its forward fails for (322,): TypeError",
+    }
+    assert bits(model[0](ROWS)) == bits(isobit.torch.gelu(ROWS, approximate="tanh"))
+    assert bits(model[1](ROWS)) == bits(isobit.torch.gelu(ROWS))
+    assert patch(model, others=True).skipped["0"] == "is Isobit's already"
+    report.restore()
+    assert type(model[0]) is NewGELU and type(model[1]) is GELUByErf
+
+
 class Gentle(nn.GELU):
     scale = 2
 

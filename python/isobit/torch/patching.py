@@ -264,7 +264,8 @@ def patch(
     inherit their forward, which become isobit.torch's, or a class derived from it and their own.
 
     others: also torch.nn's activations, softmax and pooling of which isobit.torch has modules, and
-    subclasses that inherit their forward.
+    subclasses that inherit their forward; and modules whose class is called by the name of gelu, if
+    that is what they compute.
 
     fuse: also the linear layers; and where gradients are recorded, a linear layer normalises what a
     norm would have given it while it multiplies, so that nothing is kept for backward but what was
@@ -369,7 +370,7 @@ def _kind(module, linear, attention, convolutions, embedding, channel_norms, oth
         return "embedding"
     if channel_norms and channel_norm_patching.is_channel_norm(module):
         return "channel norm"
-    if others and other_patching.is_other(module):
+    if others and (other_patching.is_other(module) or other_patching.called_gelu(module)):
         return "other"
     if _is_norm(module):
         return "norm"
