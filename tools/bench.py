@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores the lines of `isobit bench` in bench/results/ under a header that says how they came."""
+"""Stores the lines of `isobit bench` in bench/results/, a file for each operator, under a header
+that says how they came."""
 
 import json
 import os
@@ -55,13 +56,17 @@ def main(arguments):
         sys.exit("usage: tools/bench.py OP[,OP...] [FLAGS OF isobit bench]")
     head = header(arguments)
     machine = re.sub(r"[^a-z0-9]+", "-", f"{head['device']} {head['cpus']}cpu".lower()).strip("-")
-    results = ROOT / "bench" / "results" / machine / f"bench-{arguments[0].replace(',', '-')}.jsonl"
+    folder = ROOT / "bench" / "results" / machine
     run = subprocess.run([LAB, "bench", *arguments, "--json"], stdout=subprocess.PIPE, text=True)
     if run.returncode:
         return run.returncode
-    results.parent.mkdir(parents=True, exist_ok=True)
-    results.write_text(json.dumps(head) + "\n" + run.stdout)
-    print(results.relative_to(ROOT))
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = run.stdout.splitlines(keepends=True)
+    for operator in dict.fromkeys(json.loads(line)["op"] for line in lines):
+        results = folder / f"bench-{operator}.jsonl"
+        own = (line for line in lines if json.loads(line)["op"] == operator)
+        results.write_text(json.dumps(head) + "\n" + "".join(own))
+        print(results.relative_to(ROOT))
     return 0
 
 

@@ -4,6 +4,7 @@
 #include "isobit/ops/pool2d/cpu_kernels.h"
 
 #include "isobit/ops/pool2d/cpu_vectors.h"
+#include "isobit/simd/lanes.h"
 
 namespace isobit::pool2d::ISOBIT_ISA {
 namespace {
@@ -260,6 +261,26 @@ ISOBIT_INLINE void row_of_windows(const Part& part, const Pixels<From>& pixels, 
   }
 }
 
+// A line of pixels of channels that lie apart.
+template <class S, class T>
+ISOBIT_INLINE void stage_channels(const T* from, const Problem& p, std::int64_t channels,
+                                  typename S::Real* to) {
+  for (std::int64_t c = 0; c < channels; c += S::kWidth) {
+    const T* const first = from + c * p.x.c;
+    if (p.x.w == 1) {
+      simd::across<S, 1>(first, p.x.c, channels - c, p.w.sources,
+                         [&](std::int64_t j, const typename S::V(&pixel)[1]) ISOBIT_INLINE_LAMBDA {
+                           S::template store<simd::Stores::cached, simd::Nan::absent>(
+                               to + j * kBlock + c, pixel[0]);
+                         });
+      continue;
+    }
+    for (std::int64_t i = 0; i < S::kWidth && c + i < channels; ++i)
+      for (std::int64_t j = 0; j < p.w.sources; ++j)
+        to[j * kBlock + c + i] = widen<typename S::Real>(first[i * p.x.c + j * p.x.w]);
+  }
+}
+
 template <class T, bool kMax>
 void channels(const Part& part) {
   using S = VectorsOf<T>;
@@ -278,12 +299,8 @@ void channels(const Part& part) {
     const std::int64_t end =
         taps.count() == 0 ? first : h.first + (taps.end - 1) * p.h.dilation + 1;
     for (std::int64_t i = first; i < end; ++i)
-      for (std::int64_t c = 0; c < part.channels; ++c) {
-        const T* const from = at<const T>(p.x, part.image, part.channel + c, i, 0);
-        Real* const to = staged + (i - first) * p.w.sources * kBlock + c;
-        for (std::int64_t j = 0; j < p.w.sources; ++j)
-          to[j * kBlock] = widen<Real>(from[j * p.x.w]);
-      }
+      stage_channels<S>(at<const T>(p.x, part.image, part.channel, i, 0), p, part.channels,
+                        staged + (i - first) * p.w.sources * kBlock);
     const Pixels<Real> pixels{staged, p.w.sources * kBlock, kBlock, first};
     row_of_windows<T, kMax>(part, pixels, row, h);
   }
