@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks of single functions and of whole training steps beside PyTorch's."""
+
+import json
+import sys
+
+import pytest
+import torch
+from pages import ROOT
+
+sys.path[:0] = [str(ROOT / "bench")]
+import torch_operators  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def lines_of(module, monkeypatch, tmp_path, *flags):
+    out = tmp_path / "lines.jsonl"
+    monkeypatch.setattr(sys, "argv", [module.__name__, *flags, "--out", str(out)])
+    module.main()
+    head, *lines = map(json.loads, out.read_text().splitlines())
+    assert head.keys() >= {"device", "versions", "commit", "command"}
+    assert head["command"] == " ".join([f"bench/{module.__name__}.py", *sys.argv[1:]])
+    return lines
+
+
+@pytest.mark.parametrize("group", torch_operators.GROUPS)
+def test_every_case_compares_functions_of_the_same_results(group):
+    cases = list(torch_operators.GROUPS[group]())
+    names = [case.name for case in cases]
+    assert len(names) == len(set(names)) > 2
+    for case in cases:
+        if "50257" not in case.name:  # which takes long
+            tensors = case.tensors()
+            mine, theirs = case.mine(*tensors), case.theirs(*tensors)
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=2e-4)
+
+
+def test_a_group_of_functions_is_timed(monkeypatch, tmp_path):
+    flags = ["tables", "--threads", "1", "--seconds", "0", "--rounds", "2"]
+    lines = lines_of(torch_operators, monkeypatch, tmp_path, *flags)
+    assert [line["passes"] for line in lines] == ["fwd", "fwd+bwd"] * 3
+    for line in lines:
+        ratio = line["seconds"]["torch"] / line["seconds"]["isobit"]
+        assert line["speed_beside"] == {"torch": pytest.approx(ratio)}
+
+
+def test_steps_of_a_model_are_timed_and_their_memory_is_counted(monkeypatch, tmp_path):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    import torch_training
+
+    sizes = {"n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 64, "n_positions": 32}
+    tiny = torch_training.Case(lambda: torch_training.gpt2(**sizes), (2, 16))
+    monkeypatch.setitem(torch_training.CASES, "gpt-tiny", tiny)
+    flags = ["gpt-tiny", "--threads", "1", "--seconds", "0", "--rounds", "2", "--no-memory"]
+    flags += ["--by", "torch", "--by", "isobit", "--by", "isobit, fused loss"]
+    lines = lines_of(torch_training, monkeypatch, tmp_path, *flags)
+    assert [line["by"] for line in lines] == ["torch", "isobit", "isobit, fused loss"]
+    assert [line["loss"] for line in lines] == pytest.approx([lines[0]["loss"]] * 3, rel=1e-5)
+    assert torch_training.memory_of("gpt-tiny", "isobit", steps=1) > 0
