@@ -32,10 +32,12 @@ OPERATORS = (
     "rmsnorm_linear,rope,rope_tables,scan,sgd,softmax,transpose,vector_norm"
 )
 IN_TRITON = (
-    "activation,batch_norm,elementwise,embedding,group_norm,layernorm,matmul,pool2d,rmsnorm,rope,"
-    "scan,softmax,transpose"
+    "activation,adam,batch_norm,cross_entropy,elementwise,embedding,group_norm,layernorm,lion,"
+    "matmul,pool2d,rmsnorm,rope,scan,sgd,softmax,transpose,vector_norm"
 )
-LONG_IN_TRITON = "attention,conv1d,conv2d,layernorm_linear,rmsnorm_linear"  # when interpreted
+LONG_IN_TRITON = (  # when interpreted
+    "attention,conv1d,conv2d,layernorm_linear,linear_cross_entropy,rmsnorm_linear"
+)
 TRITON_CASES = (  # each width and dtype is compiled
     *("--rows", "1,37", "--cols", "1,600,4096", "--dtype", "f32,bf16"),
     *("--input", "randn,mean1e6,huge1e20,const_grad"),

@@ -114,6 +114,62 @@ def test_embedding_has_the_bits_of_the_library(call):
     assert all(line["canonical"] for line in lines)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "--pass fwd,bwd --rows 5 --cols 70 --dtype f32,f16,bf16 --with weight --input mean1e6",
+        "--pass fwd --rows 35 --cols 9 --with lse --z-loss 0.3 --ignore-index 2 --input huge1e20",
+        "--pass fwd,bwd --rows 3 --cols 530 --label-smoothing 0.2 --z-loss 0.1 --with weight",
+        "--pass fwd,bwd --rows 3 --cols 70 --label-smoothing 1 --dtype bf16",
+        "--pass fwd,bwd --rows 0,2 --cols 1 --label-smoothing 0.5",
+    ],
+)
+def test_cross_entropy_has_the_bits_of_the_library(call):
+    lines = verified(f"cross_entropy {call}")
+    assert {line["variant"] for line in lines} == {"row_per_program", "streamed"}
+    assert all(line["canonical"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "--pass fwd,bwd --with bias --dtype f32,bf16",
+        "--pass fwd,bwd --with class_weight --label-smoothing 0.1 --z-loss 0.2",
+    ],
+)
+def test_linear_cross_entropy_has_the_bits_of_the_library(call):
+    lines = verified(f"linear_cross_entropy --rows 3 --cols 9 --classes 20 {call}")
+    assert {line["variant"] for line in lines} == {"unfused"}
+    assert all(line["canonical"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sgd --maximize yes --weight-decay 0.1",
+        "sgd --momentum 0.9 --dampening 0.2",
+        "sgd --momentum 0.9 --nesterov yes --with narrow",
+        "lion --lr 0.01 --weight-decay 0.3 --with narrow",
+        "lion --lr 0 --maximize yes --input denormal",
+        "adam --step 1000 --decoupled yes --weight-decay 0.1 --with narrow",
+        "adam --weight-decay 0.1 --maximize yes --with max_exp_avg_sq+new_max_exp_avg_sq",
+        "adam --beta1 0 --eps 0 --input huge1e20,denormal",
+    ],
+)
+def test_steps_of_optimisers_have_the_bits_of_the_library(call):
+    lines = verified(f"{call} --rows 3 --cols 1100 --dtype f32,f16,bf16")
+    assert {line["variant"] for line in lines} == {"vec16", "naive"}
+    assert all(line["canonical"] for line in lines)
+
+
+@pytest.mark.parametrize("order", ["l2", "l1", "max"])
+def test_vector_norm_has_the_bits_of_the_library(order):
+    call = f"vector_norm --rows 3 --cols 0,70,5000 --order {order} --dtype f32,bf16"
+    lines = verified(f"{call} --input huge1e20,denormal")
+    assert {line["variant"] for line in lines} == {"row_per_program", "streamed"}
+    assert all(line["canonical"] for line in lines)
+
+
 @pytest.mark.parametrize("op", ["group_norm --groups 2", "batch_norm --training no,yes"])
 @pytest.mark.parametrize("call", ["--extent 70 --dtype f32,bf16", "--extent 1030 --dtype f32"])
 def test_norms_of_channels_have_the_bits_of_the_library(op, call):
@@ -297,6 +353,8 @@ def test_operators_are_those_with_a_file():
     products = ["conv1d", "conv2d", "layernorm_linear", "matmul", "rmsnorm_linear"]
     others = ["activation", "attention", "elementwise", "layernorm", "rmsnorm", "rope", "scan"]
     others += ["batch_norm", "embedding", "group_norm", "pool2d", "softmax", "transpose"]
+    others += ["cross_entropy", "linear_cross_entropy"]
+    others += ["adam", "lion", "sgd", "vector_norm"]
     assert list(triton_lab.operators()) == sorted(products + others)
 
 

@@ -3,6 +3,7 @@
 
 from isobit.torch import (
     adapters,  # noqa: F401, first of all: it says what to do where there is no PyTorch
+    distributed,  # noqa: F401, whose names are its own
     optim,  # noqa: F401, whose names are its own
     sharding,
 )

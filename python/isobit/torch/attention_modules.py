@@ -12,6 +12,7 @@ from isobit.torch import (
     attending,
     attention_functions,
     product_functions,
+    recomputing,
     softmax_functions,
 )
 from isobit.torch.attention_functions import scaled_dot_product_attention
@@ -136,7 +137,37 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     isobit.torch.scaled_dot_product_attention. A query without keys gives 0, and weights of 0.
 
     PyTorch's fast paths, which compute the module or a whole encoder layer in one function of their
-    own, are never taken. Nested tensors, which PyTorch knows there alone, are refused."""
+    own, are never taken. Nested tensors, which PyTorch knows there alone, are refused.
+
+    checkpoint: for backward it keeps query, key and value alone, and computes the rest again, with
+    the same bits."""
+
+    checkpoint = False
+
+    def __init__(
+        self,
+        embed_dim,
+        num_heads,
+        dropout=0.0,
+        bias=True,
+        add_bias_kv=False,
+        add_zero_attn=False,
+        kdim=None,
+        vdim=None,
+        batch_first=False,
+        device=None,
+        dtype=None,
+        *,
+        checkpoint=False,
+    ):
+        super().__init__(
+            *(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn),
+            *(kdim, vdim, batch_first, device, dtype),
+        )
+        self.checkpoint = checkpoint
+
+    def extra_repr(self):
+        return "checkpoint=True" * self.checkpoint
 
     @property
     def _qkv_same_embed_dim(self):
@@ -187,6 +218,28 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
                 f"{_OP}: query and key have shapes {tuple(query.shape)} and {tuple(key.shape)}; "
                 "must be of one batch"
             )
+        seed = _seed(_OP, self.dropout if self.training else 0.0, None)
+        # Computed again, tensors are others; that they are one decides of how many products.
+        given = (query, None if key is query else key, None if value is key else value)
+        given += (key_padding_mask, need_weights, attn_mask)
+        given += (average_attn_weights, is_causal, seed)
+        return recomputing.call(self.checkpoint, self._attended, *given)
+
+    def _attended(
+        self,
+        query,
+        key,
+        value,
+        key_padding_mask,
+        need_weights,
+        attn_mask,
+        average_attn_weights,
+        is_causal,
+        seed,
+    ):
+        batched, batch_first = query.dim() == 3, self.batch_first or query.dim() == 2
+        key = query if key is None else key
+        value = key if value is None else value
         q, k, v = _projected(self, query, key, value)
         if not batched:
             q, k, v = (each.unsqueeze(0) for each in (q, k, v))
@@ -203,7 +256,6 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         hint = is_causal and key_padding_mask is None and not need_weights and not extra
         mask = None if hint else allowed if bias is None else bias
         dropout = self.dropout if self.training else 0.0
-        seed = _seed(_OP, dropout, None)
         y = scaled_dot_product_attention(q, k, v, mask, dropout, hint, seed=seed)
         y = y.transpose(1, 2) if batch_first else y.permute(2, 0, 1, 3)
         y = product_functions.linear(y.flatten(-2), self.out_proj.weight, self.out_proj.bias)

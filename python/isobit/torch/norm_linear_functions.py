@@ -3,9 +3,8 @@
 MLP behind a norm."""
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
-from isobit.torch import functional
+from isobit.torch import functional, recomputing
 from isobit.torch.activation_functions import geglu, swiglu
 from isobit.torch.functional import overridable, run
 from isobit.torch.norm_linear import LAYER_NORM_LINEAR, RMS_NORM_LINEAR
@@ -116,7 +115,7 @@ def _mlp(op, first, fc2_weight, fc2_bias, activation, residual, recompute):
     def whole():
         return linear(hidden(), fc2_weight, fc2_bias)
 
-    y = checkpoint(whole, use_reentrant=False) if recompute else whole()
+    y = recomputing.call(recompute, whole)
     return y if residual is None else functional.add(y, residual.to(y.dtype))
 
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from isobit.torch import norm_linear_functions, product_functions
+from isobit.torch import norm_linear_functions, product_functions, recomputing
 
 
 def _parameter(*shape, device, dtype):
@@ -62,11 +62,13 @@ class _NormLinear(_BehindNorm):
         activation=None,
         zero_centered=False,
         arithmetic="canonical",
+        checkpoint=False,
     ):
         product_functions.options(type(self).__name__, activation, arithmetic)
         super().__init__(in_features, eps, self._centered, zero_centered, device, dtype)
         self.in_features, self.out_features = in_features, out_features
         self.activation, self.arithmetic = activation, arithmetic
+        self.checkpoint = checkpoint
         self.weight = _parameter(out_features, in_features, device=device, dtype=dtype)
         if bias:
             self.bias = _parameter(out_features, device=device, dtype=dtype)
@@ -82,9 +84,8 @@ class _NormLinear(_BehindNorm):
         words = f"in_features={self.in_features}, out_features={self.out_features}"
         words += f", bias={self.bias is not None}, eps={self.eps}"
         given = ((name, getattr(self, name)) for name in _USUAL)
-        return words + "".join(
-            f", {name}={value!r}" for name, value in given if value != _USUAL[name]
-        )
+        words += "".join(f", {name}={value!r}" for name, value in given if value != _USUAL[name])
+        return words + ", checkpoint=True" * self.checkpoint
 
     def _options(self):
         return {name: getattr(self, name) for name in _USUAL}
@@ -93,7 +94,7 @@ class _NormLinear(_BehindNorm):
 class LayerNormLinear(_NormLinear):
     """A LayerNorm over in_features and the Linear that it feeds, as one function with the bits of
     both; see isobit.torch.layer_norm_linear. Parameters: layer_norm_weight, layer_norm_bias, weight
-    and bias."""
+    and bias. checkpoint: as of isobit.torch.Linear."""
 
     _centered = True
 
@@ -101,7 +102,8 @@ class LayerNormLinear(_NormLinear):
         super().__init__(in_features, out_features, bias, eps, *args, **more)
 
     def forward(self, input, residual=None):
-        return norm_linear_functions.layer_norm_linear(
+        return recomputing.call(
+            *(self.checkpoint, norm_linear_functions.layer_norm_linear),
             *(input, (self.in_features,), self.layer_norm_weight, self.layer_norm_bias),
             *(self.weight, self.bias, self.eps),
             residual=residual,
@@ -115,7 +117,8 @@ class RMSNormLinear(_NormLinear):
     _centered = False
 
     def forward(self, input, residual=None):
-        return norm_linear_functions.rms_norm_linear(
+        return recomputing.call(
+            *(self.checkpoint, norm_linear_functions.rms_norm_linear),
             *(input, (self.in_features,), self.layer_norm_weight),
             *(self.weight, self.bias, self.eps),
             residual=residual,
@@ -126,7 +129,8 @@ class RMSNormLinear(_NormLinear):
 class LayerNormMLP(_BehindNorm):
     """A norm and the two linear layers behind it, with an activation between them; see
     isobit.torch.layer_norm_mlp. normalization: "LayerNorm" or "RMSNorm". With a gate ("swiglu",
-    "geglu", "geglu_tanh") fc1_weight has 2 ffn_hidden_size rows, the gate's first."""
+    "geglu", "geglu_tanh") fc1_weight has 2 ffn_hidden_size rows, the gate's first. checkpoint,
+    which is recompute: nothing between input and result is kept for backward."""
 
     def __init__(
         self,
@@ -141,6 +145,7 @@ class LayerNormMLP(_BehindNorm):
         normalization="LayerNorm",
         zero_centered=False,
         recompute=False,
+        checkpoint=False,
     ):
         if normalization not in ("LayerNorm", "RMSNorm"):
             raise ValueError(
@@ -153,7 +158,7 @@ class LayerNormMLP(_BehindNorm):
         super().__init__(hidden_size, eps, centered, zero_centered, device, dtype)
         self.hidden_size, self.ffn_hidden_size = hidden_size, ffn_hidden_size
         self.activation, self.normalization = activation, normalization
-        self.recompute = recompute
+        self.recompute = recompute or checkpoint
         rows = ffn_hidden_size * (2 if gated else 1)
         self.fc1_weight = _parameter(rows, hidden_size, device=device, dtype=dtype)
         self.fc2_weight = _parameter(hidden_size, ffn_hidden_size, device=device, dtype=dtype)

@@ -3,14 +3,17 @@
 
 import torch
 
-from isobit.torch import product_functions
+from isobit.torch import product_functions, recomputing
 
 _USUAL = {"activation": None, "arithmetic": "canonical"}
 
 
 class Linear(torch.nn.Linear):
     """torch.nn.Linear, and an activation with one rounding of both. arithmetic: as of
-    isobit.torch.matmul."""
+    isobit.torch.matmul. checkpoint: for backward it keeps its input alone, and what comes before an
+    activation is computed again, with the same bits."""
+
+    checkpoint = False
 
     def __init__(
         self,
@@ -22,20 +25,25 @@ class Linear(torch.nn.Linear):
         *,
         activation=None,
         arithmetic="canonical",
+        checkpoint=False,
     ):
         super().__init__(in_features, out_features, bias, device, dtype)
         product_functions.options("Linear", activation, arithmetic)
         self.activation, self.arithmetic = activation, arithmetic
+        self.checkpoint = checkpoint
 
     def _options(self):
         """Those of linear; the usual ones where the class came after the module."""
         return {name: getattr(self, name, usual) for name, usual in _USUAL.items()}
 
     def forward(self, input):
-        return product_functions.linear(input, self.weight, self.bias, **self._options())
+        given = (input, self.weight, self.bias)
+        function = product_functions.linear
+        return recomputing.call(self.checkpoint, function, *given, **self._options())
 
     def extra_repr(self):
         given = self._options().items()
-        return super().extra_repr() + "".join(
+        words = super().extra_repr() + "".join(
             f", {name}={value!r}" for name, value in given if value != _USUAL[name]
         )
+        return words + ", checkpoint=True" * self.checkpoint

@@ -5,10 +5,9 @@ the keys and values that it keeps while a text grows."""
 import math
 
 import torch
-from torch.utils.checkpoint import checkpoint as recomputed
 
 from isobit import _arguments
-from isobit.torch import nested
+from isobit.torch import nested, recomputing
 from isobit.torch.attention_functions import scaled_dot_product_attention
 from isobit.torch.functional import _seed
 from isobit.torch.product_modules import Linear
@@ -215,9 +214,7 @@ class SelfAttention(torch.nn.Module):
         if position_ids is not None and position_ids.shape != x.shape[:-1]:
             shapes = f"{tuple(position_ids.shape)}; x, which is nested, has {tuple(x.shape)}"
             raise ValueError(f"{_OP}: position_ids has shape {shapes}")
-        if self.checkpoint and torch.is_grad_enabled():
-            return recomputed(self._attended_nested, x, position_ids, use_reentrant=False)
-        return self._attended_nested(x, position_ids)
+        return recomputing.call(self.checkpoint, self._attended_nested, x, position_ids)
 
     def forward(self, x, *, attn_mask=None, position_ids=None, cache=None, seed=None):
         """Of x (batch, seq, dim) or (seq, dim); or a nested x of the jagged layout, whose sequences
@@ -235,12 +232,9 @@ class SelfAttention(torch.nn.Module):
         x = x if batched else x.unsqueeze(0)
         seed = _seed(_OP, self.dropout if self.training else 0.0, seed)
         given = (x, attn_mask, position_ids, cache, seed)
-        if self.checkpoint and torch.is_grad_enabled():
-            if cache is not None:
-                raise ValueError(f"{_OP}: checkpoint and cache; a cache goes without gradients")
-            y = recomputed(self._attended, *given, use_reentrant=False)
-        else:
-            y = self._attended(*given)
+        if self.checkpoint and cache is not None and torch.is_grad_enabled():
+            raise ValueError(f"{_OP}: checkpoint and cache; a cache goes without gradients")
+        y = recomputing.call(self.checkpoint, self._attended, *given)
         return y if batched else y.squeeze(0)
 
     def extra_repr(self):
