@@ -16,6 +16,7 @@ BENCH_TRANSPOSE_CASES   := transpose --threads 1,2 --plan default
 BENCH_ROPE_CASES        := rope --pass fwd,bwd --threads 1,2 --plan default
 BENCH_SCAN_CASES        := scan --threads 1,2 --plan default
 BENCH_POOL2D_CASES      := pool2d --pass fwd,bwd --threads 1,2 --plan default
+BENCH_INTERPOLATE_CASES := interpolate --pass fwd,bwd --threads 1,2 --plan default
 BENCH_SOFTMAX_CASES     := softmax --pass fwd,bwd --log no,yes --threads 1,2 --plan default
 BENCH_OPTIMIZER_CASES   := adam,sgd,lion,vector_norm --threads 1,2 --plan default
 BENCH_CROSS_ENTROPY_CASES := cross_entropy --pass fwd,bwd --threads 1,2 --plan default
@@ -102,6 +103,7 @@ bench: build ## time every operator beside its peers; results in bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_CONV2D_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_SOFTMAX_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_POOL2D_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_INTERPOLATE_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_CROSS_ENTROPY_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_EMBEDDING_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_OPTIMIZER_CASES)

@@ -42,6 +42,12 @@ inline isobit_status activation(const World& world) {
 inline isobit_status activation_backward(const World& world) {
   return isobit_activation_backward(&world.activation_backward, &world.context);
 }
+inline isobit_status interpolate(const World& world) {
+  return isobit_interpolate_forward(&world.interpolate, &world.context);
+}
+inline isobit_status interpolate_backward(const World& world) {
+  return isobit_interpolate_backward(&world.interpolate_backward, &world.context);
+}
 inline isobit_status pool2d(const World& world) {
   return isobit_pool2d_forward(&world.pool2d, &world.context);
 }
@@ -235,6 +241,8 @@ constexpr Entry kEntries[] = {
     {"activation backward", activation_backward},
     {"pool2d", pool2d},
     {"pool2d backward", pool2d_backward},
+    {"interpolate", interpolate},
+    {"interpolate backward", interpolate_backward},
     {"softmax", softmax},
     {"softmax backward", softmax_backward},
     {"cross_entropy", cross_entropy},

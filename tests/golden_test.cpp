@@ -102,6 +102,7 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   const bool convolves = std::string_view(golden.op).starts_with("conv");
   const bool attends = std::string_view(golden.op) == "attention";
   const bool pools = std::string_view(golden.op) == "pool2d";
+  const bool resamples = std::string_view(golden.op) == "interpolate";
   const bool multiplies = std::string_view(golden.op) == "matmul";
   const bool classifies = std::string_view(golden.op) == "linear_cross_entropy";
   const bool of_channels =
@@ -126,6 +127,16 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
     }
     for (const char* name : {"ceil_mode", "count_include_pad"}) flags.options[name] = {"no"};
     flags.options["divisor"] = {"0"};
+  } else if (resamples) {
+    flags.dims["channels"] = {golden.rows};
+    for (const char* name : {"height", "width"}) flags.dims[name] = {golden.cols};
+    flags.dims["out_height"] = {golden.depth};
+    flags.dims["out_width"] = {golden.depth + 5};
+    const bool aligned = std::string_view(golden.with) == "corners";
+    const bool scaled = std::string_view(golden.with) == "scales";
+    flags.options["align_corners"] = {aligned ? "yes" : "no"};
+    flags.options["scale_h"] = {scaled ? "0.7" : "0"};
+    flags.options["scale_w"] = {scaled ? "1.3" : "0"};
   } else if (of_channels) {
     flags.dims["channels"] = {golden.rows};
     flags.dims["extent"] = {golden.cols};
@@ -153,13 +164,14 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   flags.isa = isas_here();
   flags.threads = {1, 2, 5};
   if (golden.y_dtype != nullptr) flags.y_dtype = {golden.y_dtype};
-  flags.with = {golden.with};
+  flags.with = {resamples ? "none" : golden.with};
   flags.statistics = {golden.given_statistics ? "given" : "computed"};
   const Operation& operation = operation_of(golden);
   const std::pair<std::string_view, std::string> options[] = {
       {"kind", golden.kind},
       {"function", golden.kind},
       {"reduction", golden.kind},
+      {"mode", golden.kind},
       {"activation", golden.kind},
       {"style", golden.kind},
       {"causal", golden.kind},

@@ -219,6 +219,8 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"batch_norm", kLawsOfBatchNorm},
     {"batch_norm bwd", kLawsOfGradientsOfBatchNorm},
     {"group_norm", kLawsOfNorms},
+    {"interpolate", kLawsOfMoves},
+    {"interpolate bwd", kLawsOfGradientsOfPooling},
     {"layernorm", kLawsOfNorms},
     {"layernorm_linear", kLawsOfLinear},
     {"layernorm_linear bwd", kLawsOfGradientsOfLinear},

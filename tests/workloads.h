@@ -251,9 +251,11 @@ inline Arguments untouchable(const Case& c) {
   return args;
 }
 
-// Where options determine extents, they may leave none, or not divide what they must.
+// Where options determine extents, they may leave none, or not divide what they must. And of no
+// elements no image can be made.
 inline bool suits_its_options(const Case& c) {
-  if (std::ranges::all_of(c.operation->dims, [](const Dim& dim) { return !dim.derived; }))
+  if (c.operation->op != "interpolate" &&
+      std::ranges::all_of(c.operation->dims, [](const Dim& dim) { return !dim.derived; }))
     return true;
   try {
     c.operation->check(untouchable(c));

@@ -52,6 +52,7 @@
 #include <vector>
 
 #include "bench/peers/adapter.h"
+#include "bench/peers/torch_images.h"
 #include "bench/peers/torch_layers.h"
 #include "bench/peers/torch_memory.h"
 #include "bench/peers/torch_tables.h"
@@ -423,6 +424,10 @@ Call choose(const IsobitPeerCase& c) {
                              "stride_w", "padding_h", "padding_w", "dilation_h", "dilation_w",
                              "ceil_mode", "count_include_pad", "divisor"});
     return pool2d(c, pass == "fwd");
+  }
+  if (op == "interpolate") {
+    decline_unless_known(c, {"mode", "align_corners", "scale_h", "scale_w"});
+    return interpolate(c, pass == "fwd");
   }
   if (op == "embedding") {
     decline_unless_known(c, {"padding_idx", "scale_grad_by_freq"});

@@ -1091,6 +1091,40 @@ typedef struct isobit_vector_norm_args {
 ISOBIT_API isobit_status isobit_vector_norm(const isobit_vector_norm_args* args,
                                             const isobit_context* context);
 
+/* Images of another size, whose elements are the nearest of x or weighted sums of 2 x 2 or 4 x 4
+ * of them. */
+typedef struct isobit_interpolate_forward_args {
+  size_t struct_size;
+  const isobit_tensor*
+      x; /* (batch, channels, height, width) in f32, f16, bf16 or f64, and of any strides */
+  const isobit_tensor* y; /* output, (batch, channels, out_height, out_width) in the dtype of x */
+  double scale_h; /* rows of results a row of x, where results lie by it; 0: as the heights say */
+  double scale_w; /* results an element of a row, where they lie by it; 0: as the widths say */
+  int32_t mode;   /* 0 nearest, 1 nearest_exact, 2 linear, 3 cubic */
+  int32_t align_corners; /* not 0: of linear and cubic: the first and last results are the first and
+                            last elements */
+} isobit_interpolate_forward_args;
+
+ISOBIT_API isobit_status isobit_interpolate_forward(const isobit_interpolate_forward_args* args,
+                                                    const isobit_context* context);
+
+/* The gradient of interpolate_forward: the weighted sums of the gradients of results that an
+ * element had a part in. */
+typedef struct isobit_interpolate_backward_args {
+  size_t struct_size;
+  const isobit_tensor* grad_y; /* (batch, channels, out_height, out_width) in the dtype of grad_x */
+  const isobit_tensor* grad_x; /* output, (batch, channels, height, width) in f32, f16, bf16 or f64,
+                                  and of any strides */
+  double scale_h; /* rows of results a row of x, where results lie by it; 0: as the heights say */
+  double scale_w; /* results an element of a row, where they lie by it; 0: as the widths say */
+  int32_t mode;   /* 0 nearest, 1 nearest_exact, 2 linear, 3 cubic */
+  int32_t align_corners; /* not 0: of linear and cubic: the first and last results are the first and
+                            last elements */
+} isobit_interpolate_backward_args;
+
+ISOBIT_API isobit_status isobit_interpolate_backward(const isobit_interpolate_backward_args* args,
+                                                     const isobit_context* context);
+
 #ifdef __cplusplus
 }
 #endif

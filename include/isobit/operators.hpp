@@ -1657,6 +1657,66 @@ inline void vector_norm(const VectorNorm& given, const Context& context = {}) {
   detail::check(isobit_vector_norm(&args, &context));
 }
 
+// Images of another size, whose elements are the nearest of x or weighted sums of 2 x 2 or 4 x 4
+// of them.
+struct InterpolateForward {
+  Tensor x = {};
+  Output y = {};
+  double scale_h = 0;
+  double scale_w = 0;
+  int32_t mode = 0;
+  bool align_corners = false;
+};
+
+namespace detail {
+inline isobit_interpolate_forward_args arguments(const InterpolateForward& given) {
+  isobit_interpolate_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.y = given.y.get();
+  args.scale_h = given.scale_h;
+  args.scale_w = given.scale_w;
+  args.mode = given.mode;
+  args.align_corners = given.align_corners;
+  return args;
+}
+}  // namespace detail
+
+inline void interpolate_forward(const InterpolateForward& given, const Context& context = {}) {
+  const isobit_interpolate_forward_args args = detail::arguments(given);
+  detail::check(isobit_interpolate_forward(&args, &context));
+}
+
+// The gradient of interpolate_forward: the weighted sums of the gradients of results that an
+// element had a part in.
+struct InterpolateBackward {
+  Tensor grad_y = {};
+  Output grad_x = {};
+  double scale_h = 0;
+  double scale_w = 0;
+  int32_t mode = 0;
+  bool align_corners = false;
+};
+
+namespace detail {
+inline isobit_interpolate_backward_args arguments(const InterpolateBackward& given) {
+  isobit_interpolate_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.grad_y = given.grad_y.get();
+  args.grad_x = given.grad_x.get();
+  args.scale_h = given.scale_h;
+  args.scale_w = given.scale_w;
+  args.mode = given.mode;
+  args.align_corners = given.align_corners;
+  return args;
+}
+}  // namespace detail
+
+inline void interpolate_backward(const InterpolateBackward& given, const Context& context = {}) {
+  const isobit_interpolate_backward_args args = detail::arguments(given);
+  detail::check(isobit_interpolate_backward(&args, &context));
+}
+
 }  // namespace isobit
 
 #endif

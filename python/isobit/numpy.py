@@ -24,6 +24,7 @@ from isobit._calls import FLOATS, Call, context, get_num_threads, set_num_thread
 from isobit._channel_norms import batch_norm, group_norm
 from isobit._convolutions import causal_conv1d, causal_conv1d_update, conv1d, conv2d
 from isobit._embedding import embedding
+from isobit._interpolation import interpolate
 from isobit._losses import cross_entropy, linear_cross_entropy
 from isobit._norm_linear import layer_norm_linear, rms_norm_linear
 from isobit._norms import LayerNorm, RMSNorm
@@ -62,6 +63,7 @@ __all__ = [
     "get_num_threads",
     "group_norm",
     "increment",
+    "interpolate",
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_linear",

@@ -33,6 +33,7 @@ SHAPES = {
     "embedding": "--rows 40 --tokens 3 --cols 20",
     "layernorm_linear": "--rows 5 --cols 20 --features 7",
     "pool2d": "--channels 4 --height 7 --width 9",
+    "interpolate": "--channels 4 --height 7 --width 9 --out-height 5 --out-width 13",
     "rmsnorm_linear": "--rows 5 --cols 20 --features 7",
 }
 SCRIPT = """#!/bin/sh
@@ -141,6 +142,10 @@ def test_every_caller_gives_the_bits_of_the_lab(parity, call):
         "pool2d --pass fwd --reduction average --bins-h 3",
         "pool2d --pass bwd --reduction max --window-h 3 --window-w 2 --stride-w 1",
         "pool2d --pass bwd --reduction average --window-h 3 --window-w 3 --stride-h 2",
+        "interpolate --pass fwd --mode nearest_exact",
+        "interpolate --pass fwd --mode cubic --align-corners yes",
+        "interpolate --pass fwd --mode linear --scale-h 0.8 --scale-w 1.5",
+        "interpolate --pass bwd --mode linear",
         "embedding --pass fwd",
         "embedding --pass bwd --padding-idx 1 --scale-grad-by-freq yes",
         "attention --pass fwd --causal bottom_right",
@@ -171,6 +176,7 @@ def test_what_a_caller_computes_of_an_operator_has_the_bits_of_the_lab(parity, c
         "conv1d --with residual",
         "pool2d --reduction max",
         "pool2d --reduction average --window-h 2",
+        "interpolate --mode linear --scale-h 0.4 --scale-w 1.5",
         "scan --with reset",
         "attention --with bias+mask",
     ],

@@ -22,6 +22,7 @@ OPERATORS = (
     *("batch_norm", "group_norm", "rmsnorm"),
     *("rmsnorm_linear", "rope", "rope_tables", "scan", "softmax", "transpose"),
     *("sgd", "adam", "lion", "vector_norm"),
+    "interpolate",
 )
 # Of the C++ and C interfaces: the lab's rows have one dimension.
 NOT_IN_THE_LAB = {"hidden_dims"}

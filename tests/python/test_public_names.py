@@ -79,6 +79,7 @@ ACTIVATIONS |= {"cross_entropy", "embedding", "log_softmax", "softmax"}
 ACTIVATIONS |= {"cross_entropy", "log_softmax", "softmax"}
 ACTIVATIONS |= {"batch_norm", "group_norm"}
 STEPS = {"adam", "lion", "sgd", "vector_norm"}
+ACTIVATIONS |= {"interpolate"}
 
 
 POOLS = {"adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"}
@@ -118,6 +119,7 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AvgPool1d", "AvgPool2d"}
     classes |= {"MaxPool1d", "MaxPool2d", "adaptive_avg_pool1d", "avg_pool1d", "max_pool1d"}
     classes |= {"Conversion", "Statistics", "Unreproducible"}
+    classes |= {"Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"}
     rest = {
         "apply_rotary",
         "clip_grad_norm_",

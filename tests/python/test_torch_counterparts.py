@@ -72,6 +72,12 @@ def pools():
             yield theirs, (partial(theirs, x, 4), partial(getattr(isobit.torch, name), x, 4))
 
 
+def resamplings():
+    more = {"scale_factor": 1.5, "mode": "bicubic"}
+    ours = partial(isobit.torch.interpolate, IMAGE, **more)
+    yield F.interpolate, (partial(F.interpolate, IMAGE, **more), ours)
+
+
 def products():
     plain = partial(isobit.torch.matmul, ROWS, SQUARE)
     for name in ("matmul", "mm"):
@@ -137,7 +143,17 @@ def others():
 # function: (a call of it, what it is of Isobit's)
 CALLS = dict(
     each
-    for rows in (scans, in_place, softmaxes, pools, products, norms, convolutions, others)
+    for rows in (
+        scans,
+        in_place,
+        softmaxes,
+        pools,
+        resamplings,
+        products,
+        norms,
+        convolutions,
+        others,
+    )
     for each in rows()
 )
 
@@ -223,6 +239,7 @@ MODULES = {
     nn.AvgPool2d: ((3, 2, 1), IMAGE),
     nn.AdaptiveAvgPool1d: ((4,), SIGNAL),
     nn.AdaptiveAvgPool2d: (((4, 3),), IMAGE),
+    nn.Upsample: ((None, 1.5, "bicubic"), IMAGE),
 }
 
 

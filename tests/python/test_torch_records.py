@@ -178,6 +178,8 @@ def samples():
         "convolution_bias": few(draw(2, 6, 4, 4)),
         "max_pool": (draw(2, 4, 6, 6), *pools),
         "max_pool_backward": (draw(2, 4, 3, 3), places.expand(2, 4, 3, 3), (6, 6), *pools),
+        "interpolate": (draw(2, 4, 6, 6), (5, 9), 3),
+        "interpolate_backward": (draw(2, 4, 5, 9), (6, 6), 3),
         "average_pool": (draw(2, 4, 6, 6), *pools),
         "average_pool_backward": (draw(2, 4, 3, 3), (6, 6), *pools),
         "softmax": (x(), x(1) > 0),

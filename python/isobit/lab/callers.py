@@ -83,6 +83,7 @@ class Call:
 # Of these isobit.numpy has no gradients.
 _WITHOUT_GRADIENTS = (
     *("attention", "conv1d", "conv2d", "cross_entropy", "matmul", "pool2d", "softmax"),
+    "interpolate",
     *("batch_norm", "embedding", "group_norm", "linear_cross_entropy", *LINEAR),
 )
 _TRANSPOSED = {"nt": "b", "tn": "a", "tt": "ab"}
@@ -197,6 +198,10 @@ def _gradients(call, forward, inputs):
         return {"grad_x": grad_x}
     if call.case["op"] == "pool2d":
         return _pooling_gradients(call, forward, inputs, inputs.pop("grad_y"))
+    if call.case["op"] == "interpolate":
+        sides = (call.case["height"], call.case["width"])
+        x = inputs["grad_y"].new_zeros(*inputs["grad_y"].shape[:2], *sides).requires_grad_()
+        return {"grad_x": torch.autograd.grad(forward(x=x)["y"], x, inputs["grad_y"])[0]}
     if call.case["op"].endswith("cross_entropy"):  # autograd makes largest and sum itself
         return _losses_gradients(call, inputs)
     if call.case["op"] == "embedding":

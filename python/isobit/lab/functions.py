@@ -214,6 +214,24 @@ def _pool2d(call, library, _dtype_named):
     )
 
 
+def _interpolate(call, library, _dtype_named):
+    case = call.case
+    names = {"nearest_exact": "nearest-exact", "linear": "bilinear", "cubic": "bicubic"}
+    mode = names.get(case["mode"], case["mode"])
+    options = {"mode": mode}
+    if mode.startswith("bi"):
+        options["align_corners"] = case["align_corners"] == "yes"
+    size = [case["out_height"], case["out_width"]]
+    sides, scales = [case["height"], case["width"]], [case["scale_h"], case["scale_w"]]
+    if not any(scales):
+        options["size"] = size
+    elif size == [int(side * scale) for side, scale in zip(sides, scales, strict=True)]:
+        options["scale_factor"] = scales
+    else:
+        raise Unavailable("no function has a scale beside another size")
+    return lambda x: {"y": library.interpolate(x, **options)}
+
+
 def _cross_entropy(call, library, _dtype_named):
     op = call.case["op"]
     options = {name: call.case[name] for name in ("ignore_index", "label_smoothing", "z_loss")}
@@ -354,6 +372,7 @@ FORWARD = {
     "linear_cross_entropy": _cross_entropy,
     "embedding": _embedding,
     "group_norm": _channel_norm,
+    "interpolate": _interpolate,
     "layernorm": _norm,
     "layernorm_linear": _norm_linear,
     "lion": _optimizer,

@@ -57,6 +57,8 @@ from isobit.torch.functional import (
     transpose,
 )
 from isobit.torch.interception import Override, intercept, override
+from isobit.torch.interpolation_functions import interpolate
+from isobit.torch.interpolation_modules import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 from isobit.torch.loss_functions import cross_entropy, linear_cross_entropy
 from isobit.torch.loss_modules import CrossEntropyLoss, LinearCrossEntropyLoss
 from isobit.torch.memory import cache_limit, cache_use, empty_cache, set_cache_limit
@@ -150,6 +152,9 @@ __all__ = [
     "Tanh",
     "Transpose",
     "Unreproducible",
+    "Upsample",
+    "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "add",
@@ -187,6 +192,7 @@ __all__ = [
     "increment",
     "instance_norm",
     "intercept",
+    "interpolate",
     "layer_norm",
     "layer_norm_linear",
     "layer_norm_mlp",

@@ -9,6 +9,7 @@ from isobit.torch import (
     cross_entropies,
     elementwise,
     embeddings,
+    interpolating,
     linear_cross_entropies,
     norm_linear,
     norms,
@@ -39,4 +40,5 @@ RECORDS = (
     *linear_cross_entropies.RECORDS,
     *embeddings.RECORDS,
     *channel_norms.RECORDS,
+    *interpolating.RECORDS,
 )

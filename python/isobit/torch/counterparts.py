@@ -17,6 +17,8 @@ from isobit.torch import (
     convolutions,
     embedding_functions,
     functional,
+    interpolation_functions,
+    interpolation_modules,
     loss_functions,
     pooling_functions,
     pooling_modules,
@@ -238,6 +240,17 @@ def _keeps_its_table(args, kwargs):
     return reason is None and given["weight"].dim() == 2 and _suits(args, kwargs)
 
 
+def _resamples(args, kwargs):
+    """Of interpolate, but for what is PyTorch's alone."""
+    names = ("input", "size", "scale_factor", "mode", "align_corners", "recompute", "antialias")
+    given = {"mode": "nearest"} | dict(zip(names, args, strict=False)) | kwargs
+    if not _suits(args, kwargs) or not isinstance(given.get("input"), torch.Tensor):
+        return False
+    dims = given["input"].dim()
+    asked = (given["mode"], given.get("antialias"))
+    return dims in (3, 4) and interpolation_functions.unsupported(dims, *asked) is None
+
+
 def _with_indices(ours):
     """PyTorch's function of that name returns them whatever it is told."""
 
@@ -273,6 +286,7 @@ FURTHER = {
         *filter(None, [getattr(F, "linear_cross_entropy", None)]),
         suits=_has_indices_and_no_options,
     ),
+    **_each(interpolation_functions.interpolate, F.interpolate, suits=_resamples),
     **_named(pooling_functions, *_ONE_NAME, of=(F,)),
     **_named(pooling_functions, *_TWO_NAMES, of=(F, torch)),
     **_each(_with_indices(pooling_functions.max_pool1d), F.max_pool1d_with_indices),
@@ -285,8 +299,8 @@ FURTHER = {
 
 EVERY = NORMS | PRODUCTS | CONVOLUTIONS | FURTHER
 
-# Of torch.nn's modules those that take all that PyTorch's do. CrossEntropyLoss, which may be given
-# probabilities, is reached through its function.
+# Of torch.nn's modules those that take all that PyTorch's do, or tell by `unsuited` which do not.
+# CrossEntropyLoss, which may be given probabilities, is reached through its function.
 MODULES = {
     nn.Sigmoid: activation_modules.Sigmoid,
     nn.Tanh: activation_modules.Tanh,
@@ -300,4 +314,5 @@ MODULES = {
     nn.AvgPool2d: pooling_modules.AvgPool2d,
     nn.AdaptiveAvgPool1d: pooling_modules.AdaptiveAvgPool1d,
     nn.AdaptiveAvgPool2d: pooling_modules.AdaptiveAvgPool2d,
+    nn.Upsample: interpolation_modules.Upsample,
 }

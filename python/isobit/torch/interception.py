@@ -46,8 +46,8 @@ def intercept(*, products=False, convolutions=False, every=False):
     modules of these names.
 
     every: also every other function that isobit.torch has: activations, softmax, attention, cross
-    entropy, pooling, running sums, addmm of a row, mv and dot. PyTorch keeps calls with arguments
-    that ours lack, such as a place for the result, or probabilities of classes.
+    entropy, pooling, interpolation, running sums, addmm of a row, mv and dot. PyTorch keeps calls
+    with arguments that ours lack, such as a place for the result, or probabilities of classes.
 
     What torch.compile compiles inside is Isobit's too, and is compiled again outside.
     """

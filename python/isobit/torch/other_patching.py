@@ -27,7 +27,11 @@ def replacement(module):
     (kind,) = (each for each in _FORWARDS if isinstance(module, each))
     if getattr_static(original, "forward") is not _FORWARDS[kind]:
         raise Unsuited(f"{original.__name__} has a forward of its own")
-    return counterparts.MODULES[kind]
+    ours = counterparts.MODULES[kind]
+    reason = ours.unsuited(module) if hasattr(ours, "unsuited") else None
+    if reason is not None:
+        raise Unsuited(reason)
+    return ours
 
 
 @dataclass(frozen=True)

@@ -263,9 +263,9 @@ def patch(
     channel_norms: also torch.nn's BatchNorm, GroupNorm and InstanceNorm, and subclasses that
     inherit their forward, which become isobit.torch's, or a class derived from it and their own.
 
-    others: also torch.nn's activations, softmax and pooling of which isobit.torch has modules, and
-    subclasses that inherit their forward; and modules whose class is called by the name of gelu, if
-    that is what they compute.
+    others: also torch.nn's activations, softmax, pooling and upsampling of which isobit.torch has
+    modules, and subclasses that inherit their forward; and modules whose class is called by the
+    name of gelu, if that is what they compute.
 
     fuse: also the linear layers; and where gradients are recorded, a linear layer normalises what a
     norm would have given it while it multiplies, so that nothing is kept for backward but what was

@@ -16,6 +16,7 @@
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/embedding/embedding.h"
 #include "isobit/ops/group_norm/group_norm.h"
+#include "isobit/ops/interpolate/interpolate.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
 #include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
@@ -819,6 +820,30 @@ inline vector_norm::Args arguments(const isobit_vector_norm_args& given, const R
   args.x = read("x", given.x);
   args.norm = read("norm", given.norm);
   args.order = decltype(args.order){given.order};
+  return args;
+}
+
+inline interpolate::ForwardArgs arguments(const isobit_interpolate_forward_args& given,
+                                          const Reader& read) {
+  interpolate::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.y = read("y", given.y);
+  args.scale_h = given.scale_h;
+  args.scale_w = given.scale_w;
+  args.mode = decltype(args.mode){given.mode};
+  args.align_corners = given.align_corners != 0;
+  return args;
+}
+
+inline interpolate::BackwardArgs arguments(const isobit_interpolate_backward_args& given,
+                                           const Reader& read) {
+  interpolate::BackwardArgs args;
+  args.grad_y = read("grad_y", given.grad_y);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.scale_h = given.scale_h;
+  args.scale_w = given.scale_w;
+  args.mode = decltype(args.mode){given.mode};
+  args.align_corners = given.align_corners != 0;
   return args;
 }
 

@@ -464,3 +464,23 @@ isobit_status isobit_vector_norm(const isobit_vector_norm_args* args,
                                      [&] { vector_norm::run(read_args, execution); });
                     });
 }
+
+isobit_status isobit_interpolate_forward(const isobit_interpolate_forward_args* args,
+                                         const isobit_context* context) {
+  return capi::call("interpolate", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      const auto read_args = capi::arguments(given, read);
+                      capi::observed("interpolate", read_args, execution,
+                                     [&] { interpolate::forward(read_args, execution); });
+                    });
+}
+
+isobit_status isobit_interpolate_backward(const isobit_interpolate_backward_args* args,
+                                          const isobit_context* context) {
+  return capi::call("interpolate backward", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      const auto read_args = capi::arguments(given, read);
+                      capi::observed("interpolate backward", read_args, execution,
+                                     [&] { interpolate::backward(read_args, execution); });
+                    });
+}

@@ -12,6 +12,7 @@
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/embedding/embedding.h"
 #include "isobit/ops/group_norm/group_norm.h"
+#include "isobit/ops/interpolate/interpolate.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/layernorm_linear/layernorm_linear.h"
 #include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
@@ -74,6 +75,8 @@ std::span<const Operation* const> catalog() {
       &adam::operation(),
       &lion::operation(),
       &vector_norm::operation(),
+      &interpolate::forward_operation(),
+      &interpolate::backward_operation(),
   };
   return kOperations;
 }

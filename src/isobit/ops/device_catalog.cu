@@ -12,6 +12,7 @@
 #include "isobit/ops/cross_entropy/problem.h"
 #include "isobit/ops/elementwise/problem.h"
 #include "isobit/ops/embedding/problem.h"
+#include "isobit/ops/interpolate/problem.h"
 #include "isobit/ops/layernorm/norm.h"
 #include "isobit/ops/layernorm_linear/fused.h"
 #include "isobit/ops/linear_cross_entropy/problem.h"
@@ -88,6 +89,8 @@ const DeviceLibrary& device_library() {
       device_variants("adam", "fwd", adam::cuda_variants()),
       device_variants("lion", "fwd", lion::cuda_variants()),
       device_variants("vector_norm", "fwd", vector_norm::cuda_variants()),
+      device_variants("interpolate", "fwd", interpolate::cuda_forward_variants()),
+      device_variants("interpolate", "bwd", interpolate::cuda_backward_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
                                          simt::about,   simt::kMemory, kOperations};

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over the vectors of a row, whole cache lines a turn.
+// Loops over the vectors of a row, whole cache lines a turn; and rows whose elements may lie apart.
 #pragma once
 
+#include <cstdint>
+
+#include "isobit/core/dtype.h"
 #include "isobit/simd/vec.h"
 
 namespace isobit::simd {
@@ -18,6 +21,38 @@ ISOBIT_INLINE void for_each_vector(std::int64_t begin, std::int64_t end, const B
   }
   for (; i + S::kWidth <= end; i += S::kWidth) body(i);
   if (i < end) body(i, S::first(end - i));
+}
+
+// A vector's first `count` lanes, adjacent in memory or `stride` elements apart.
+template <class S, class T>
+ISOBIT_INLINE void store_lanes(T* to, std::int64_t stride, std::int64_t count,
+                               typename S::V value) {
+  if (stride == 1 && count >= S::kWidth) return S::store(to, value);
+  if (stride == 1) return S::store(to, value, S::first(count));
+  typename S::Real lanes[S::kWidth];
+  S::store(lanes, value);
+  for (std::int64_t i = 0; i < S::kWidth && i < count; ++i) to[i * stride] = narrow<T>(lanes[i]);
+}
+
+// Elements as what is computed in, and the way back.
+template <class S, class T>
+ISOBIT_INLINE void load_line(const T* from, std::int64_t stride, std::int64_t count,
+                             typename S::Real* to) {
+  using Real = typename S::Real;
+  std::int64_t i = 0;
+  if (stride == 1)
+    for (; i + S::kWidth <= count; i += S::kWidth) S::store(to + i, S::load(from + i));
+  for (; i < count; ++i) to[i] = widen<Real>(from[i * stride]);
+}
+template <class S, class T>
+ISOBIT_INLINE void store_line(const typename S::Real* from, T* to, std::int64_t stride,
+                              std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += S::kWidth)
+    if (stride == 1 && i + S::kWidth <= count)
+      S::store(to + i, S::load(from + i));
+    else
+      for (std::int64_t j = i; j < count && j < i + S::kWidth; ++j)
+        to[j * stride] = narrow<T>(from[j]);
 }
 
 }  // namespace isobit::simd

@@ -13,6 +13,7 @@
 #include "isobit/torch/convolution.h"
 #include "isobit/torch/cross_entropy.h"
 #include "isobit/torch/embedding.h"
+#include "isobit/torch/interpolation.h"
 #include "isobit/torch/norm_linear.h"
 #include "isobit/torch/norms.h"
 #include "isobit/torch/pooling.h"
@@ -262,6 +263,9 @@ void activation_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
 #define POOLED \
   "int[] kernel, int[] bins, int[] stride, int[] padding, int[] dilation, bool ceil_mode=False"
 #define AVERAGED ", bool count_include_pad=False, int divisor=0"
+#define RESAMPLED                                                                             \
+  "int[] size, int mode, bool align_corners=False, float scale_h=0.0, float scale_w=0.0) -> " \
+  "Tensor"
 #define SCANNED "int kind, int dim, bool exclusive=False, bool reverse=False"
 
 constexpr Operator kOperators[] = {
@@ -368,6 +372,8 @@ constexpr Operator kOperators[] = {
     {"average_pool", "(Tensor x, " POOLED AVERAGED ") -> Tensor", average_pool},
     {"average_pool_backward", "(Tensor grad_y, int[] size, " POOLED AVERAGED ") -> Tensor",
      average_pool_backward},
+    {"interpolate", "(Tensor x, " RESAMPLED, interpolate},
+    {"interpolate_backward", "(Tensor grad_y, " RESAMPLED, interpolate_backward},
     {"softmax",
      "(Tensor x, Tensor? mask=None, float scale=1.0, bool log=False, ScalarType? dtype=None)"
      " -> Tensor",

@@ -12,12 +12,6 @@
 namespace isobit::pool2d {
 namespace {
 
-template <class T>
-T* at(const Images& images, std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
-  return reinterpret_cast<T*>(images.data) + n * images.n + c * images.c + h * images.h +
-         w * images.w;
-}
-
 // The specification of one result.
 template <class T, class Real>
 void specified_result(const Problem& p, std::int64_t n, std::int64_t c, std::int64_t row,
@@ -28,10 +22,10 @@ void specified_result(const Problem& p, std::int64_t n, std::int64_t c, std::int
     for (std::int64_t i = down.begin; i < down.end; ++i)
       for (std::int64_t j = across.begin; j < across.end; ++j) {
         const std::int64_t r = h.first + i * p.h.dilation, s = w.first + j * p.w.dilation;
-        visit(i * w.taps + j, r * p.w.sources + s, widen<Real>(*at<const T>(p.x, n, c, r, s)));
+        visit(i * w.taps + j, r * p.w.sources + s, widen<Real>(*p.x.at<const T>(n, c, r, s)));
       }
   };
-  T& y = *at<T>(p.y, n, c, row, col);
+  T& y = *p.y.at<T>(n, c, row, col);
   if (p.reduction == Reduction::average) {
     Sum<Real> sum;
     for_each_tap([&](std::int64_t tap, std::int64_t, Real value) { sum.add(tap, value); });
@@ -46,7 +40,7 @@ void specified_result(const Problem& p, std::int64_t n, std::int64_t c, std::int
     index = place;
   });
   y = narrow<T>(largest);
-  if (p.index.data != nullptr) *at<std::int64_t>(p.index, n, c, row, col) = index;
+  if (p.index.data != nullptr) *p.index.at<std::int64_t>(n, c, row, col) = index;
 }
 
 // The specification of the gradient of one element.
@@ -59,14 +53,14 @@ void specified_gradient(const Problem& p, std::int64_t n, std::int64_t c, std::i
     for (std::int64_t j = across.begin; j < across.end; ++j) {
       const Window h = p.h.window(i), w = p.w.window(j);
       if (!p.h.has(h, row) || !p.w.has(w, col)) continue;
-      Real term = widen<Real>(*at<const T>(p.y, n, c, i, j));
+      Real term = widen<Real>(*p.y.at<const T>(n, c, i, j));
       if (p.reduction == Reduction::average)
         term /= static_cast<Real>(p.divisor_of(h, w));
-      else if (*at<const std::int64_t>(p.index, n, c, i, j) != row * p.w.sources + col)
+      else if (*p.index.at<const std::int64_t>(n, c, i, j) != row * p.w.sources + col)
         continue;
       sum.add((i - down.begin) * across.count() + j - across.begin, term);
     }
-  *at<T>(p.x, n, c, row, col) = narrow<T>(sum.value());
+  *p.x.at<T>(n, c, row, col) = narrow<T>(sum.value());
 }
 
 // Calls body(n, c, row, col) for all of an array.

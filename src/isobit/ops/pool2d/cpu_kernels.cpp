@@ -96,7 +96,7 @@ class Rows {
 
  private:
   ISOBIT_INLINE void stage(std::int64_t channel, std::int64_t row) {
-    const T* const from = at<const T>(p_.x, part_.image, channel, row, 0);
+    const T* const from = p_.x.at<const T>(part_.image, channel, row, 0);
     load_line<S>(from, p_.x.w, p_.w.sources, read_);
     const std::int64_t number = row % staging_.slots;
     Real* const slot = ring_ + number * staging_.slot();
@@ -153,9 +153,9 @@ class Rows {
         found.add(number, value);
       });
       const std::int64_t left = p_.w.results - lane;
-      store_lanes<S>(at<T>(p_.y, part_.image, channel, row, lane), p_.y.w, left, found.value);
+      store_lanes<S>(p_.y.at<T>(part_.image, channel, row, lane), p_.y.w, left, found.value);
       if constexpr (kIndex)
-        store_index<S>(p_, at<std::int64_t>(p_.index, part_.image, channel, row, lane), p_.index.w,
+        store_index<S>(p_, p_.index.at<std::int64_t>(part_.image, channel, row, lane), p_.index.w,
                        left, found.tap, h, [&](std::int64_t i) { return p_.w.window(lane + i); });
     }
   }
@@ -171,7 +171,7 @@ class Rows {
       for_each_tap(lane, taps, count, [&](std::int64_t number, V value) ISOBIT_INLINE_LAMBDA {
         sums.add(number, value);
       });
-      store_lanes<S>(at<T>(p_.y, part_.image, channel, row, lane), p_.y.w, p_.w.results - lane,
+      store_lanes<S>(p_.y.at<T>(part_.image, channel, row, lane), p_.y.w, p_.w.results - lane,
                      S::div(sums.value(), S::load(of_lanes_ + lane)));
     }
   }
@@ -217,7 +217,7 @@ ISOBIT_INLINE void one_window(const Part& part, const Pixels<From>& pixels, std:
     }
   };
   const std::int64_t left = part.channels - c;
-  T* const y = at<T>(p.y, part.image, part.channel + c, row, col);
+  T* const y = p.y.at<T>(part.image, part.channel + c, row, col);
   if constexpr (kMax) {
     const auto find = [&](auto found) ISOBIT_INLINE_LAMBDA {
       const bool none = down.count() == 0 || across.count() == 0;
@@ -231,7 +231,7 @@ ISOBIT_INLINE void one_window(const Part& part, const Pixels<From>& pixels, std:
       find(Largest<S, true, false>{});
       return;
     }
-    store_index<S>(p, at<std::int64_t>(p.index, part.image, part.channel + c, row, col), p.index.c,
+    store_index<S>(p, p.index.at<std::int64_t>(part.image, part.channel + c, row, col), p.index.c,
                    left, find(Largest<S, true, true>{}), h, [&](std::int64_t) { return w; });
   } else {
     const V divisor = S::all(static_cast<Real>(p.divisor_of(h, w)));
@@ -290,7 +290,7 @@ void channels(const Part& part) {
   for (std::int64_t row = part.rows.begin; row < part.rows.end; ++row) {
     const Window h = p.h.window(row);
     if (p.x.c == 1) {
-      const Pixels<T> pixels{at<T>(p.x, part.image, part.channel, 0, 0), p.x.h, p.x.w};
+      const Pixels<T> pixels{p.x.at<T>(part.image, part.channel, 0, 0), p.x.h, p.x.w};
       row_of_windows<T, kMax>(part, pixels, row, h);
       continue;
     }
@@ -299,7 +299,7 @@ void channels(const Part& part) {
     const std::int64_t end =
         taps.count() == 0 ? first : h.first + (taps.end - 1) * p.h.dilation + 1;
     for (std::int64_t i = first; i < end; ++i)
-      stage_channels<S>(at<const T>(p.x, part.image, part.channel, i, 0), p, part.channels,
+      stage_channels<S>(p.x.at<const T>(part.image, part.channel, i, 0), p, part.channels,
                         staged + (i - first) * p.w.sources * kBlock);
     const Pixels<Real> pixels{staged, p.w.sources * kBlock, kBlock, first};
     row_of_windows<T, kMax>(part, pixels, row, h);

@@ -82,9 +82,9 @@ void rows(const Part& part) {
     for (std::int64_t i = 0; i < size; ++i) sums[i] = 0;
     for (std::int64_t row = results.begin; row < results.end; ++row) {
       const Window h = p.h.window(row);
-      const T* const grad = at<const T>(p.y, part.image, c, row, 0);
+      const T* const grad = p.y.at<const T>(part.image, c, row, 0);
       if constexpr (kMax) {
-        const auto* const index = at<const std::int64_t>(p.index, part.image, c, row, 0);
+        const auto* const index = p.index.at<const std::int64_t>(part.image, c, row, 0);
         for (std::int64_t col = 0; col < p.w.results; ++col) {
           const std::int64_t place =
               place_of(p, part.rows, index[col * p.index.w], h, p.w.window(col));
@@ -104,7 +104,7 @@ void rows(const Part& part) {
       }
     }
     for (std::int64_t i = part.rows.begin; i < part.rows.end; ++i)
-      store_line<S>(sums + (i - part.rows.begin) * cols, at<T>(p.x, part.image, c, i, 0), p.x.w,
+      store_line<S>(sums + (i - part.rows.begin) * cols, p.x.at<T>(part.image, c, i, 0), p.x.w,
                     cols);
   }
 }
@@ -125,10 +125,10 @@ void channels(const Part& part) {
     const Window h = p.h.window(row);
     for (std::int64_t col = 0; col < p.w.results; ++col) {
       const Window w = p.w.window(col);
-      const T* const grad = at<const T>(p.y, part.image, part.channel, row, col);
+      const T* const grad = p.y.at<const T>(part.image, part.channel, row, col);
       if constexpr (kMax) {
         const auto* const index =
-            at<const std::int64_t>(p.index, part.image, part.channel, row, col);
+            p.index.at<const std::int64_t>(part.image, part.channel, row, col);
         for (std::int64_t c = 0; c < part.channels; ++c) {
           const std::int64_t place = place_of(p, part.rows, index[c * p.index.c], h, w);
           if (place >= 0) sums[place * kBlock + c] += widen<Real>(grad[c * p.y.c]);
@@ -149,7 +149,7 @@ void channels(const Part& part) {
   for (std::int64_t i = part.rows.begin; i < part.rows.end; ++i)
     for (std::int64_t j = 0; j < cols; ++j)
       store_line<S>(sums + ((i - part.rows.begin) * cols + j) * kBlock,
-                    at<T>(p.x, part.image, part.channel, i, j), p.x.c, part.channels);
+                    p.x.at<T>(part.image, part.channel, i, j), p.x.c, part.channels);
 }
 
 }  // namespace

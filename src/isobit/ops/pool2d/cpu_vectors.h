@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the vector loops of both passes are made of: sums and largest elements in every lane, and
-// lines of elements that are adjacent or not.
+// What the vector loops of both passes are made of: sums and largest elements in every lane.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +8,7 @@
 
 #include "isobit/ops/pool2d/cpu_kernels.h"
 #include "isobit/ops/pool2d/formula.h"
+#include "isobit/simd/lines.h"
 #include "isobit/simd/vec.h"
 
 namespace isobit::pool2d::ISOBIT_ISA {
@@ -61,44 +61,9 @@ struct Largest {
   }
 };
 
-// A vector's first `count` lanes, adjacent in memory or `stride` elements apart.
-template <class S, class T>
-ISOBIT_INLINE void store_lanes(T* to, std::int64_t stride, std::int64_t count,
-                               typename S::V value) {
-  if (stride == 1 && count >= S::kWidth) return S::store(to, value);
-  if (stride == 1) return S::store(to, value, S::first(count));
-  typename S::Real lanes[S::kWidth];
-  S::store(lanes, value);
-  for (std::int64_t i = 0; i < S::kWidth && i < count; ++i) to[i * stride] = narrow<T>(lanes[i]);
-}
-
-// Elements as what is computed in, and the way back.
-template <class S, class T>
-ISOBIT_INLINE void load_line(const T* from, std::int64_t stride, std::int64_t count,
-                             typename S::Real* to) {
-  using Real = typename S::Real;
-  std::int64_t i = 0;
-  if (stride == 1)
-    for (; i + S::kWidth <= count; i += S::kWidth) S::store(to + i, S::load(from + i));
-  for (; i < count; ++i) to[i] = widen<Real>(from[i * stride]);
-}
-template <class S, class T>
-ISOBIT_INLINE void store_line(const typename S::Real* from, T* to, std::int64_t stride,
-                              std::int64_t count) {
-  for (std::int64_t i = 0; i < count; i += S::kWidth)
-    if (stride == 1 && i + S::kWidth <= count)
-      S::store(to + i, S::load(from + i));
-    else
-      for (std::int64_t j = i; j < count && j < i + S::kWidth; ++j)
-        to[j * stride] = narrow<T>(from[j]);
-}
-
-template <class T>
-ISOBIT_INLINE T* at(const Images& images, std::int64_t n, std::int64_t c, std::int64_t h,
-                    std::int64_t w) {
-  return reinterpret_cast<T*>(images.data) + n * images.n + c * images.c + h * images.h +
-         w * images.w;
-}
+using simd::load_line;
+using simd::store_lanes;
+using simd::store_line;
 
 // The kernel of a type, of a reduction: from a template of both.
 #define ISOBIT_POOL2D_KERNEL(dtype, reduction, function)                                       \

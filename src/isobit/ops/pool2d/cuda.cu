@@ -10,6 +10,7 @@
 #include "isobit/ops/pool2d/formula.h"
 #include "isobit/ops/pool2d/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/images.h"
 
 namespace isobit::pool2d {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 template <class T>
 using RealOf = std::conditional_t<sizeof(T) == 8, double, float>;
 using Conversions = simt::Conversions;
+using tile::Position;
 
 template <class T>
 struct Array {
@@ -31,32 +33,6 @@ struct Array {
         w(images.w) {}
   ISOBIT_DEVICE T* plane(std::int64_t image, std::int64_t channel) const {
     return data + image * n + channel * c;
-  }
-};
-
-// An element of an array of images.
-struct Position {
-  std::int64_t image, channel, row, col;
-
-  // Neighbours in memory are those of threads: columns, or with channels last channels.
-  ISOBIT_DEVICE static Position of(std::int64_t at, std::int64_t channels, std::int64_t rows,
-                                   std::int64_t cols, bool channels_last) {
-    Position found{};
-    if (channels_last) {
-      found.channel = at % channels;
-      at /= channels;
-    }
-    found.col = at % cols;
-    at /= cols;
-    found.row = at % rows;
-    at /= rows;
-    if (channels_last) {
-      found.image = at;
-    } else {
-      found.channel = at % channels;
-      found.image = at / channels;
-    }
-    return found;
   }
 };
 

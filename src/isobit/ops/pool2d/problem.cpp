@@ -70,12 +70,6 @@ Axis axis_of(const Numbers& n, std::int64_t extent, bool ceil_mode) {
   return axis;
 }
 
-Images images(const TensorView& view) {
-  if (!view.given()) return {};
-  return {static_cast<std::byte*>(view.data), view.strides[0], view.strides[1], view.strides[2],
-          view.strides[3]};
-}
-
 Matrix span(const TensorView& view) { return view.given() ? Checker::span(view) : Matrix{}; }
 
 // What both passes have: x or its gradient, and y or its gradient.

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "isobit/core/dtype.h"
+#include "isobit/core/images.h"
 #include "isobit/core/inline.h"
 #include "isobit/dispatch/variant.h"
 #include "isobit/ops/pool2d/pool2d.h"
@@ -66,12 +67,6 @@ struct Axis {
     const std::int64_t place = source - window.first;
     return place >= 0 && place % dilation == 0 && place / dilation < window.taps;
   }
-};
-
-// An array of images. No data where it is not given.
-struct Images {
-  std::byte* data = nullptr;
-  std::int64_t n = 0, c = 0, h = 0, w = 0;  // elements from one to the next
 };
 
 // Of both passes: x and y are their gradients in the second.
