@@ -19,6 +19,7 @@ BENCH_POOL2D_CASES      := pool2d --pass fwd,bwd --threads 1,2 --plan default
 BENCH_INTERPOLATE_CASES := interpolate --pass fwd,bwd --threads 1,2 --plan default
 BENCH_SOFTMAX_CASES     := softmax --pass fwd,bwd --log no,yes --threads 1,2 --plan default
 BENCH_OPTIMIZER_CASES   := adam,sgd,lion,vector_norm --threads 1,2 --plan default
+BENCH_REDUCE_CASES      := reduce --pass fwd,bwd --threads 1,2 --plan default
 BENCH_CROSS_ENTROPY_CASES := cross_entropy --pass fwd,bwd --threads 1,2 --plan default
 BENCH_LINEAR_CROSS_ENTROPY_CASES := linear_cross_entropy --pass fwd,bwd --threads 1,2 --plan default
 BENCH_EMBEDDING_CASES   := embedding --pass fwd,bwd --threads 1,2 --plan default
@@ -107,6 +108,7 @@ bench: build ## time every operator beside its peers; results in bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_CROSS_ENTROPY_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_EMBEDDING_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_OPTIMIZER_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_REDUCE_CASES)
 
 accuracy: build ## the full accuracy grid and its tables; takes long
 	@$(ISOBIT) verify $(ACCURACY_CASES) --out build/accuracy

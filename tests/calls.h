@@ -229,6 +229,13 @@ inline isobit_status batch_norm_backward(const World& world) {
   return isobit_batch_norm_backward(&args, &world.context);
 }
 
+inline isobit_status reduce(const World& world) {
+  return isobit_reduce_forward(&world.reduce, &world.context);
+}
+inline isobit_status reduce_backward(const World& world) {
+  return isobit_reduce_backward(&world.reduce_backward, &world.context);
+}
+
 constexpr Entry kEntries[] = {
     {"layernorm", forward},
     {"layernorm backward", backward},
@@ -279,6 +286,8 @@ constexpr Entry kEntries[] = {
     {"adam", adam},
     {"lion", lion},
     {"vector_norm", vector_norm},
+    {"reduce", reduce},
+    {"reduce backward", reduce_backward},
 };
 // Those, and what makes objects that outlive a call.
 constexpr auto kEntriesAndObjects = [] {

@@ -455,6 +455,14 @@ class World : public CallsOfClasses {
                            nullptr,     0.5, 0.5,     0.75,      0.25,    1};
   isobit_vector_norm_args vector_norm = {
       .struct_size = sizeof vector_norm, .x = &x, .norm = &mean, .order = 0};
+  isobit_reduce_forward_args reduce = {
+      .struct_size = sizeof reduce, .x = &x, .y = &mean, .correction = 1, .reduction = 3};
+  isobit_reduce_backward_args reduce_backward = {.struct_size = sizeof reduce_backward,
+                                                 .x = &x,
+                                                 .grad_y = &mean,
+                                                 .grad_x = &grad_x,
+                                                 .correction = 1,
+                                                 .reduction = 2};
   isobit_context context = {sizeof context, 0, {}, {}, ISOBIT_CPU, nullptr};
 
  private:

@@ -116,8 +116,10 @@ TEST_P(Generic, RowAloneEqualsRowInBatch) {
     }
 }
 
-// Whether nothing of a row is read.
+// Whether nothing of a row is read, or nothing that tells one from another.
 bool is_ignored(const Case& c, const Workload& workload, std::int64_t row) {
+  // How many elements are not 0 is the same of all that are drawn here.
+  if (c.operation->op == "reduce" && c.options.at("reduction") == 8) return true;
   const auto found = c.options.find("ignore_index");
   if (found == c.options.end()) return false;
   std::vector<double> target(1);
@@ -142,6 +144,7 @@ TEST_P(Generic, RowResultIgnoresOtherRows) {
       Workload drawn(c), workload(c);  // before and after
       drawn.draw();
       workload.draw();
+      bool reads_rows = false;  // with these options
       for (const Argument& argument : c.operation->arguments) {
         const Array* array = workload.find(argument.name);
         if (!array || argument.role != Role::input || !has_rows(*c.operation, argument)) continue;
@@ -149,6 +152,7 @@ TEST_P(Generic, RowResultIgnoresOtherRows) {
         const bool found =
             argument.drawn == Drawn::produced && argument.presence == Presence::required;
         if (!is_matrix(*c.operation, argument) && !found) continue;
+        reads_rows = true;
         const Form& form = array->form();
         const double other = is_floating(form.dtype)                ? value
                              : argument.elements == Elements::index ? 0  // always one there is
@@ -162,6 +166,7 @@ TEST_P(Generic, RowResultIgnoresOtherRows) {
         for (std::int64_t line = 0; line < lines; ++line)
           array->store(kChanged * lines + line, 0, values);
       }
+      if (!reads_rows) continue;
       workload.seal();
       std::vector<std::string> first;
       for (const Configuration& configuration : every_configuration(workload, {1, 3})) {

@@ -16,6 +16,7 @@
 #include "golden_bits_channels.h"
 #include "golden_bits_classes.h"
 #include "golden_bits_optimizers.h"
+#include "golden_bits_reductions.h"
 #include "golden_bits_windows.h"
 #include "isobit/lab/configurations.h"
 #include "isobit/lab/settings.h"
@@ -104,6 +105,7 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   const bool pools = std::string_view(golden.op) == "pool2d";
   const bool resamples = std::string_view(golden.op) == "interpolate";
   const bool multiplies = std::string_view(golden.op) == "matmul";
+  const bool reduces = std::string_view(golden.op) == "reduce";
   const bool classifies = std::string_view(golden.op) == "linear_cross_entropy";
   const bool of_channels =
       golden.op == std::string_view("group_norm") || golden.op == std::string_view("batch_norm");
@@ -149,8 +151,8 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
     flags.dims["head_dim"] = {golden.depth};
     flags.dims["value_dim"] = {golden.depth + 3};
   } else {
-    flags.dims[scans ? "length" : multiplies ? "m" : "rows"] = {golden.rows};
-    flags.dims[scans ? "inner" : multiplies ? "n" : "cols"] = {golden.cols};
+    flags.dims[scans ? "length" : multiplies ? "m" : reduces ? "kept" : "rows"] = {golden.rows};
+    flags.dims[scans ? "inner" : multiplies ? "n" : reduces ? "reduced" : "cols"] = {golden.cols};
     const bool looks_up = std::string_view(golden.op) == "embedding";
     const std::string_view depth = multiplies   ? "k"
                                    : classifies ? "classes"
@@ -190,6 +192,7 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
       {"dropout", std::to_string(golden.dropout)},
       {"dropout_seed", "42"},
       {"order", golden.kind},
+      {"correction", "1"},
       {"lr", "0.125"},
       {"step", "10"},
       {"momentum", of_channels                                ? "0.1"
@@ -222,6 +225,7 @@ std::vector<Golden> all_golden() {
   all.insert(all.end(), std::begin(kGoldenOfChannels), std::end(kGoldenOfChannels));
   all.insert(all.end(), std::begin(kGoldenOfClasses), std::end(kGoldenOfClasses));
   all.insert(all.end(), std::begin(kGoldenOfOptimizers), std::end(kGoldenOfOptimizers));
+  all.insert(all.end(), std::begin(kGoldenOfReductions), std::end(kGoldenOfReductions));
   return all;
 }
 

@@ -198,6 +198,9 @@ inline const std::vector<Law> kLawsOfLion = {
       {"new_exp_avg", 1},
       {"narrow", 1}}},
 };
+// Gradients of reductions, whatever they are, are linear.
+inline const std::vector<Law> kLawsOfGradientsOfReductions = {
+    {"grad_y", false, {{"grad_y", 1}, {"grad_x", 1}}}};
 inline const std::vector<Law> kLawsOfVectorNorms = {{"x", false, {{"x", 1}, {"norm", 1}}},
                                                     {"x", true, {{"x", 1}}}};
 // By operator, or by one of its passes; one that keeps no such law is left out.
@@ -236,6 +239,7 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"softmax bwd", kLawsOfGradientsOfSoftmax},
     {"transpose", kLawsOfMoves},
     {"vector_norm", kLawsOfVectorNorms},
+    {"reduce bwd", kLawsOfGradientsOfReductions},
 };
 
 }  // namespace isobit::lab

@@ -31,6 +31,7 @@ from isobit._norms import LayerNorm, RMSNorm
 from isobit._optimizers import adam, lion, sgd, vector_norm
 from isobit._pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from isobit._products import PackedMatrix, linear, matmul
+from isobit._reductions import mean, norm, std, sum, var
 from isobit._rotary import apply_rotary, rotary_tables
 from isobit._scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from isobit._softmax import log_softmax, softmax
@@ -75,6 +76,8 @@ __all__ = [
     "logcumsumexp",
     "matmul",
     "max_pool2d",
+    "mean",
+    "norm",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_linear",
@@ -85,9 +88,12 @@ __all__ = [
     "sigmoid",
     "silu",
     "softmax",
+    "std",
+    "sum",
     "swiglu",
     "tanh",
     "transpose",
+    "var",
     "vector_norm",
 ]
 

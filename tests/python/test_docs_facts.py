@@ -23,6 +23,7 @@ OPERATORS = (
     *("rmsnorm_linear", "rope", "rope_tables", "scan", "softmax", "transpose"),
     *("sgd", "adam", "lion", "vector_norm"),
     "interpolate",
+    "reduce",
 )
 # Of the C++ and C interfaces: the lab's rows have one dimension.
 NOT_IN_THE_LAB = {"hidden_dims"}

@@ -80,6 +80,7 @@ ACTIVATIONS |= {"cross_entropy", "log_softmax", "softmax"}
 ACTIVATIONS |= {"batch_norm", "group_norm"}
 STEPS = {"adam", "lion", "sgd", "vector_norm"}
 ACTIVATIONS |= {"interpolate"}
+REDUCTIONS = {"mean", "norm", "std", "sum", "var"}
 
 
 POOLS = {"adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"}
@@ -88,7 +89,9 @@ SCANS = {"cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"}
 
 def test_isobit_numpy_shows_functions_and_packed_matrices():
     backward = {"layer_norm_backward", "rms_norm_backward"}
-    assert {*isobit.numpy.__all__} == FUNCTIONS | ACTIVATIONS | POOLS | SCANS | STEPS | backward | {
+    assert {
+        *isobit.numpy.__all__
+    } == FUNCTIONS | ACTIVATIONS | POOLS | SCANS | STEPS | REDUCTIONS | backward | {
         "PackedMatrix",
         "apply_rotary",
         "get_num_threads",
@@ -120,6 +123,7 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"MaxPool1d", "MaxPool2d", "adaptive_avg_pool1d", "avg_pool1d", "max_pool1d"}
     classes |= {"Conversion", "Statistics", "Unreproducible"}
     classes |= {"Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"}
+    classes |= {*REDUCTIONS, "std_mean", "var_mean"}
     rest = {
         "apply_rotary",
         "clip_grad_norm_",

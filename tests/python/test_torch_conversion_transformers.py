@@ -31,7 +31,6 @@ NO_DROPOUT = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
 NO_DROPOUT_OF_BERT = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
 CONVOLVED = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
 
-SUM = ("aten.sum", True)  # of what was broadcast forward
 TURNED = {("aten.cos", False), ("aten.sin", False)}
 EMBEDDED = ("aten.embedding_dense_backward", True)
 NORMALISED = {("aten.native_batch_norm", False), ("aten.native_batch_norm_backward", True)}
@@ -44,7 +43,7 @@ MODELS = {
     "gpt2": (
         lambda hf: hf.GPT2Config(**SHAPE, **WORDS, **NO_DROPOUT),
         *("GPT2LMHeadModel", TEXT, 16, {"torch.nn.functional.cross_entropy"}),
-        {SUM, EMBEDDED},
+        {EMBEDDED},
     ),
     "llama": (
         lambda hf: hf.LlamaConfig(**SHAPE, **WORDS, num_key_value_heads=2, head_dim=16),
@@ -56,13 +55,13 @@ MODELS = {
         lambda hf: hf.BertConfig(**SHAPE, **WORDS, **NO_DROPOUT_OF_BERT),
         *("BertForMaskedLM", TEXT, 23),
         {"torch.nn.functional.cross_entropy"},
-        {SUM, EMBEDDED},
+        {EMBEDDED},
     ),
     "vit": (
         lambda hf: hf.ViTConfig(**SHAPE, image_size=32, patch_size=8),
         *("ViTForImageClassification", IMAGES, 21),
         {"torch.nn.functional.cross_entropy"},
-        {SUM},
+        set(),
     ),
     "resnet": (
         lambda hf: hf.ResNetConfig(**CONVOLVED),

@@ -140,22 +140,63 @@ def others():
         yield theirs, (partial(theirs, *given), partial(isobit.torch.linear_cross_entropy, *given))
 
 
+def reductions():
+    for name in ("sum", "mean", "var", "std"):
+        yield from also_method(name, getattr(isobit.torch, name), ROWS, 0).items()
+    for name in ("var_mean", "std_mean"):
+        ours = partial(getattr(isobit.torch, name), ROWS)
+        yield getattr(torch, name), (partial(getattr(torch, name), ROWS), ours)
+    ours = partial(isobit.torch.norm, ROWS, 1, 0)
+    for theirs in (torch.norm, torch.Tensor.norm, torch.linalg.vector_norm, torch.linalg.norm):
+        yield theirs, (partial(theirs, ROWS, 1, 0), ours)
+
+
+def gradient_of(function, *more, into=None):
+    """Of a row that is repeated, where the result's gradient is ROWS; into: what it changes."""
+    row = ROWS[0].clone().requires_grad_()
+    given = (row, *more) if into is None else (into.clone(), row)
+    return torch.autograd.grad(function(*given), row, ROWS)[0]
+
+
+def broadcasts():
+    """They are PyTorch's; of what they repeat, the gradient is Isobit's sum."""
+    total = partial(isobit.torch.sum, ROWS, 0)
+    halves = partial(isobit.torch.sum, ROWS * 0.5, 0)
+    of = dict.fromkeys(("add", "sub", "subtract"), (torch.ones(6, 24), total))
+    of |= dict.fromkeys(("mul", "multiply"), (torch.full((6, 24), 0.5), halves))
+    of |= dict.fromkeys(("div", "divide", "true_divide"), (torch.full((6, 24), 2.0), halves))
+    for name, (by, ours) in of.items():
+        for place in (torch, torch.Tensor):
+            theirs = getattr(place, name)
+            yield theirs, (partial(gradient_of, theirs, by), ours)
+    ones, row = torch.ones(6, 24), ROWS[0]
+    along = {"add_": ROWS, "sub_": -ROWS, "mul_": ROWS, "div_": -ROWS * (ones / row / row)}
+    for name, terms in along.items():
+        theirs = getattr(torch.Tensor, name)
+        call = partial(gradient_of, theirs, into=ones)
+        yield theirs, (call, partial(isobit.torch.sum, terms, 0))
+    shapes = {torch.Tensor.expand: (6, 24), torch.Tensor.expand_as: ROWS}
+    shapes |= {torch.broadcast_to: (6, 24), torch.Tensor.broadcast_to: (6, 24)}
+    for theirs, shape in shapes.items():
+        yield theirs, (partial(gradient_of, theirs, shape), total)
+
+
 # function: (a call of it, what it is of Isobit's)
 CALLS = dict(
     each
     for rows in (
-        scans,
-        in_place,
-        softmaxes,
-        pools,
+        *(scans, in_place, softmaxes, pools, products, norms, convolutions, others),
         resamplings,
-        products,
-        norms,
-        convolutions,
-        others,
+        reductions,
+        broadcasts,
     )
     for each in rows()
 )
+
+
+def broadcasting_functions():
+    """Those of which only the gradient is Isobit's."""
+    return {each for each, _ in broadcasts()}
 
 
 def named(function):
@@ -173,7 +214,7 @@ def test_a_function_of_the_table_is_isobits_inside_and_pytorchs_outside(function
     with seen, intercept(every=True):
         found = many(call())
     assert bits(*found) == bits(*many(ours()))
-    assert seen.functions
+    assert seen.functions or function in broadcasting_functions()
     seen = Watcher({}, {}, {})
     with seen:
         outside = many(call())

@@ -229,6 +229,9 @@ def samples():
     given["group_norm"] = (images[0], *channels[:2], 3, 1e-3)
     given["group_norm_backward"] = (*images, channels[0], 3, 1e-3)
     given["batch_norm"] = (images[0], *channels[:2], *statistics, True, 0.1, 1e-3)
+    given["total"] = (x(), [-1])
+    given["reduce"] = (x(), [-1], 3, 1.0)
+    given["reduce_backward"] = (draw(4, 6), x(), [-1], 3, 1.0)
     given["batch_norm_backward"] = (*images, channels[0], None, None, True, 1e-3)
     assert names.keys() == given.keys()
     for name, arguments in given.items():

@@ -191,6 +191,7 @@ TEST_P(Kernels, ARowOfZerosHasTheMeanOfItsFirst) {
   for (const double first : {0.0, -0.0}) {
     Workload workload(small_cases(*GetParam(), 1, 600).front());
     workload.draw();
+    if (workload.find("x") == nullptr) GTEST_SKIP() << "the first of its cases reads no x";
     const Array& x = *workload.find("x");
     std::vector<double> zeros(static_cast<std::size_t>(x.form().line_length()), -first);
     zeros[0] = first;

@@ -85,6 +85,7 @@ _WITHOUT_GRADIENTS = (
     *("attention", "conv1d", "conv2d", "cross_entropy", "matmul", "pool2d", "softmax"),
     "interpolate",
     *("batch_norm", "embedding", "group_norm", "linear_cross_entropy", *LINEAR),
+    "reduce",
 )
 _TRANSPOSED = {"nt": "b", "tn": "a", "tt": "ab"}
 _SPREAD = 3  # elements from one to the next, in the lab too
@@ -211,6 +212,10 @@ def _gradients(call, forward, inputs):
         return {"grad_weight": torch.autograd.grad(y, weight, grad_y)[0]}
     if call.case["op"] in LINEAR:
         return _product_gradients(call, forward, inputs, inputs.pop("grad_z"))
+    if call.case["op"] == "reduce" and "x" not in inputs:  # of which autograd asks the shape alone
+        shape = call.case["kept"], call.case["reduced"]
+        dtype = getattr(torch, DTYPES[call.case["dtype"]])
+        inputs["x"] = torch.zeros(shape, dtype=dtype, device=inputs["grad_y"].device)
     gradients = {"y": inputs.pop("grad_y")}
     if call.case["op"] == "matmul":
         return _product_gradients(call, forward, inputs, gradients["y"])

@@ -361,6 +361,19 @@ def _vector_norm(call, library, _dtype_named):
     return lambda x: {"norm": torch.ops.isobit.vector_norms(list(x.unbind(0)), code)}
 
 
+def _reduce(call, library, dtype_named):
+    kind = call.case["reduction"]
+    orders = {"l2": 2, "l1": 1, "largest": float("inf"), "smallest": -float("inf"), "nonzero": 0}
+    options = call.cast("dtype", dtype_named)
+    if kind in orders:
+        return lambda x: {"y": library.norm(x, orders[kind], -1, **options)}
+    if kind in ("var", "std"):
+        if options and library.__name__.endswith("torch"):
+            raise Unavailable(f"isobit.torch.{kind} has no dtype")
+        options["correction"] = call.case["correction"]
+    return lambda x: {"y": getattr(library, kind)(x, -1, **options)}
+
+
 # What Call.forward is of an operator; of all others it is the function of its name.
 FORWARD = {
     "adam": _optimizer,
@@ -378,6 +391,7 @@ FORWARD = {
     "lion": _optimizer,
     "matmul": _matmul,
     "pool2d": _pool2d,
+    "reduce": _reduce,
     "rmsnorm": _norm,
     "rmsnorm_linear": _norm_linear,
     "rope": _rope,

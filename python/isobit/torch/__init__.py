@@ -91,6 +91,7 @@ from isobit.torch.pooling_modules import (
 from isobit.torch.product_functions import bmm, linear, matmul, mm
 from isobit.torch.product_modules import Linear
 from isobit.torch.recording import record
+from isobit.torch.reduction_functions import mean, norm, std, std_mean, sum, var, var_mean
 from isobit.torch.rotary import RotaryEmbedding, apply_rotary, rotary_tables
 from isobit.torch.scans import Scan, cummax, cummin, cumprod, cumsum, logcumsumexp
 from isobit.torch.self_attention import KeyValueCache, SelfAttention
@@ -204,7 +205,9 @@ __all__ = [
     "matmul",
     "max_pool1d",
     "max_pool2d",
+    "mean",
     "mm",
+    "norm",
     "override",
     "patch",
     "record",
@@ -220,8 +223,13 @@ __all__ = [
     "silu",
     "softmax",
     "statistics",
+    "std",
+    "std_mean",
+    "sum",
     "swiglu",
     "tanh",
     "transpose",
+    "var",
+    "var_mean",
     "varlen_attention",
 ]

@@ -15,6 +15,7 @@ from isobit.torch import (
     norms,
     pooling,
     products,
+    reductions,
     rotation,
     scanning,
     softmaxes,
@@ -41,4 +42,5 @@ RECORDS = (
     *embeddings.RECORDS,
     *channel_norms.RECORDS,
     *interpolating.RECORDS,
+    *reductions.RECORDS,
 )

@@ -13,6 +13,7 @@ from isobit.torch import (
     activation_functions,
     activation_modules,
     attention_functions,
+    broadcasting,
     channel_norm_functions,
     convolutions,
     embedding_functions,
@@ -23,6 +24,7 @@ from isobit.torch import (
     pooling_functions,
     pooling_modules,
     product_functions,
+    reduction_functions,
     scans,
     softmax_functions,
     softmax_modules,
@@ -261,6 +263,102 @@ def _with_indices(ours):
     return call
 
 
+def _reduces(args, kwargs):
+    """Of sums and their like: of one tensor, over dimensions that have no names, in a type that
+    Isobit computes."""
+    dtype = kwargs.get("dtype")
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    places = dim if isinstance(dim, (tuple, list)) else (dim,)
+    counted = all(each is None or isinstance(each, int) for each in places)
+    return counted and (dtype is None or dtype in DTYPES) and _suits(args, kwargs)
+
+
+def _length(theirs, names, order):
+    """A norm of PyTorch's, of which `names` are the arguments behind the input. order(call, input):
+    the one of vector_norm that it is, or None."""
+
+    def call(input, *args, **kwargs):
+        given = dict(zip(names, args, strict=False)) | kwargs
+        if isinstance(input, torch.Tensor) and len(args) <= len(names):
+            found = order(given, input)
+            more = {name: given[name] for name in ("dim", "keepdim", "dtype") if name in given}
+            known = {*given} <= {*names, *more} and given.get("out") is None
+            dim = more.get("dim")
+            if found is not None and known and _reduces((input, dim), {"dtype": more.get("dtype")}):
+                return reduction_functions.norm(input, found, **more)
+        return theirs(input, *args, **kwargs)
+
+    return {theirs: call}
+
+
+def _as_order(given):
+    """One of those that Isobit has."""
+    if isinstance(given, (int, float)) and float(given) in reduction_functions.ORDERS:
+        return float(given)
+    return None
+
+
+def _p_of_norm(given, _input):
+    p = given.get("p", "fro")
+    return 2.0 if p in ("fro", None) else _as_order(p)
+
+
+def _order_of_vector(given, _input):
+    return _as_order(given.get("ord", 2))
+
+
+def _order_of_linalg(given, input):
+    dim, order = given.get("dim"), given.get("ord")
+    of_vectors = isinstance(dim, int) or (dim is None and input.dim() == 1)
+    if order is None:
+        return 2.0
+    return _as_order(order) if of_vectors else None
+
+
+_LENGTHS = {
+    **_length(torch.norm, ("p", "dim", "keepdim", "out", "dtype"), _p_of_norm),
+    **_length(torch.Tensor.norm, ("p", "dim", "keepdim", "dtype"), _p_of_norm),
+    **_length(torch.linalg.vector_norm, ("ord", "dim", "keepdim"), _order_of_vector),
+    **_length(torch.linalg.norm, ("ord", "dim", "keepdim"), _order_of_linalg),
+}
+
+
+def _broadcasts(*names):
+    """Operations of two tensors, of which one may be repeated: then Isobit adds its gradient."""
+
+    def of(theirs):
+        def call(*args, **kwargs):
+            if len(args) == 2 and all(isinstance(each, torch.Tensor) for each in args):
+                one, other = args
+                if one.shape != other.shape and _computes(one) and _computes(other):
+                    args = broadcasting.together(one, other)
+            return theirs(*args, **kwargs)
+
+        return {theirs: call}
+
+    found = {}
+    for name in names:
+        for place in (torch, torch.Tensor):
+            if hasattr(place, name):
+                found |= of(getattr(place, name))
+    return found
+
+
+# What the signs of Python are to a mode, too.
+_OF_TWO = ("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide")
+_INTO_ONE = ("add_", "sub_", "mul_", "div_")
+
+
+def _expand(theirs):
+    def call(input, *shape, **kwargs):
+        result = theirs(input, *shape, **kwargs)
+        if isinstance(input, torch.Tensor) and _computes(input):
+            return broadcasting.expanded(input, result.shape)
+        return result
+
+    return {theirs: call}
+
+
 _ONE_NAME = ("avg_pool2d", "adaptive_avg_pool2d")
 _TWO_NAMES = ("max_pool1d", "max_pool2d", "avg_pool1d", "adaptive_avg_pool1d")
 
@@ -292,6 +390,14 @@ FURTHER = {
     **_each(_with_indices(pooling_functions.max_pool1d), F.max_pool1d_with_indices),
     **_each(_with_indices(pooling_functions.max_pool2d), F.max_pool2d_with_indices),
     **_named(scans, "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"),
+    **_named(reduction_functions, "sum", "mean", "var", "std", suits=_reduces),
+    **_named(reduction_functions, "var_mean", "std_mean", of=(torch,), suits=_reduces),
+    **_LENGTHS,
+    **_broadcasts(*_OF_TWO, *_INTO_ONE),
+    **_expand(torch.Tensor.expand),
+    **_expand(torch.Tensor.expand_as),
+    **_expand(torch.broadcast_to),
+    **_expand(torch.Tensor.broadcast_to),
     **_vectors(torch.mv, torch.Tensor.mv, torch.dot, torch.Tensor.dot),
     **_addmm(torch.addmm),
     **_addmm(torch.Tensor.addmm),

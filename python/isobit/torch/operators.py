@@ -146,7 +146,7 @@ def _each_sample(size, dims, call, record):
     """A call for every sample by itself, and the results as one batch."""
 
     def sample(index):
-        given = (  # of lists PyTorch says for each element that it has no batch
+        given = (
             value.select(dims[name], index) if isinstance(dims[name], int) else value
             for name, value in vars(call).items()
         )
@@ -180,7 +180,8 @@ def _register_batching(record):
     def batched(info, in_dims, *arguments):
         call = record.call(arguments)  # PyTorch leaves out what equals its default
         dims = dict.fromkeys(record.names) | dict(zip(record.names, in_dims, strict=False))
-        in_rows = all(name in record.rows for name, dim in dims.items() if dim is not None)
+        # Of lists PyTorch says for each element that it has no batch.
+        in_rows = all(name in record.rows for name, dim in dims.items() if isinstance(dim, int))
         run = _one_call if in_rows and record.together(call) else _each_sample
         results = run(info.batch_size, dims, call, record)
         return (results[0], 0) if len(results) == 1 else (results, (0,) * len(results))

@@ -19,6 +19,7 @@
 #include "isobit/ops/lion/lion.h"
 #include "isobit/ops/matmul/matmul.h"
 #include "isobit/ops/pool2d/pool2d.h"
+#include "isobit/ops/reduce/reduce.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
 #include "isobit/ops/rmsnorm_linear/rmsnorm_linear.h"
 #include "isobit/ops/rope/rope.h"
@@ -77,6 +78,8 @@ std::span<const Operation* const> catalog() {
       &vector_norm::operation(),
       &interpolate::forward_operation(),
       &interpolate::backward_operation(),
+      &reduce::forward_operation(),
+      &reduce::backward_operation(),
   };
   return kOperations;
 }

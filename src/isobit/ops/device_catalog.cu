@@ -19,6 +19,7 @@
 #include "isobit/ops/lion/problem.h"
 #include "isobit/ops/matmul/problem.h"
 #include "isobit/ops/pool2d/problem.h"
+#include "isobit/ops/reduce/problem.h"
 #include "isobit/ops/rmsnorm/norm.h"
 #include "isobit/ops/rmsnorm_linear/fused.h"
 #include "isobit/ops/rope/problem.h"
@@ -91,6 +92,8 @@ const DeviceLibrary& device_library() {
       device_variants("vector_norm", "fwd", vector_norm::cuda_variants()),
       device_variants("interpolate", "fwd", interpolate::cuda_forward_variants()),
       device_variants("interpolate", "bwd", interpolate::cuda_backward_variants()),
+      device_variants("reduce", "fwd", reduce::cuda_forward_variants()),
+      device_variants("reduce", "bwd", reduce::cuda_backward_variants()),
   };
   static const DeviceLibrary kLibrary = {simt::kDevice, simt::missing, simt::gpu,
                                          simt::about,   simt::kMemory, kOperations};

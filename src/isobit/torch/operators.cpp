@@ -18,6 +18,7 @@
 #include "isobit/torch/norms.h"
 #include "isobit/torch/pooling.h"
 #include "isobit/torch/product.h"
+#include "isobit/torch/reduce.h"
 #include "isobit/torch/rotary.h"
 #include "isobit/torch/scan.h"
 #include "isobit/torch/softmax.h"
@@ -428,7 +429,11 @@ constexpr Operator kOperators[] = {
 constexpr std::string_view kPrefixes[] = {"", "_"};
 
 // Those whose schemas stand beside their calls.
-constexpr std::span<const Operator> kAll[] = {kOperators, kChannelNorms};
+constexpr std::span<const Operator> kAll[] = {
+    kOperators,
+    kChannelNorms,
+    kReductions,
+};
 
 }  // namespace
 

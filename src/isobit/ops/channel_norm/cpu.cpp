@@ -2,11 +2,15 @@
 // The CPU variants of group_norm and batch_norm: vectors, and the specification.
 #include <algorithm>
 
-#include "isobit/ops/channel_norm/cpu_rows.h"
+#include "isobit/core/pieces.h"
+#include "isobit/norms/cpu_summed_rows.h"
 #include "isobit/ops/channel_norm/cpu_specified.h"
 
 namespace isobit::channel_norm {
 namespace {
+
+using norms::Cut;
+using norms::in_steps;
 
 // Whether channels stand side by side in memory, as they must for rows abreast, and nothing else
 // does.

@@ -3,23 +3,19 @@
 #pragma once
 
 #include "isobit/core/isas.h"
+#include "isobit/norms/cpu_summed_rows.h"
 #include "isobit/ops/channel_norm/problem.h"
 
 namespace isobit::channel_norm {
 
-// So many rows, of adjacent channels, are computed side by side where channels come last in memory.
-inline constexpr std::int64_t kMostAbreast = 64;
+using norms::kMostAbreast;
+using norms::Part;
 
 // Arrays of what is computed in. Statistics and means are those of all rows.
 struct Known {
   const void *weight, *bias;  // (channels)
   const void* statistics;     // Statistics<Real>
   const void* means;          // Moments<Real>: of g and g * x̂, with g the gradient of x̂
-};
-
-// Elements [begin, end) of each of `rows` rows from the first on: of adjacent channels, or one.
-struct Part {
-  std::int64_t first, rows, begin, end;
 };
 
 // Sums are Moments<Real>, one for each row of the part.

@@ -4,60 +4,15 @@
 #include "isobit/ops/channel_norm/cpu_elements.h"
 #include "isobit/ops/channel_norm/cpu_kernels.h"
 #include "isobit/ops/channel_norm/formula.h"
-#include "isobit/simd/row_sums.h"
+#include "isobit/simd/column_sums.h"
+#include "isobit/simd/row_loops.h"
 
 namespace isobit::channel_norm::ISOBIT_ISA {
 namespace {
 
 using order::kBlock;
-using order::kLanes;
-
-// A vector as order::PairTree adds it.
-template <class S>
-struct Lanes {
-  typename S::V v;
-
-  Lanes() = default;
-  ISOBIT_INLINE explicit Lanes(int) : v(S::zero()) {}
-  ISOBIT_INLINE explicit Lanes(typename S::V value) : v(value) {}
-  ISOBIT_INLINE friend Lanes operator+(Lanes a, Lanes b) { return Lanes(S::add(a.v, b.v)); }
-  ISOBIT_INLINE Lanes& operator+=(Lanes other) { return *this = *this + other; }
-};
-
-// A block of the order, whose element i has the terms at(i); what it lacks counts as +0. Out of
-// line: inlined, compilers take minutes.
-template <class S, bool kWhole, class At>
-[[gnu::noinline]] simd::Terms<S> fold_block(std::int64_t count, const At& at) {
-  using V = typename S::V;
-  constexpr int kHalf = order::kRows / 2;
-  V sums[kLanes], dots[kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) {
-    V sum[kHalf], dot[kHalf];
-#pragma GCC unroll 4
-    for (int row = 0; row < kHalf; ++row) {
-      const int i = row * kLanes + lane, j = i + kBlock / 2;
-      sum[row] = dot[row] = S::zero();
-      if (kWhole || i < count) {
-        const simd::Terms<S> upper = at(i);
-        sum[row] = upper.a;
-        dot[row] = S::mul(upper.a, upper.b);
-      }
-      if (kWhole || j < count) {
-        const simd::Terms<S> lower = at(j);
-        sum[row] = S::add(sum[row], lower.a);
-        dot[row] = S::fma(lower.a, lower.b, dot[row]);
-      }
-    }
-    sums[lane] = S::add(S::add(sum[0], sum[2]), S::add(sum[1], sum[3]));
-    dots[lane] = S::add(S::add(dot[0], dot[2]), S::add(dot[1], dot[3]));
-  }
-  for (int half = kLanes / 2; half >= 1; half /= 2)
-    for (int i = 0; i < half; ++i) {
-      sums[i] = S::add(sums[i], sums[i + half]);
-      dots[i] = S::add(dots[i], dots[i + half]);
-    }
-  return {sums[0], dots[0]};
-}
+using simd::fold_block;
+using simd::Lanes;
 
 // What lanes know of their rows: the parameters of layernorm's NormaliseAny, a row of each.
 template <class S>
@@ -122,14 +77,6 @@ ISOBIT_INLINE void with_plainness(const Normalisers<S>& normalisers, const Body&
     body(std::false_type{});
 }
 
-// Calls body(j, part...) for the vectors of so many channels.
-template <class S, class Body>
-ISOBIT_INLINE void for_each_channel_vector(std::int64_t channels, const Body& body) {
-  std::int64_t j = 0;
-  for (; j + S::kWidth <= channels; j += S::kWidth) body(j);
-  if (j < channels) body(j, S::first(channels - j));
-}
-
 // The places of elements [begin, begin + count) in arrays, of the first channel: one after the
 // other, without a division.
 class Walk {
@@ -164,7 +111,7 @@ ISOBIT_INLINE void add_blocks(const Row& row, const Part& part, const Images& a,
       places[0][i] = walk.place(a);
       places[1][i] = walk.place(b);
     }
-    for_each_channel_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+    simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
       const auto terms = [&](int i) ISOBIT_INLINE_LAMBDA {
         return at(places[0][i] + j, places[1][i] + j, j, some...);
       };
@@ -216,7 +163,7 @@ void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
     for (std::int64_t i = part.begin; i < part.end; ++i, walk.next()) {
       const T* x = data_of<const T>(p.x) + walk.place(p.x);
       T* y = data_of<T>(p.y) + walk.place(p.y);
-      for_each_channel_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+      simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
         const auto xhat =
             normalisers.template xhat<decltype(plain)::value>(S::load(x + j, some...), j);
         S::template store<simd::Stores::cached>(
@@ -264,7 +211,7 @@ void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
       const T* x = data_of<const T>(p.x) + walk.place(p.x);
       const T* grad_y = data_of<const T>(p.grad_y) + walk.place(p.grad_y);
       T* grad_x = data_of<T>(p.grad_x) + walk.place(p.grad_x);
-      for_each_channel_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+      simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
         const auto g = S::mul(S::load(grad_y + j, some...), S::load(weight + j, some...));
         auto value = S::mul(normalisers.rstd(j), g);
         if (p.training)

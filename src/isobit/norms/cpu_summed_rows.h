@@ -1,25 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// How rows are dealt to threads: whole ones, or, where there are few, pieces of them.
+// How rows that are summed are dealt to threads: whole ones, or, where there are few, pieces of
+// them.
 #pragma once
 
 #include <algorithm>
 
 #include "isobit/core/order.h"
-#include "isobit/core/pieces.h"
-#include "isobit/ops/channel_norm/cpu_kernels.h"
-#include "isobit/ops/channel_norm/formula.h"
+#include "isobit/norms/statistics.h"
 #include "isobit/simd/tasks.h"
 
-namespace isobit::channel_norm {
+namespace isobit::norms {
+
+// So many rows at most are summed side by side, where their elements are neighbours in memory.
+inline constexpr std::int64_t kMostAbreast = 64;
+
+// Elements [begin, end) of each of `rows` rows from the first on: of neighbours, or one.
+struct Part {
+  std::int64_t first, rows, begin, end;
+};
+
+// What the pieces of a row have given, added as the row's sum has them.
+template <class Real>
+class AddedPieces {
+ public:
+  void push(const Moments<Real>& piece) {
+    sum_.push(piece.sum);
+    squares_.push(piece.squares);
+  }
+  Moments<Real> total() const { return {sum_.total(), squares_.total()}; }
+
+ private:
+  order::PairTree<Real> sum_, squares_;
+};
 
 // Rows of `count` elements, `abreast` of them at a time, in pieces of so many elements: 2^k blocks
-// of the order, so that the sums of pieces stand in the tree of the row's sum.
+// of the order, so that the sums of pieces stand in the tree of the row's sum. Of all rows
+// `neighbours` at a time follow each other in memory, and no others are abreast.
 struct Cut {
-  std::int64_t rows, count, abreast, piece, tasks;
+  std::int64_t rows, count, abreast, neighbours, piece, tasks;
 
-  Cut(std::int64_t rows, std::int64_t count, std::int64_t abreast, const Machine& machine,
-      bool whole)
-      : rows(rows), count(count), abreast(abreast), piece(std::max<std::int64_t>(1, count)) {
+  Cut(std::int64_t rows, std::int64_t count, std::int64_t abreast, std::int64_t neighbours,
+      const Machine& machine, bool whole)
+      : rows(rows),
+        count(count),
+        abreast(abreast),
+        neighbours(std::max<std::int64_t>(1, neighbours)),
+        piece(std::max<std::int64_t>(1, count)) {
     constexpr std::int64_t kLeast = 4 * order::kBlock;  // worth a task's turn
     const std::int64_t most_pieces = whole ? 1 : std::max<std::int64_t>(1, count / kLeast);
     tasks =
@@ -29,13 +55,19 @@ struct Cut {
     while (units() * ((count + 2 * piece - 1) / (2 * piece)) >= 2 * tasks) piece *= 2;
     if (pieces() == 1) piece = count;
   }
+  Cut(std::int64_t rows, std::int64_t count, std::int64_t abreast, const Machine& machine,
+      bool whole)
+      : Cut(rows, count, abreast, rows, machine, whole) {}
 
-  std::int64_t units() const { return (rows + abreast - 1) / abreast; }
+  // Of so many neighbours.
+  std::int64_t units_of_neighbours() const { return (neighbours + abreast - 1) / abreast; }
+  std::int64_t units() const { return rows / neighbours * units_of_neighbours(); }
   std::int64_t pieces() const { return std::max<std::int64_t>(1, (count + piece - 1) / piece); }
   bool whole() const { return pieces() == 1; }
   Part part(std::int64_t unit, std::int64_t index) const {
-    const std::int64_t first = unit * abreast;
-    return {first, std::min(abreast, rows - first), index * piece,
+    const std::int64_t before = unit % units_of_neighbours() * abreast;
+    return {unit / units_of_neighbours() * neighbours + before,
+            std::min(abreast, neighbours - before), index * piece,
             std::min(count, (index + 1) * piece)};
   }
   // Sums that wait for those of the other pieces.
@@ -48,8 +80,9 @@ class OneUnit {
  public:
   OneUnit(const Cut& cut, std::int64_t unit) : part_(cut.part(unit, 0)) {}
 
-  // of(part, sums) computes the sums of a part; done(part, sums) gets those of whole rows.
-  template <class Of, class Done>
+  // of(part, sums) computes the sums of a part; done(part, sums) gets those of whole rows,
+  // which Joined makes of those of their pieces.
+  template <class Joined = AddedPieces<Real>, class Of, class Done>
   void sum(const Of& of, const Done& done) const {
     Moments<Real> sums[kMostAbreast];
     of(part_, sums);
@@ -71,7 +104,7 @@ class AllUnits {
   AllUnits(const Cut& cut, Moments<Real>* waiting, const Execution& execution)
       : cut_(cut), waiting_(waiting), execution_(execution) {}
 
-  template <class Of, class Done>
+  template <class Joined = AddedPieces<Real>, class Of, class Done>
   void sum(const Of& of, const Done& done) const {
     for_each([&](std::int64_t unit, std::int64_t piece) {
       of(cut_.part(unit, piece), sums_of(unit, piece));
@@ -81,12 +114,10 @@ class AllUnits {
       const Part part = cut_.part(unit, 0);
       Moments<Real> sums[kMostAbreast];
       for (std::int64_t row = 0; row < part.rows; ++row) {
-        order::PairTree<Real> of_sum, of_squares;
-        for (std::int64_t piece = 0; piece < cut_.pieces(); ++piece) {
-          of_sum.push(sums_of(unit, piece)[row].sum);
-          of_squares.push(sums_of(unit, piece)[row].squares);
-        }
-        sums[row] = {of_sum.total(), of_squares.total()};
+        Joined joined;
+        for (std::int64_t piece = 0; piece < cut_.pieces(); ++piece)
+          joined.push(sums_of(unit, piece)[row]);
+        sums[row] = joined.total();
       }
       done(part, sums);
     }
@@ -126,4 +157,4 @@ void in_steps(const Cut& cut, Moments<Real>* waiting, const Execution& execution
                  });
 }
 
-}  // namespace isobit::channel_norm
+}  // namespace isobit::norms

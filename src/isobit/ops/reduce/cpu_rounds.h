@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What rows and rows side by side share of their vector loops.
+#pragma once
+
+#include <limits>
+
+#include "isobit/ops/reduce/cpu_kernels.h"
+#include "isobit/simd/vec.h"
+
+namespace isobit::reduce::ISOBIT_ISA {
+
+template <Round kRound>
+struct RoundConstant {
+  static constexpr Round value = kRound;
+};
+
+// Calls body(RoundConstant) for a round that sums.
+template <class Body>
+ISOBIT_INLINE void with_round(Round round, const Body& body) {
+  switch (round) {
+    case Round::magnitudes: return body(RoundConstant<Round::magnitudes>{});
+    case Round::nonzeros:   return body(RoundConstant<Round::nonzeros>{});
+    case Round::equals:     return body(RoundConstant<Round::equals>{});
+    default:                return body(RoundConstant<Round::deviations>{});
+  }
+}
+
+// The largest and smallest magnitudes of lanes. A comparison passes over NaN, which no sum of
+// magnitudes does.
+template <class S>
+struct LaneExtremes {
+  using V = typename S::V;
+  using Real = typename S::Real;
+  V most = S::zero(), least = S::all(std::numeric_limits<Real>::infinity()), sum = S::zero();
+
+  ISOBIT_INLINE void add(V x) {
+    const V size = magnitude_of<S>(x);
+    most = S::max(size, most);
+    least = S::min(size, least);
+    sum = S::add(sum, size);
+  }
+  // Of each lane.
+  ISOBIT_INLINE void store(Moments<Real> (&to)[S::kWidth]) const {
+    Real mosts[S::kWidth], leasts[S::kWidth], sums[S::kWidth];
+    S::template store<simd::Stores::cached>(mosts, most);
+    S::template store<simd::Stores::cached>(leasts, least);
+    S::template store<simd::Stores::cached>(sums, sum);
+    for (int k = 0; k < S::kWidth; ++k) {
+      const bool nan = sums[k] != sums[k];
+      to[k] = {nan ? sums[k] : mosts[k], nan ? sums[k] : leasts[k]};
+    }
+  }
+};
+
+}  // namespace isobit::reduce::ISOBIT_ISA
