@@ -15,8 +15,7 @@ import isobit.torch
 
 
 class Draws:
-    """Numbers whose bits depend on the seed alone: PyTorch's normal distribution depends on the
-    processor. Those of Numerical Recipes' generator of 32 bits."""
+    """Numbers of the data. Those of Numerical Recipes' generator of 32 bits."""
 
     def __init__(self, seed):
         self.state = seed
@@ -156,20 +155,6 @@ def sgd(parameters):
 RUNS = {"gpt": (GPT, sentences, adamw), "cnn": (CNN, digits, sgd), "mlp": (MLP, points, adamw)}
 
 
-def fill(model, draws):
-    """Weights in the place of those that PyTorch drew, of which those of norms are 1."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                inputs = parameter[0].numel()
-                parameter.copy_(
-                    draws.tensor(*parameter.shape) / 2 ** ((inputs.bit_length() - 1) // 2)
-                )
-        for module in model.modules():
-            if getattr(module, "bias", None) is not None:
-                module.bias.zero_()
-
-
 def hash_of(model):
     """Of every bit of the weights, and of the running statistics."""
     contents = b"".join(each.numpy().tobytes() for each in model.state_dict().values())
@@ -180,8 +165,7 @@ def train(name, steps, compiled, seed=0):
     """(hash of the weights, first loss, last loss, what remained of PyTorch's)"""
     make, batches, optimizer_of = RUNS[name]
     draws = Draws(seed + 1)
-    model = make()
-    fill(model, draws)
+    model = isobit.torch.init.reset_parameters_(make(), seed)
     report = isobit.torch.convert(model, optimizer_of(model.parameters()))
     optimizer = report.optimizer
     batches, losses = batches(draws), []

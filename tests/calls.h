@@ -160,6 +160,19 @@ inline isobit_status rope_tables(const World& world) {
   return isobit_rope_tables(&world.rope_tables, &world.context);
 }
 
+inline isobit_status dropout(const World& world) {
+  return isobit_dropout(&world.dropout, &world.context);
+}
+inline isobit_status pointwise_loss(const World& world) {
+  return isobit_pointwise_loss_forward(&world.pointwise_loss, &world.context);
+}
+inline isobit_status pointwise_loss_backward(const World& world) {
+  return isobit_pointwise_loss_backward(&world.pointwise_loss_backward, &world.context);
+}
+inline isobit_status random(const World& world) {
+  return isobit_random(&world.random, &world.context);
+}
+
 inline isobit_status sgd(const World& world) { return isobit_sgd(&world.sgd, &world.context); }
 inline isobit_status adam(const World& world) { return isobit_adam(&world.adam, &world.context); }
 inline isobit_status lion(const World& world) { return isobit_lion(&world.lion, &world.context); }
@@ -261,6 +274,10 @@ constexpr Entry kEntries[] = {
     {"rope", rope},
     {"rope backward", rope_backward},
     {"rope_tables", rope_tables},
+    {"random", random},
+    {"dropout", dropout},
+    {"pointwise_loss", pointwise_loss},
+    {"pointwise_loss backward", pointwise_loss_backward},
     {"scan", scan_sum},
     {"scan", scan_prod},
     {"scan", scan_max},

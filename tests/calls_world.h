@@ -131,6 +131,36 @@ class World : public CallsOfClasses {
                                          .sin = &sin,
                                          .base = 0,
                                          .offset_positions = 7};
+  isobit_pointwise_loss_forward_args pointwise_loss = {.struct_size = sizeof pointwise_loss,
+                                                       .x = &x,
+                                                       .target = &residual,
+                                                       .weight = &residual,
+                                                       .pos_weight = &residual,
+                                                       .loss = &y,
+                                                       .beta = 0,
+                                                       .function = 4};
+  isobit_pointwise_loss_backward_args pointwise_loss_backward = {
+      .struct_size = sizeof pointwise_loss_backward,
+      .x = &x,
+      .target = &residual,
+      .weight = &residual,
+      .pos_weight = nullptr,
+      .grad_loss = &grad_y,
+      .grad_x = &grad_x,
+      .beta = 0.5,
+      .function = 3};
+  isobit_dropout_args dropout = {
+      .struct_size = sizeof dropout, .x = &x, .y = &y, .p = 0.5, .dropout_seed = 7};
+  isobit_random_args random = {.struct_size = sizeof random,
+                               .y = &y,
+                               .low = -2,
+                               .high = 2,
+                               .mean = 0,
+                               .std = 1,
+                               .p = 0,
+                               .random_seed = 7,
+                               .random_offset = 3,
+                               .distribution = 2};
   isobit_tensor line_x = lines(0), line_y = lines(5);
   isobit_tensor channel_weight = vector(3, kCols), channel_bias = vector(4, kCols);
   isobit_tensor to_channel_weight = vector(9, kCols), to_channel_bias = vector(10, kCols);

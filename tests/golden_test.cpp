@@ -15,6 +15,7 @@
 #include "golden_bits.h"
 #include "golden_bits_channels.h"
 #include "golden_bits_classes.h"
+#include "golden_bits_elements.h"
 #include "golden_bits_optimizers.h"
 #include "golden_bits_reductions.h"
 #include "golden_bits_windows.h"
@@ -172,6 +173,12 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
   const std::pair<std::string_view, std::string> options[] = {
       {"kind", golden.kind},
       {"function", golden.kind},
+      {"distribution", golden.kind},
+      {"p", "0.25"},
+      {"random_seed", "42"},
+      {"random_offset", "5"},
+      {"low", "-1.5"},
+      {"mean", "0.5"},
       {"reduction", golden.kind},
       {"mode", golden.kind},
       {"activation", golden.kind},
@@ -224,6 +231,7 @@ std::vector<Golden> all_golden() {
   all.insert(all.end(), std::begin(kGoldenOfWindows), std::end(kGoldenOfWindows));
   all.insert(all.end(), std::begin(kGoldenOfChannels), std::end(kGoldenOfChannels));
   all.insert(all.end(), std::begin(kGoldenOfClasses), std::end(kGoldenOfClasses));
+  all.insert(all.end(), std::begin(kGoldenOfElements), std::end(kGoldenOfElements));
   all.insert(all.end(), std::begin(kGoldenOfOptimizers), std::end(kGoldenOfOptimizers));
   all.insert(all.end(), std::begin(kGoldenOfReductions), std::end(kGoldenOfReductions));
   return all;

@@ -114,6 +114,14 @@ inline const std::vector<Law> kLawsOfGradientsOfAttention = {
      {{"v", 1}, {"y", 1}, {"grad_lse", 1}, {"grad_q", 1}, {"grad_k", 1}, {"grad_bias", 1}}},
     {"q", false, {{"q", 1}, {"k", -1}, {"grad_q", -1}, {"grad_k", 1}}},
 };
+// Of a gradient and what flows into it.
+inline const std::vector<Law> kLawsOfGradientsOfPointwiseLosses = {
+    {"grad_loss", false, {{"grad_loss", 1}, {"grad_x", 1}}},
+    {"grad_loss", true, {{"grad_loss", 1}, {"grad_x", 1}}},
+    {"weight", false, {{"weight", 1}, {"grad_x", 1}}},
+};
+// What is dropped is +0, whatever the sign.
+inline const std::vector<Law> kLawsOfDropout = {{"x", false, {{"x", 1}, {"y", 1}}}};
 // Of a gradient, what it is made of.
 inline const std::vector<Law> kLawsOfGradientsOfSoftmax = {
     {"grad_y", false, {{"grad_y", 1}, {"grad_x", 1}}},
@@ -214,6 +222,7 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"conv2d bwd", kLawsOfGradientsOfConvolutions},
     {"cross_entropy", kLawsOfCrossEntropy},
     {"cross_entropy bwd", kLawsOfGradientsOfCrossEntropy},
+    {"dropout", kLawsOfDropout},
     {"elementwise", kLawsOfSums},
     {"linear_cross_entropy", kLawsOfLinearCrossEntropy},
     {"linear_cross_entropy bwd", kLawsOfGradientsOfLinearCrossEntropy},
@@ -230,6 +239,7 @@ inline const std::map<std::string, std::vector<Law>, std::less<>> kLaws = {
     {"lion", kLawsOfLion},
     {"matmul", kLawsOfProducts},
     {"matmul bwd", kLawsOfGradientsOfProducts},
+    {"pointwise_loss bwd", kLawsOfGradientsOfPointwiseLosses},
     {"pool2d", kLawsOfPooling},
     {"pool2d bwd", kLawsOfGradientsOfPooling},
     {"rmsnorm", kLawsOfNorms},

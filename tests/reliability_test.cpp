@@ -130,6 +130,7 @@ TEST_P(Reliability, RowsBeyond16BitsAreRight) {
 // Batches on both sides of where a call begins to be shared out, and to leave the caches.
 TEST_P(Reliability, ThresholdsOfDispatchDoNotShow) {
   if (!of_rows(&operation())) GTEST_SKIP() << "its arrays are no rows";
+  if (operation().batch() < 0) GTEST_SKIP() << "it has no batch";
   constexpr std::int64_t kCols = 1024;
   const Machine& machine = Machine::here();
   const std::int64_t shared = 2 * machine.elements_a_thread / kCols;

@@ -109,6 +109,8 @@ RULES = (
     ),
     ("ops/OP/cases*", "core/* optimizers/cases.h FACE ops/OP/cases*.h"),
     ("ops/attention/formula*", "core/* functions/* norms/philox.h FACE FORMULA"),
+    ("ops/dropout/formula*", "core/* norms/philox.h"),
+    ("ops/random/formula*", "core/* functions/* norms/philox.h FACE FORMULA"),
     ("ops/OP/formula*", "core/* functions/* norms/statistics.h FACE FORMULA ops/OP/constants.h"),
     (
         "ops/attention/cpu*",

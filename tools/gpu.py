@@ -27,9 +27,10 @@ PACK = ROOT / "build" / "gpu"
 ARCHIVE = ROOT / "build" / "gpu.tar.xz"
 SONAME = "libisobit.so." + ".".join((ROOT / "VERSION").read_text().split(".")[:2])
 OPERATORS = (
-    "activation,adam,attention,batch_norm,conv1d,conv2d,cross_entropy,elementwise,embedding,"
-    "group_norm,interpolate,layernorm,layernorm_linear,linear_cross_entropy,lion,matmul,pool2d,"
-    "reduce,rmsnorm,rmsnorm_linear,rope,rope_tables,scan,sgd,softmax,transpose,vector_norm"
+    "activation,adam,attention,batch_norm,conv1d,conv2d,cross_entropy,dropout,elementwise,"
+    "embedding,group_norm,interpolate,layernorm,layernorm_linear,linear_cross_entropy,lion,matmul,"
+    "pointwise_loss,pool2d,random,reduce,rmsnorm,rmsnorm_linear,rope,rope_tables,scan,sgd,softmax,"
+    "transpose,vector_norm"
 )
 IN_TRITON = (
     "activation,adam,batch_norm,cross_entropy,elementwise,embedding,group_norm,layernorm,lion,"

@@ -237,6 +237,74 @@ typedef struct isobit_rope_tables_args {
 ISOBIT_API isobit_status isobit_rope_tables(const isobit_rope_tables_args* args,
                                             const isobit_context* context);
 
+/* Random numbers, each a function of the seed and of its place: uniform, normal, normal within
+ * bounds, or 0 and 1. */
+typedef struct isobit_random_args {
+  size_t struct_size;
+  const isobit_tensor* y; /* output, in f32, f16, bf16 or f64; rows evenly spaced */
+  double low;             /* the least number of uniform and of truncated_normal */
+  double
+      high; /* the end of uniform, which is not reached; the largest number of truncated_normal */
+  double mean;            /* of normal; of truncated_normal, before it is cut */
+  double std;             /* likewise; not negative, and above 0 where it is cut */
+  double p;               /* of bernoulli: the probability of 1 */
+  uint64_t random_seed;   /* names one of 2^64 sequences */
+  uint64_t random_offset; /* of the first element in the sequence */
+  int32_t distribution;   /* 0 uniform, 1 normal, 2 truncated_normal, 3 bernoulli */
+} isobit_random_args;
+
+ISOBIT_API isobit_status isobit_random(const isobit_random_args* args,
+                                       const isobit_context* context);
+
+/* Each element of x is 0 with probability p, else x / (1 - p); which ones depends on the seed
+ * and on their places. */
+typedef struct isobit_dropout_args {
+  size_t struct_size;
+  const isobit_tensor* x; /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* y; /* output, like x; may be x */
+  double p;               /* the probability of an element to become 0; from 0 to 1 */
+  uint64_t dropout_seed;  /* of the mask, with an element's row and column */
+} isobit_dropout_args;
+
+ISOBIT_API isobit_status isobit_dropout(const isobit_dropout_args* args,
+                                        const isobit_context* context);
+
+/* The loss of each element and its target: squared, absolute, either by distance, or the cross
+ * entropy of a logit. */
+typedef struct isobit_pointwise_loss_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x;      /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* target; /* like x */
+  const isobit_tensor* weight; /* like x, or NULL; what each loss is multiplied by, optional */
+  const isobit_tensor*
+      pos_weight; /* like x, or NULL; of bce_with_logits: how much targets of 1 count, optional */
+  const isobit_tensor* loss; /* output, of each element in f32 (f64 beside f64) */
+  double beta;      /* of smooth_l1 and huber: the distance from which they are straight; huber's is
+                       above 0 */
+  int32_t function; /* 0 mse, 1 l1, 2 smooth_l1, 3 huber, 4 bce_with_logits */
+} isobit_pointwise_loss_forward_args;
+
+ISOBIT_API isobit_status isobit_pointwise_loss_forward(
+    const isobit_pointwise_loss_forward_args* args, const isobit_context* context);
+
+/* The gradient of pointwise_loss_forward by x. */
+typedef struct isobit_pointwise_loss_backward_args {
+  size_t struct_size;
+  const isobit_tensor* x;      /* in f32, f16, bf16 or f64; rows evenly spaced */
+  const isobit_tensor* target; /* like x */
+  const isobit_tensor* weight; /* like x, or NULL; what each loss is multiplied by, optional */
+  const isobit_tensor*
+      pos_weight; /* like x, or NULL; of bce_with_logits: how much targets of 1 count, optional */
+  const isobit_tensor* grad_loss; /* of each element in f32 (f64 beside f64) */
+  const isobit_tensor* grad_x;    /* output, like x; may be x or target */
+  double beta;      /* of smooth_l1 and huber: the distance from which they are straight; huber's is
+                       above 0 */
+  int32_t function; /* 0 mse, 1 l1, 2 smooth_l1, 3 huber, 4 bce_with_logits */
+} isobit_pointwise_loss_backward_args;
+
+ISOBIT_API isobit_status isobit_pointwise_loss_backward(
+    const isobit_pointwise_loss_backward_args* args, const isobit_context* context);
+
 /* Running sums, products, maxima, minima or logsumexps along the dimension before the last. */
 typedef struct isobit_scan_sum_args {
   size_t struct_size;

@@ -379,6 +379,128 @@ inline void rope_tables(const RopeTables& given, const Context& context = {}) {
   detail::check(isobit_rope_tables(&args, &context));
 }
 
+// Random numbers, each a function of the seed and of its place: uniform, normal, normal within
+// bounds, or 0 and 1.
+struct Random {
+  Tensor;
+  Output y = {};
+  double low = 0;
+  double high = 1;
+  double mean = 0;
+  double std = 1;
+  double p = 0.5;
+  std::uint64_t random_seed = 0;
+  std::uint64_t random_offset = 0;
+  int32_t distribution = 0;
+};
+
+namespace detail {
+inline isobit_random_args arguments(const Random& given) {
+  isobit_random_args args = {};
+  args.struct_size = sizeof args;
+  args.y = given.y.get();
+  args.low = given.low;
+  args.high = given.high;
+  args.mean = given.mean;
+  args.std = given.std;
+  args.p = given.p;
+  args.random_seed = given.random_seed;
+  args.random_offset = given.random_offset;
+  args.distribution = given.distribution;
+  return args;
+}
+}  // namespace detail
+
+inline void random(const Random& given, const Context& context = {}) {
+  const isobit_random_args args = detail::arguments(given);
+  detail::check(isobit_random(&args, &context));
+}
+
+// Each element of x is 0 with probability p, else x / (1 - p); which ones depends on the seed
+// and on their places.
+struct Dropout {
+  Tensor x = {};
+  Output y = {};
+  double p = 0.5;
+  std::uint64_t dropout_seed = 0;
+};
+
+namespace detail {
+inline isobit_dropout_args arguments(const Dropout& given) {
+  isobit_dropout_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.y = given.y.get();
+  args.p = given.p;
+  args.dropout_seed = given.dropout_seed;
+  return args;
+}
+}  // namespace detail
+
+inline void dropout(const Dropout& given, const Context& context = {}) {
+  const isobit_dropout_args args = detail::arguments(given);
+  detail::check(isobit_dropout(&args, &context));
+}
+
+// The loss of each element and its target: squared, absolute, either by distance, or the cross
+// entropy of a logit.
+struct PointwiseLossForward {
+  Tensor x = {}, target = {}, weight = {}, pos_weight = {};
+  Output loss = {};
+  double beta = 1;
+  int32_t function = 0;
+};
+
+namespace detail {
+inline isobit_pointwise_loss_forward_args arguments(const PointwiseLossForward& given) {
+  isobit_pointwise_loss_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.target = given.target.get();
+  args.weight = given.weight.get();
+  args.pos_weight = given.pos_weight.get();
+  args.loss = given.loss.get();
+  args.beta = given.beta;
+  args.function = given.function;
+  return args;
+}
+}  // namespace detail
+
+inline void pointwise_loss_forward(const PointwiseLossForward& given, const Context& context = {}) {
+  const isobit_pointwise_loss_forward_args args = detail::arguments(given);
+  detail::check(isobit_pointwise_loss_forward(&args, &context));
+}
+
+// The gradient of pointwise_loss_forward by x.
+struct PointwiseLossBackward {
+  Tensor x = {}, target = {}, weight = {}, pos_weight = {}, grad_loss = {};
+  Output grad_x = {};
+  double beta = 1;
+  int32_t function = 0;
+};
+
+namespace detail {
+inline isobit_pointwise_loss_backward_args arguments(const PointwiseLossBackward& given) {
+  isobit_pointwise_loss_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.target = given.target.get();
+  args.weight = given.weight.get();
+  args.pos_weight = given.pos_weight.get();
+  args.grad_loss = given.grad_loss.get();
+  args.grad_x = given.grad_x.get();
+  args.beta = given.beta;
+  args.function = given.function;
+  return args;
+}
+}  // namespace detail
+
+inline void pointwise_loss_backward(const PointwiseLossBackward& given,
+                                    const Context& context = {}) {
+  const isobit_pointwise_loss_backward_args args = detail::arguments(given);
+  detail::check(isobit_pointwise_loss_backward(&args, &context));
+}
+
 // Running sums, products, maxima, minima or logsumexps along the dimension before the last.
 struct ScanSum {
   Tensor x = {}, init = {}, reset = {};

@@ -18,17 +18,27 @@ unless given that of x. A `zero_centered` weight is stored less 1. What a dropou
 import numpy as np
 
 from isobit import _arguments, _arrays, c_abi
+from isobit import _random as random  # noqa: F401, whose names are its own
 from isobit._activations import exp, geglu, gelu, log, sigmoid, silu, swiglu, tanh
 from isobit._attention import scaled_dot_product_attention
 from isobit._calls import FLOATS, Call, context, get_num_threads, set_num_threads
 from isobit._channel_norms import batch_norm, group_norm
 from isobit._convolutions import causal_conv1d, causal_conv1d_update, conv1d, conv2d
+from isobit._dropout import dropout
 from isobit._embedding import embedding
 from isobit._interpolation import interpolate
 from isobit._losses import cross_entropy, linear_cross_entropy
 from isobit._norm_linear import layer_norm_linear, rms_norm_linear
 from isobit._norms import LayerNorm, RMSNorm
 from isobit._optimizers import adam, lion, sgd, vector_norm
+from isobit._pointwise_losses import (
+    binary_cross_entropy_with_logits,
+    huber_loss,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
 from isobit._pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from isobit._products import PackedMatrix, linear, matmul
 from isobit._reductions import mean, norm, std, sum, var
@@ -46,6 +56,7 @@ __all__ = [
     "apply_rotary",
     "avg_pool2d",
     "batch_norm",
+    "binary_cross_entropy_with_logits",
     "causal_conv1d",
     "causal_conv1d_update",
     "conv1d",
@@ -55,6 +66,7 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "dropout",
     "dropout_add_layer_norm",
     "dropout_add_rms_norm",
     "embedding",
@@ -63,8 +75,10 @@ __all__ = [
     "gelu",
     "get_num_threads",
     "group_norm",
+    "huber_loss",
     "increment",
     "interpolate",
+    "l1_loss",
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_linear",
@@ -77,6 +91,8 @@ __all__ = [
     "matmul",
     "max_pool2d",
     "mean",
+    "mse_loss",
+    "nll_loss",
     "norm",
     "rms_norm",
     "rms_norm_backward",
@@ -87,6 +103,7 @@ __all__ = [
     "sgd",
     "sigmoid",
     "silu",
+    "smooth_l1_loss",
     "softmax",
     "std",
     "sum",

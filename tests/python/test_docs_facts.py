@@ -24,6 +24,9 @@ OPERATORS = (
     *("sgd", "adam", "lion", "vector_norm"),
     "interpolate",
     "reduce",
+    "dropout",
+    "pointwise_loss",
+    "random",
 )
 # Of the C++ and C interfaces: the lab's rows have one dimension.
 NOT_IN_THE_LAB = {"hidden_dims"}
@@ -68,6 +71,7 @@ def test_arguments_of_a_page_are_those_of_the_operator(operator):
         head = {"fwd": "forward", "bwd": "backward"}[operation["pass"]]
         alone = ("elementwise", "rope_tables", "scan", "transpose")
         alone += ("sgd", "adam", "lion", "vector_norm")
+        alone += ("dropout", "random")
         head = "argument" if operator in alone else head
         (rows,) = tables_of(readme(operator), head)
         known = {argument["name"] for argument in operation["arguments"]}

@@ -78,6 +78,9 @@ ACTIVATIONS |= {"cross_entropy", "linear_cross_entropy", "log_softmax", "softmax
 ACTIVATIONS |= {"cross_entropy", "embedding", "log_softmax", "softmax"}
 ACTIVATIONS |= {"cross_entropy", "log_softmax", "softmax"}
 ACTIVATIONS |= {"batch_norm", "group_norm"}
+NUMBERS = {"dropout"}
+NUMBERS |= {"binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss"}
+NUMBERS |= {"nll_loss", "smooth_l1_loss"}
 STEPS = {"adam", "lion", "sgd", "vector_norm"}
 ACTIVATIONS |= {"interpolate"}
 REDUCTIONS = {"mean", "norm", "std", "sum", "var"}
@@ -91,7 +94,7 @@ def test_isobit_numpy_shows_functions_and_packed_matrices():
     backward = {"layer_norm_backward", "rms_norm_backward"}
     assert {
         *isobit.numpy.__all__
-    } == FUNCTIONS | ACTIVATIONS | POOLS | SCANS | STEPS | REDUCTIONS | backward | {
+    } == FUNCTIONS | ACTIVATIONS | POOLS | SCANS | STEPS | NUMBERS | REDUCTIONS | backward | {
         "PackedMatrix",
         "apply_rotary",
         "get_num_threads",
@@ -124,6 +127,10 @@ def test_isobit_torch_shows_functions_modules_and_settings():
     classes |= {"Conversion", "Statistics", "Unreproducible"}
     classes |= {"Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"}
     classes |= {*REDUCTIONS, "std_mean", "var_mean"}
+    classes |= {"BCEWithLogitsLoss", "HuberLoss", "L1Loss", "MSELoss", "NLLLoss", "SmoothL1Loss"}
+    classes |= {"binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss"}
+    classes |= {"nll_loss", "smooth_l1_loss"}
+    classes |= {"Dropout", "Generator", "dropout", "manual_seed"}
     rest = {
         "apply_rotary",
         "clip_grad_norm_",

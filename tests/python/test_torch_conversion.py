@@ -145,7 +145,7 @@ class Doubtful(nn.Module):
     def __init__(self):
         super().__init__()
         self.shift = nn.Parameter(torch.rand(WIDTH))
-        self.drop = nn.Dropout(0.25)
+        self.drop = nn.Dropout1d(0.25)
         self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, x):

@@ -117,6 +117,7 @@ def test_a_model_is_converted_trains_and_comes_back(name, convert):
     model.load_state_dict(state)  # running statistics
     report = convert(model).run(**inputs)
     classes = [each.__name__ for each in report.patched.replaced.values()]
+    classes = [each for each in classes if "Dropout" not in each]  # of 0 in most
     later = sum("Embedding" in each or "BatchNorm" in each for each in classes)
     assert len(classes) - later == modules and report.skipped == {}
     assert {each.function for each in report.functions} == functions

@@ -181,6 +181,26 @@ def broadcasts():
         yield theirs, (partial(gradient_of, theirs, shape), total)
 
 
+def losses():
+    ones = (SQUARE > 0).float()
+    for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+        theirs, ours = getattr(F, name), getattr(isobit.torch, name)
+        yield theirs, (partial(theirs, ROWS, SQUARE[:6]), partial(ours, ROWS, SQUARE[:6]))
+    theirs = F.binary_cross_entropy_with_logits
+    ours = isobit.torch.binary_cross_entropy_with_logits
+    yield theirs, (partial(theirs, SQUARE, ones), partial(ours, SQUARE, ones))
+    yield (
+        F.nll_loss,
+        (partial(F.nll_loss, ROWS, TARGET), partial(isobit.torch.nll_loss, ROWS, TARGET)),
+    )
+
+
+def dropouts():
+    """Of all, since nothing else is the same in PyTorch's."""
+    for theirs in (F.dropout, torch.dropout):
+        yield theirs, (partial(theirs, ROWS, 1.0, True), partial(isobit.torch.dropout, ROWS, 1.0))
+
+
 # function: (a call of it, what it is of Isobit's)
 CALLS = dict(
     each
@@ -189,6 +209,8 @@ CALLS = dict(
         resamplings,
         reductions,
         broadcasts,
+        losses,
+        dropouts,
     )
     for each in rows()
 )
@@ -281,6 +303,13 @@ MODULES = {
     nn.AdaptiveAvgPool1d: ((4,), SIGNAL),
     nn.AdaptiveAvgPool2d: (((4, 3),), IMAGE),
     nn.Upsample: ((None, 1.5, "bicubic"), IMAGE),
+    nn.Dropout: ((1.0,), ROWS),
+    nn.MSELoss: ((), ROWS, SQUARE[:6]),
+    nn.L1Loss: ((), ROWS, SQUARE[:6]),
+    nn.SmoothL1Loss: ((), ROWS, SQUARE[:6]),
+    nn.HuberLoss: ((), ROWS, SQUARE[:6]),
+    nn.BCEWithLogitsLoss: ((), ROWS, SQUARE[:6]),
+    nn.NLLLoss: ((), ROWS, TARGET),
 }
 
 
@@ -290,7 +319,7 @@ def test_every_module_of_the_table_is_made_here():
 
 @pytest.mark.parametrize("kind", MODULES)
 def test_a_module_of_the_table_is_patched_where_that_was_asked_for(kind):
-    arguments, x = MODULES[kind]
+    arguments, *inputs = MODULES[kind]
     ours = getattr(isobit.torch, kind.__name__)
     module = nn.Sequential(kind(*arguments))
     patch(module, linear=True, attention=True, convolutions=True)
@@ -298,7 +327,7 @@ def test_a_module_of_the_table_is_patched_where_that_was_asked_for(kind):
     report = patch(module, others=True)
     assert type(module[0]) is ours and report.others == ["0"]
     assert "and 1 other module" in repr(report)
-    assert bits(module(x)) == bits(ours(*arguments)(x))
+    assert bits(module[0](*inputs)) == bits(ours(*arguments)(*inputs))
     report.restore()
     assert type(module[0]) is kind
 

@@ -165,6 +165,9 @@ def samples():
         "add_rms_norm_backward": (x(1), x(), w(), 1e-3, 1, False, True, True, x(2)),
         "add": (x(), x(1)),
         "increment": (x(),),
+        "pointwise_loss": (x(), x(1), x(2), None, 3, 0.5),
+        "pointwise_loss_backward": (x(3), x(), x(1), x(2), None, 4, 0.5),
+        "dropout": (x(), torch.tensor(7), 0.5),
         "rope": (heads(4), heads(2, 1), table(), table(1)),
         "rope_tables": (draw(4).abs(), 6),
         "scan": (x(), None, None, KINDS.index("sum"), -1),
@@ -316,7 +319,8 @@ def test_every_placement_that_is_offered_computes_the_whole(record, arguments):
                     assert torch.allclose(whole(each, placement), y, atol=1e-5), (inputs, results)
                 else:
                     assert bits(whole(each, placement)) == bits(y), (inputs, results)
-    assert len(tried) > 1
+    # What is dropped depends on the rows of the whole.
+    assert len(tried) > 1 or record.name == "dropout"
 
 
 @pytest.mark.parametrize(("record", "arguments"), list(samples()))
@@ -329,7 +333,7 @@ def test_rows_stay_where_any_of_the_tensors_has_them(record, arguments):
     given = record.given(call)
     # Others may stand beside what has heads, and a sequence is not cut.
     of_rows = next(iter(given.values())).dim() == 3 and "cu_q" not in given
-    of_rows = of_rows and not record.name.startswith(("batch_norm", "group_norm"))
+    of_rows = of_rows and not record.name.startswith(("batch_norm", "dropout", "group_norm"))
     alike = {n for n, t in given.items() if of_rows and (t.dim() == 3 or n in record.rows)}
     for name in alike:
         for dim in (0, 1):

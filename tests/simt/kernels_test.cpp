@@ -260,7 +260,7 @@ class FarRows {
   void* memory_;
 };
 
-// The bits of y, grad_x or new_param, with rows so far apart, and of grad_weight or norms.
+// The bits of y, grad_x or new_param, with rows so far apart, and of grad_weight, norms or losses.
 std::vector<std::uint16_t> bits_at_stride(const Operation& operation, std::int64_t stride,
                                           Device device, int variant) {
   constexpr std::int64_t kCols = FarRows::kCols;
@@ -271,8 +271,8 @@ std::vector<std::uint16_t> bits_at_stride(const Operation& operation, std::int64
   OnDevice there(device);
   const Arguments args = operation.make_arguments();
   for (const std::string_view name :
-       {"x", "residual", "grad_y", "y", "grad_x", "param", "grad", "exp_avg", "exp_avg_sq",
-        "new_param", "new_exp_avg", "new_exp_avg_sq"}) {
+       {"x", "target", "residual", "grad_y", "y", "grad_x", "param", "grad", "exp_avg",
+        "exp_avg_sq", "new_param", "new_exp_avg", "new_exp_avg_sq"}) {
     const Argument* argument = operation.find(name);
     if (argument == nullptr) continue;
     auto& array = arrays[name] = std::make_unique<FarRows>(stride, attached(device));
@@ -285,7 +285,13 @@ std::vector<std::uint16_t> bits_at_stride(const Operation& operation, std::int64
   std::vector<float> norms(2);
   if (const Argument* argument = operation.find("norm"))
     args[*argument] = vector_view(there(norms.data(), 8), 8, DType::f32, 2);
+  std::vector<float> losses(2 * kCols, 1.0f);  // of 32 bits, and near
+  for (const std::string_view name : {"loss", "grad_loss"})
+    if (const Argument* argument = operation.find(name))
+      args[*argument] =
+          matrix_view(there(losses.data(), 8 * kCols), 8 * kCols, DType::f32, 2, kCols, kCols);
   there.run(operation, variant, args);
+  norms.insert(norms.end(), losses.begin(), losses.end());
   std::vector<std::uint16_t> bits;
   for (const std::string_view name : {"y", "grad_x", "new_param"})
     if (arrays.contains(name))

@@ -86,6 +86,7 @@ _WITHOUT_GRADIENTS = (
     "interpolate",
     *("batch_norm", "embedding", "group_norm", "linear_cross_entropy", *LINEAR),
     "reduce",
+    "pointwise_loss",
 )
 _TRANSPOSED = {"nt": "b", "tn": "a", "tt": "ab"}
 _SPREAD = 3  # elements from one to the next, in the lab too
@@ -210,6 +211,9 @@ def _gradients(call, forward, inputs):
         weight = grad_y.new_zeros(call.case["tokens"], grad_y.shape[-1]).requires_grad_()
         y = forward(weight=weight, index=index)["y"]
         return {"grad_weight": torch.autograd.grad(y, weight, grad_y)[0]}
+    if call.case["op"] == "pointwise_loss":
+        x, gradient = inputs.pop("x").requires_grad_(), inputs.pop("grad_loss")
+        return {"grad_x": torch.autograd.grad(forward(x, **inputs)["loss"], x, gradient)[0]}
     if call.case["op"] in LINEAR:
         return _product_gradients(call, forward, inputs, inputs.pop("grad_z"))
     if call.case["op"] == "reduce" and "x" not in inputs:  # of which autograd asks the shape alone

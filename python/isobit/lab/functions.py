@@ -128,6 +128,47 @@ def _rope_tables(call, library, dtype_named):
     return tables
 
 
+def _pointwise_loss(call, library, _dtype_named):
+    case = call.case
+    if case["dtype"] in ("f16", "bf16"):
+        raise Unavailable(f"{library.__name__} rounds losses to the type of x")
+    kind = case["function"]
+    name = {"bce_with_logits": "binary_cross_entropy_with_logits"}.get(kind, f"{kind}_loss")
+    bends = {"smooth_l1": {"beta": case["beta"]}, "huber": {"delta": case["beta"]}}
+    options = {"reduction": "none"} | bends.get(kind, {})
+    if kind == "smooth_l1" and "weight" in call.inputs:
+        raise Unavailable(f"{library.__name__}.smooth_l1_loss has no weight")
+    function = getattr(library, name)
+    return lambda x, target, **weights: {"loss": function(x, target, **weights, **options)}
+
+
+def _dropout(call, library, _dtype_named):
+    options = {"p": call.case["p"], "seed": int(call.case["dropout_seed"])}
+    return lambda x: {"y": library.dropout(x, **options)}
+
+
+def _random(call, library, dtype_named):
+    case = call.case
+    shape, dtype = (case["rows"], case["cols"]), dtype_named(DTYPES[case["dtype"]])
+    kind, seed, offset = case["distribution"], int(case["random_seed"]), int(case["random_offset"])
+    names = {"normal": ("mean", "std"), "bernoulli": ("p",), "uniform": ("low", "high")}
+    numbers = {name: case[name] for name in names.get(kind, ("mean", "std", "low", "high"))}
+    if not library.__name__.endswith("torch"):
+        function = getattr(library.random, kind)
+        return lambda: {"y": function(shape, **numbers, seed=seed, offset=offset, dtype=dtype)}
+
+    import torch
+
+    def filled():
+        function = getattr(library.init, {"truncated_normal": "trunc_normal"}.get(kind, kind) + "_")
+        names = {"low": "a", "high": "b"}
+        given = {names.get(name, name): value for name, value in numbers.items()}
+        generator = library.Generator(seed, offset)
+        return {"y": function(torch.empty(shape, dtype=dtype), **given, generator=generator)}
+
+    return filled
+
+
 def _scan(call, library, dtype_named):
     kind = call.case["kind"]
     name = {"sum": "cumsum", "prod": "cumprod", "logsumexp": "logcumsumexp"}.get(kind, f"cum{kind}")
@@ -396,6 +437,9 @@ FORWARD = {
     "rmsnorm_linear": _norm_linear,
     "rope": _rope,
     "rope_tables": _rope_tables,
+    "random": _random,
+    "dropout": _dropout,
+    "pointwise_loss": _pointwise_loss,
     "scan": _scan,
     "sgd": _optimizer,
     "softmax": _softmax,

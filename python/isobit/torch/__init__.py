@@ -4,6 +4,7 @@
 from isobit.torch import (
     adapters,  # noqa: F401, first of all: it says what to do where there is no PyTorch
     distributed,  # noqa: F401, whose names are its own
+    init,  # noqa: F401, whose names are its own
     optim,  # noqa: F401, whose names are its own
     sharding,
 )
@@ -43,6 +44,7 @@ from isobit.torch.convolutions import (
     conv_transpose1d,
     conv_transpose2d,
 )
+from isobit.torch.dropout_functions import Dropout, dropout
 from isobit.torch.embedding_functions import embedding
 from isobit.torch.embedding_modules import Embedding
 from isobit.torch.functional import (
@@ -56,6 +58,7 @@ from isobit.torch.functional import (
     rms_norm,
     transpose,
 )
+from isobit.torch.generators import Generator, manual_seed
 from isobit.torch.interception import Override, intercept, override
 from isobit.torch.interpolation_functions import interpolate
 from isobit.torch.interpolation_modules import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
@@ -72,6 +75,22 @@ from isobit.torch.norm_linear_functions import (
 from isobit.torch.norm_linear_modules import LayerNormLinear, LayerNormMLP, RMSNormLinear
 from isobit.torch.packed_modules import PackedLinear
 from isobit.torch.patching import Report, patch
+from isobit.torch.pointwise_loss_functions import (
+    binary_cross_entropy_with_logits,
+    huber_loss,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
+from isobit.torch.pointwise_loss_modules import (
+    BCEWithLogitsLoss,
+    HuberLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+)
 from isobit.torch.pooling_functions import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -111,6 +130,7 @@ __all__ = [
     "AdaptiveAvgPool2d",
     "AvgPool1d",
     "AvgPool2d",
+    "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
@@ -121,22 +141,28 @@ __all__ = [
     "ConvTranspose2d",
     "Conversion",
     "CrossEntropyLoss",
+    "Dropout",
     "Embedding",
     "GeGLU",
+    "Generator",
     "GroupNorm",
+    "HuberLoss",
     "InstanceNorm1d",
     "InstanceNorm2d",
     "InstanceNorm3d",
     "KeyValueCache",
+    "L1Loss",
     "LayerNorm",
     "LayerNormLinear",
     "LayerNormMLP",
     "Linear",
     "LinearCrossEntropyLoss",
     "LogSoftmax",
+    "MSELoss",
     "MaxPool1d",
     "MaxPool2d",
     "MultiheadAttention",
+    "NLLLoss",
     "Override",
     "PackedLinear",
     "RMSNorm",
@@ -147,6 +173,7 @@ __all__ = [
     "SelfAttention",
     "SiLU",
     "Sigmoid",
+    "SmoothL1Loss",
     "Softmax",
     "Statistics",
     "SwiGLU",
@@ -165,6 +192,7 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
+    "binary_cross_entropy_with_logits",
     "bmm",
     "cache_limit",
     "cache_use",
@@ -181,6 +209,7 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "dropout",
     "dropout_add_layer_norm",
     "dropout_add_rms_norm",
     "embedding",
@@ -190,10 +219,12 @@ __all__ = [
     "gelu",
     "get_total_norm",
     "group_norm",
+    "huber_loss",
     "increment",
     "instance_norm",
     "intercept",
     "interpolate",
+    "l1_loss",
     "layer_norm",
     "layer_norm_linear",
     "layer_norm_mlp",
@@ -202,11 +233,14 @@ __all__ = [
     "log",
     "log_softmax",
     "logcumsumexp",
+    "manual_seed",
     "matmul",
     "max_pool1d",
     "max_pool2d",
     "mean",
     "mm",
+    "mse_loss",
+    "nll_loss",
     "norm",
     "override",
     "patch",
@@ -221,6 +255,7 @@ __all__ = [
     "settings",
     "sigmoid",
     "silu",
+    "smooth_l1_loss",
     "softmax",
     "statistics",
     "std",

@@ -48,7 +48,7 @@ _INTEGERS = "integers", lambda value: all(isinstance(each, Integral) for each in
 _DTYPE = "a torch.dtype", lambda value: value is None or isinstance(value, torch.dtype)
 # What options must be, and whether a value is that.
 _KINDS = {
-    **dict.fromkeys(("eps", "p", "scale", "softcap", "dropout", "momentum"), _NUMBER),
+    **dict.fromkeys(("beta", "eps", "p", "scale", "softcap", "dropout", "momentum"), _NUMBER),
     **dict.fromkeys(("label_smoothing", "z_loss"), _NUMBER),
     **dict.fromkeys(
         (

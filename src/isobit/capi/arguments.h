@@ -13,6 +13,7 @@
 #include "isobit/ops/conv1d/conv1d.h"
 #include "isobit/ops/conv2d/conv2d.h"
 #include "isobit/ops/cross_entropy/cross_entropy.h"
+#include "isobit/ops/dropout/dropout.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/embedding/embedding.h"
 #include "isobit/ops/group_norm/group_norm.h"
@@ -22,7 +23,9 @@
 #include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "isobit/ops/lion/lion.h"
 #include "isobit/ops/matmul/matmul.h"
+#include "isobit/ops/pointwise_loss/pointwise_loss.h"
 #include "isobit/ops/pool2d/pool2d.h"
+#include "isobit/ops/random/random.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
 #include "isobit/ops/rmsnorm_linear/rmsnorm_linear.h"
 #include "isobit/ops/rope/rope.h"
@@ -198,6 +201,56 @@ inline rope_tables::Args arguments(const isobit_rope_tables_args& given, const R
   args.sin = read("sin", given.sin);
   args.base = given.base == 0 ? 10000 : given.base;
   args.offset_positions = given.offset_positions;
+  return args;
+}
+
+inline random::Args arguments(const isobit_random_args& given, const Reader& read) {
+  random::Args args;
+  args.y = read("y", given.y);
+  args.low = given.low;
+  args.high = given.high;
+  args.mean = given.mean;
+  args.std = given.std;
+  args.p = given.p;
+  args.random_seed = given.random_seed;
+  args.random_offset = given.random_offset;
+  args.distribution = decltype(args.distribution){given.distribution};
+  return args;
+}
+
+inline dropout::Args arguments(const isobit_dropout_args& given, const Reader& read) {
+  dropout::Args args;
+  args.x = read("x", given.x);
+  args.y = read("y", given.y);
+  args.p = given.p;
+  args.dropout_seed = given.dropout_seed;
+  return args;
+}
+
+inline pointwise_loss::ForwardArgs arguments(const isobit_pointwise_loss_forward_args& given,
+                                             const Reader& read) {
+  pointwise_loss::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.target = read("target", given.target);
+  args.weight = read("weight", given.weight);
+  args.pos_weight = read("pos_weight", given.pos_weight);
+  args.loss = read("loss", given.loss);
+  args.beta = given.beta;
+  args.function = decltype(args.function){given.function};
+  return args;
+}
+
+inline pointwise_loss::BackwardArgs arguments(const isobit_pointwise_loss_backward_args& given,
+                                              const Reader& read) {
+  pointwise_loss::BackwardArgs args;
+  args.x = read("x", given.x);
+  args.target = read("target", given.target);
+  args.weight = read("weight", given.weight);
+  args.pos_weight = read("pos_weight", given.pos_weight);
+  args.grad_loss = read("grad_loss", given.grad_loss);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.beta = given.beta;
+  args.function = decltype(args.function){given.function};
   return args;
 }
 

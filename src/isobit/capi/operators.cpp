@@ -125,6 +125,44 @@ isobit_status isobit_rope_tables(const isobit_rope_tables_args* args,
                     });
 }
 
+isobit_status isobit_random(const isobit_random_args* args, const isobit_context* context) {
+  return capi::call("random", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      const auto read_args = capi::arguments(given, read);
+                      capi::observed("random", read_args, execution,
+                                     [&] { random::run(read_args, execution); });
+                    });
+}
+
+isobit_status isobit_dropout(const isobit_dropout_args* args, const isobit_context* context) {
+  return capi::call("dropout", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      const auto read_args = capi::arguments(given, read);
+                      capi::observed("dropout", read_args, execution,
+                                     [&] { dropout::run(read_args, execution); });
+                    });
+}
+
+isobit_status isobit_pointwise_loss_forward(const isobit_pointwise_loss_forward_args* args,
+                                            const isobit_context* context) {
+  return capi::call("pointwise_loss", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      const auto read_args = capi::arguments(given, read);
+                      capi::observed("pointwise_loss", read_args, execution,
+                                     [&] { pointwise_loss::forward(read_args, execution); });
+                    });
+}
+
+isobit_status isobit_pointwise_loss_backward(const isobit_pointwise_loss_backward_args* args,
+                                             const isobit_context* context) {
+  return capi::call("pointwise_loss backward", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      const auto read_args = capi::arguments(given, read);
+                      capi::observed("pointwise_loss backward", read_args, execution,
+                                     [&] { pointwise_loss::backward(read_args, execution); });
+                    });
+}
+
 isobit_status isobit_scan_sum(const isobit_scan_sum_args* args, const isobit_context* context) {
   return capi::call("scan", args, context,
                     [](const auto& given, const capi::Reader& read, const Execution& execution) {

@@ -9,6 +9,7 @@
 #include "isobit/ops/conv1d/conv1d.h"
 #include "isobit/ops/conv2d/conv2d.h"
 #include "isobit/ops/cross_entropy/cross_entropy.h"
+#include "isobit/ops/dropout/dropout.h"
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/embedding/embedding.h"
 #include "isobit/ops/group_norm/group_norm.h"
@@ -18,7 +19,9 @@
 #include "isobit/ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "isobit/ops/lion/lion.h"
 #include "isobit/ops/matmul/matmul.h"
+#include "isobit/ops/pointwise_loss/pointwise_loss.h"
 #include "isobit/ops/pool2d/pool2d.h"
+#include "isobit/ops/random/random.h"
 #include "isobit/ops/reduce/reduce.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
 #include "isobit/ops/rmsnorm_linear/rmsnorm_linear.h"
@@ -45,6 +48,10 @@ std::span<const Operation* const> catalog() {
       &rope::forward_operation(),
       &rope::backward_operation(),
       &rope_tables::operation(),
+      &random::operation(),
+      &dropout::operation(),
+      &pointwise_loss::forward_operation(),
+      &pointwise_loss::backward_operation(),
       &scan::operation(),
       &matmul::forward_operation(),
       &matmul::backward_operation(),

@@ -10,6 +10,7 @@
 #include "isobit/ops/channel_norm/problem.h"
 #include "isobit/ops/convolution/problem.h"
 #include "isobit/ops/cross_entropy/problem.h"
+#include "isobit/ops/dropout/problem.h"
 #include "isobit/ops/elementwise/problem.h"
 #include "isobit/ops/embedding/problem.h"
 #include "isobit/ops/interpolate/problem.h"
@@ -18,7 +19,9 @@
 #include "isobit/ops/linear_cross_entropy/problem.h"
 #include "isobit/ops/lion/problem.h"
 #include "isobit/ops/matmul/problem.h"
+#include "isobit/ops/pointwise_loss/problem.h"
 #include "isobit/ops/pool2d/problem.h"
+#include "isobit/ops/random/problem.h"
 #include "isobit/ops/reduce/problem.h"
 #include "isobit/ops/rmsnorm/norm.h"
 #include "isobit/ops/rmsnorm_linear/fused.h"
@@ -46,6 +49,10 @@ const DeviceLibrary& device_library() {
       device_variants("rope", "fwd", rope::cuda_forward_variants()),
       device_variants("rope", "bwd", rope::cuda_backward_variants()),
       device_variants("rope_tables", "fwd", rope_tables::cuda_variants()),
+      device_variants("random", "fwd", random::cuda_variants()),
+      device_variants("dropout", "fwd", dropout::cuda_variants()),
+      device_variants("pointwise_loss", "fwd", pointwise_loss::cuda_forward_variants()),
+      device_variants("pointwise_loss", "bwd", pointwise_loss::cuda_backward_variants()),
       device_variants("scan", "fwd", scan::cuda_variants()),
       device_variants("matmul", "fwd", matmul::cuda_forward_variants()),
       device_variants("matmul", "bwd", matmul::cuda_backward_variants()),

@@ -12,12 +12,15 @@
 #include "isobit/torch/channel_norm.h"
 #include "isobit/torch/convolution.h"
 #include "isobit/torch/cross_entropy.h"
+#include "isobit/torch/dropout.h"
 #include "isobit/torch/embedding.h"
 #include "isobit/torch/interpolation.h"
 #include "isobit/torch/norm_linear.h"
 #include "isobit/torch/norms.h"
+#include "isobit/torch/pointwise_loss.h"
 #include "isobit/torch/pooling.h"
 #include "isobit/torch/product.h"
+#include "isobit/torch/random.h"
 #include "isobit/torch/reduce.h"
 #include "isobit/torch/rotary.h"
 #include "isobit/torch/scan.h"
@@ -27,23 +30,6 @@
 
 namespace isobit::torch {
 namespace {
-
-// What forward and backward are told alike. A seed is an integer in the processor's memory, so that
-// it can be a value of a graph.
-struct Dropout {
-  double probability;
-  std::uint64_t seed = 0;
-
-  Dropout(const char* op, Stack& given) : probability(given.number()) {
-    const Tensor tensor = given.optional_tensor();
-    require(probability == 0 || tensor, op, ": dropout of ", probability, " needs a seed");
-    if (!tensor) return;
-    require(tensor.dtype() == aoti_torch_dtype_int64() && tensor.shape().empty() &&
-                tensor.device().type == aoti_torch_device_type_cpu(),
-            op, ": seed must be one int64 in CPU memory");
-    std::memcpy(&seed, tensor.input(), sizeof seed);
-  }
-};
 
 // kAdds: dropout(input) + residual is what is normalised, and a second result.
 template <class Norm, bool kAdds>
@@ -317,6 +303,19 @@ constexpr Operator kOperators[] = {
      "(Tensor inv_freq, int length, int offset=0, Tensor? positions=None, ScalarType? dtype=None)"
      " -> (Tensor, Tensor)",
      rope_tables},
+    {"dropout", "(Tensor x, Tensor? seed, float p) -> Tensor", dropout},
+    {"pointwise_loss",
+     "(Tensor x, Tensor target, Tensor? weight, Tensor? pos_weight, int kind, float beta) -> "
+     "Tensor",
+     pointwise_loss},
+    {"pointwise_loss_backward",
+     "(Tensor grad_loss, Tensor x, Tensor target, Tensor? weight, Tensor? pos_weight, int kind, "
+     "float beta) -> Tensor",
+     pointwise_loss_backward},
+    {"random_",
+     "(Tensor(a!) y, int distribution, float low, float high, float mean, float std, float p, "
+     "int seed, int offset) -> ()",
+     random_in_place},
     {"scan",
      "(Tensor x, Tensor? init, Tensor? reset, " SCANNED ", ScalarType? dtype=None) -> Tensor",
      scan},

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mse_loss, l1_loss, smooth_l1_loss, huber_loss, binary_cross_entropy_with_logits and nll_loss:
+torch.nn.functional's, whose elements and sums have the same bits wherever they are computed."""
+
+import torch
+import torch.nn.functional as F
+
+from isobit.torch.functional import overridable, run
+from isobit.torch.pointwise_losses import CODES, LOSS
+from isobit.torch.records import NARROW
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def total(losses):
+    """The sum of all elements, in the order of sums over rows."""
+    return torch.ops.isobit.convolution_bias(losses.reshape(1, 1, -1)).reshape(())
+
+
+def _reduction(op, reduction, size_average=None, reduce=None):
+    if size_average is not None or reduce is not None:
+        reduction = F._Reduction.legacy_get_string(size_average, reduce)
+    if reduction not in _REDUCTIONS:
+        allowed = ", ".join(_REDUCTIONS)
+        raise ValueError(f"{op}: reduction is {reduction!r}; allowed: {allowed}")
+    return reduction
+
+
+def _require_tensors(op, **tensors):
+    for name, each in tensors.items():
+        if not isinstance(each, torch.Tensor):
+            raise TypeError(f"{op}: {name} must be a Tensor; it is {type(each).__name__}")
+        if each.is_nested:
+            raise NotImplementedError(f"{op}: {name} is nested; its values() are rows")
+
+
+def _loss(op, kind, tensors, reduction, beta=1.0):
+    """tensors: by their names in the call; those that are not given are None."""
+    given = {name: each for name, each in tensors.items() if each is not None}
+    _require_tensors(op, **given)
+    try:
+        spread = torch.broadcast_tensors(*given.values())
+    except RuntimeError:
+        shapes = ", ".join(f"{name} {tuple(each.shape)}" for name, each in given.items())
+        raise ValueError(f"{op}: shapes do not broadcast: {shapes}") from None
+    dtype = given["input"].dtype
+    for each in given.values():
+        dtype = torch.promote_types(dtype, each.dtype)
+    given = {name: each.to(dtype) for name, each in zip(given, spread, strict=True)}
+    arguments = {"x": given["input"]}
+    arguments |= {name: given.get(name) for name in ("target", "weight", "pos_weight")}
+    losses = run(LOSS, arguments, kind=CODES[kind], beta=float(beta))
+    if reduction == "none":
+        return losses.to(dtype)
+    found = total(losses)
+    return (found if reduction == "sum" else found / losses.numel()).to(dtype)
+
+
+def _of_difference(op, kind, input, target, weight, reduction, beta=1.0):
+    tensors = {"input": input, "target": target, "weight": weight}
+    return _loss(op, kind, tensors, reduction, beta)
+
+
+@overridable
+def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    """torch.nn.functional.mse_loss."""
+    reduction = _reduction("mse_loss", reduction, size_average, reduce)
+    return _of_difference("mse_loss", "mse", input, target, weight, reduction)
+
+
+@overridable
+def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    """torch.nn.functional.l1_loss."""
+    reduction = _reduction("l1_loss", reduction, size_average, reduce)
+    return _of_difference("l1_loss", "l1", input, target, weight, reduction)
+
+
+@overridable
+def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
+    """torch.nn.functional.smooth_l1_loss."""
+    reduction = _reduction("smooth_l1_loss", reduction, size_average, reduce)
+    return _of_difference("smooth_l1_loss", "smooth_l1", input, target, None, reduction, beta)
+
+
+@overridable
+def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+    """torch.nn.functional.huber_loss."""
+    reduction = _reduction("huber_loss", reduction)
+    return _of_difference("huber_loss", "huber", input, target, weight, reduction, delta)
+
+
+@overridable
+def binary_cross_entropy_with_logits(
+    input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
+):
+    """torch.nn.functional.binary_cross_entropy_with_logits. There is no derivative by target."""
+    op = "binary_cross_entropy_with_logits"
+    reduction = _reduction(op, reduction, size_average, reduce)
+    _require_tensors(op, input=input, target=target)
+    if input.shape != target.shape:
+        raise ValueError(
+            f"{op}: target has shape {tuple(target.shape)}; input has shape {tuple(input.shape)}"
+        )
+    tensors = {"input": input, "target": target, "weight": weight, "pos_weight": pos_weight}
+    return _loss(op, "bce_with_logits", tensors, reduction)
+
+
+@overridable
+def nll_loss(
+    input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"
+):
+    """torch.nn.functional.nll_loss: of log-probabilities, whose classes lie along dimension 1, and
+    indices of classes. An element is one product with the weight of its class."""
+    op = "nll_loss"
+    reduction = _reduction(op, reduction, size_average, reduce)
+    _require_tensors(op, input=input, target=target)
+    if input.dim() == 0:
+        raise ValueError(f"{op}: input is a number; must have a dimension of classes")
+    dim = min(input.dim() - 1, 1)
+    expected = (*input.shape[:dim], *input.shape[dim + 1 :])
+    if target.shape != expected:
+        raise ValueError(
+            f"{op}: target has shape {tuple(target.shape)}; input has shape {tuple(input.shape)}"
+        )
+    classes = input.shape[dim]
+    if weight is not None and weight.shape != (classes,):
+        raise ValueError(
+            f"{op}: weight has shape {tuple(weight.shape)}; there are {classes} classes"
+        )
+    counted = target != ignore_index
+    places = torch.where(counted, target, 0)
+    wide = torch.float32 if input.dtype in NARROW else input.dtype
+    logs = input.gather(dim, places.unsqueeze(dim)).squeeze(dim).to(wide)
+    share = counted.to(wide) if weight is None else torch.where(counted, weight.to(wide)[places], 0)
+    losses = torch.where(counted, -logs * share, 0)
+    if reduction == "none":
+        return losses.to(input.dtype)
+    found = total(losses)
+    return (found if reduction == "sum" else found / total(share)).to(input.dtype)

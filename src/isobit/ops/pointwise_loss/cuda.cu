@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The variant for GPUs: one element a thread.
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "isobit/ops/pointwise_loss/formula.h"
+#include "isobit/ops/pointwise_loss/problem.h"
+#include "isobit/simt/simt.h"
+#include "isobit/tile/scalar.h"
+
+namespace isobit::pointwise_loss {
+namespace {
+
+// One array of a call, of which elements are wanted; without data all are 1.
+template <class T>
+struct Array {
+  T* data;
+  std::int64_t stride;
+
+  explicit Array(const Matrix& matrix)
+      : data(reinterpret_cast<T*>(matrix.data)), stride(matrix.stride) {}
+  ISOBIT_DEVICE T& operator()(std::int64_t row, std::int64_t col) const {
+    return data[row * stride + col];
+  }
+  template <class Real>
+  ISOBIT_DEVICE Real at(std::int64_t row, std::int64_t col) const {
+    return data == nullptr ? Real(1) : simt::Conversions::widen<Real>((*this)(row, col));
+  }
+};
+
+template <class T>
+struct Naive {
+  static constexpr int kMostThreads = 256;
+  using Real = std::conditional_t<sizeof(T) == 8, double, float>;
+  using S = tile::Scalar<Real>;
+  Array<T> x, target, weight, pos_weight, grad_x;
+  Array<Real> losses;
+  std::int64_t rows, cols;
+  Kind kind;
+  Real beta;
+
+  explicit Naive(const Problem& problem)
+      : x(problem.x),
+        target(problem.target),
+        weight(problem.weight),
+        pos_weight(problem.pos_weight),
+        grad_x(problem.grad_x),
+        losses(problem.loss),
+        rows(problem.x.rows),
+        cols(problem.x.cols),
+        kind(problem.kind),
+        beta(static_cast<Real>(problem.beta)) {}
+
+  ISOBIT_DEVICE void operator()() const {
+    const std::int64_t step = simt::blocks() * simt::threads();
+    for (std::int64_t i = simt::block() * simt::threads() + simt::thread(); i < rows * cols;
+         i += step) {
+      const std::int64_t row = i / cols, col = i - row * cols;
+      const Element<S> element{x.template at<Real>(row, col), target.template at<Real>(row, col),
+                               weight.template at<Real>(row, col),
+                               pos_weight.template at<Real>(row, col)};
+      if (grad_x.data == nullptr)
+        losses(row, col) = simt::Conversions::narrow<Real>(loss<S>(kind, beta, element));
+      else
+        grad_x(row, col) =
+            simt::Conversions::narrow<T>(gradient<S>(kind, beta, element, losses(row, col)));
+    }
+  }
+};
+
+constexpr int kThreads[] = {64, 128, 256};
+constexpr int kBlocks[] = {0, 1, 2, 4, 8};
+constexpr Knob kKnobs[] = {
+    {"threads", kThreads, "threads per block"},
+    {"blocks", kBlocks,
+     "blocks per multiprocessor, which take elements in turn; 0: as many as there are elements "
+     "for"},
+};
+
+template <class T>
+void launch(const Problem& problem, const Plan& plan, const Execution& execution) {
+  const std::int64_t count = problem.x.rows * problem.x.cols;
+  if (count == 0) return;
+  const std::int64_t most =
+      plan[1] == 0 ? simt::kMostBlocks : plan[1] * execution.machine.gpu.multiprocessors;
+  simt::launch(static_cast<simt::Stream>(execution.stream),
+               {.blocks = std::min((count + plan[0] - 1) / plan[0], most), .threads = plan[0]},
+               Naive<T>(problem));
+}
+
+template <class Args>
+void run(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
+  switch (problem.dtype) {
+    case DType::f64:  return launch<double>(problem, plan, execution);
+    case DType::f16:  return launch<f16>(problem, plan, execution);
+    case DType::bf16: return launch<bf16>(problem, plan, execution);
+    default:          return launch<float>(problem, plan, execution);
+  }
+}
+
+template <class Args>
+constexpr Variant<Args, Problem> kVariants[] = {
+    {.name = "naive",
+     .knobs = kKnobs,
+     .choose = [](const Problem&, const Machine&) -> Plan { return {256, 0}; },
+     .run = run<Args>},
+};
+
+}  // namespace
+
+std::span<const ForwardVariant> cuda_forward_variants() { return kVariants<ForwardArgs>; }
+std::span<const BackwardVariant> cuda_backward_variants() { return kVariants<BackwardArgs>; }
+
+}  // namespace isobit::pointwise_loss

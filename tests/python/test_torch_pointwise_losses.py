@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses of single elements, and nll_loss, beside PyTorch's."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_calls import draw
+
+import isobit.numpy
+import isobit.torch
+
+NAMES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+ALL = (*NAMES, "binary_cross_entropy_with_logits", "nll_loss")
+BCE = "binary_cross_entropy_with_logits"
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def arrays(name, dtype=torch.float32):
+    x = draw(6, 33).to(dtype)
+    target = draw(6, 33, seed=1).to(dtype)
+    return x, (target > 0).to(dtype) if name == BCE else target
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_arguments_are_those_of_pytorch(name):
+    ours, theirs = (inspect.signature(getattr(each, name)) for each in (isobit.torch, F))
+    assert [(p.name, p.default) for p in ours.parameters.values()] == [
+        (p.name, p.default) for p in theirs.parameters.values()
+    ]
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", (*NAMES, BCE))
+def test_losses_and_gradients_are_pytorchs(name, dtype, reduction):
+    x, target = arrays(name, dtype)
+    x.requires_grad_()
+    ours = getattr(isobit.torch, name)(x, target, reduction=reduction)
+    wide = x.detach().double().requires_grad_()
+    theirs = getattr(F, name)(wide, target.double(), reduction=reduction)
+    assert ours.dtype == dtype and ours.shape == theirs.shape
+    torch.testing.assert_close(ours, theirs.to(dtype))
+    grad = draw(*ours.shape, seed=2).to(dtype) if ours.dim() else torch.tensor(1.5, dtype=dtype)
+    (found,) = torch.autograd.grad(ours, x, grad)
+    (expected,) = torch.autograd.grad(theirs, wide, grad.double())
+    torch.testing.assert_close(found, expected.to(dtype))
+
+
+@pytest.mark.parametrize("name, option", [("smooth_l1_loss", "beta"), ("huber_loss", "delta")])
+@pytest.mark.parametrize("value", [0.1, 2.0])
+def test_bends_are_pytorchs(name, option, value):
+    x, target = arrays(name)
+    ours, theirs = (getattr(each, name)(x, target, **{option: value}) for each in (isobit.torch, F))
+    torch.testing.assert_close(ours, theirs)
+    if option == "beta":
+        found = isobit.torch.smooth_l1_loss(x, target, beta=0.0)
+        torch.testing.assert_close(found, F.l1_loss(x, target))
+    with pytest.raises(ValueError, match="beta is -1"):
+        getattr(isobit.torch, name)(x, target, **{option: -1.0})
+
+
+def test_weights_broadcast():
+    x, target = arrays(BCE)
+    weight, pos_weight = draw(6, 1).abs(), draw(33, seed=4).abs() + 0.5
+    given = {"weight": weight, "pos_weight": pos_weight}
+    x.requires_grad_()
+    ours = isobit.torch.binary_cross_entropy_with_logits(x, target, **given)
+    theirs = F.binary_cross_entropy_with_logits(x, target, **given)
+    torch.testing.assert_close(ours, theirs)
+    grads = [torch.autograd.grad(each, x)[0] for each in (ours, theirs)]
+    torch.testing.assert_close(*grads)
+    found = isobit.torch.mse_loss(x, target, weight=weight.expand(6, 33))
+    torch.testing.assert_close(found, ((x - target) ** 2 * weight).mean())
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(7, 5), (3, 5, 4), (5,)])
+def test_nll_loss_is_pytorchs(shape, dtype, reduction):
+    x = draw(*shape).log_softmax(min(len(shape) - 1, 1)).to(dtype).requires_grad_()
+    classes = min(len(shape) - 1, 1)
+    expected = (*shape[:classes], *shape[classes + 1 :])
+    target = torch.arange(torch.Size(expected).numel()).reshape(expected) % 5
+    for weight in (None, draw(5, seed=3).abs().to(dtype)):
+        given = {"weight": weight, "ignore_index": 2, "reduction": reduction}
+        ours = isobit.torch.nll_loss(x, target, **given)
+        wide = x.detach().double().requires_grad_()
+        given["weight"] = None if weight is None else weight.double()
+        theirs = F.nll_loss(wide, target, **given)
+        assert ours.dtype == dtype
+        torch.testing.assert_close(ours, theirs.to(dtype))
+        if not expected:
+            continue
+        (found,) = torch.autograd.grad(ours.sum(), x)
+        torch.testing.assert_close(found, torch.autograd.grad(theirs.sum(), wide)[0].to(dtype))
+
+
+def test_sums_do_not_depend_on_threads():
+    x, target = draw(500, 401), draw(500, 401, seed=1)
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2, 5):
+            torch.set_num_threads(count)
+            found.append(isobit.torch.mse_loss(x, target, reduction="sum"))
+    finally:
+        torch.set_num_threads(threads)
+    assert len({each.item() for each in found}) == 1
+
+
+@pytest.mark.parametrize("name", (*NAMES, BCE))
+def test_derivatives_of_every_order(name):
+    x, target = (each.double()[:2, :5].clone() for each in arrays(name))
+    x.requires_grad_()
+    target.requires_grad_(name != BCE)
+    function = getattr(isobit.torch, name)
+    assert torch.autograd.gradcheck(lambda x, t: function(x, t, reduction="none"), (x, target))
+    assert torch.autograd.gradgradcheck(function, (x, target))
+    tangent = draw(2, 5, seed=7).double()
+    ours, theirs = (
+        torch.func.jvp(
+            lambda x, each=each: getattr(each, name)(x, target.detach()), (x.detach(),), (tangent,)
+        )
+        for each in (isobit.torch, F)
+    )
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_no_derivative_by_targets_or_weights_is_made_up():
+    x, target = arrays(BCE)
+    with pytest.raises(NotImplementedError, match="no derivative by target"):
+        isobit.torch.binary_cross_entropy_with_logits(x, target.requires_grad_()).backward()
+    with pytest.raises(NotImplementedError, match="no derivative by weight"):
+        weight = torch.ones(6, 33, requires_grad=True)
+        isobit.torch.mse_loss(x, target.detach(), weight=weight).backward()
+
+
+MODULES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCEWithLogitsLoss", "NLLLoss")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_are_pytorchs(name):
+    ours, theirs = (getattr(each, name)(reduction="sum") for each in (isobit.torch, nn))
+    assert isinstance(ours, getattr(nn, name)) and repr(ours) == repr(theirs)
+    if name == "NLLLoss":
+        x, target = draw(6, 5).log_softmax(1), torch.arange(6) % 5
+    else:
+        x, target = arrays(BCE if name.startswith("BCE") else "mse_loss")
+    torch.testing.assert_close(ours(x, target), theirs(x, target))
+    patched = nn.Sequential(theirs)
+    with isobit.torch.patch(patched, others=True):
+        assert type(patched[0]) is getattr(isobit.torch, name)
+
+
+def test_losses_of_convert_are_ours():
+    x, target = arrays("mse_loss")
+    with isobit.torch.intercept(every=True):
+        found = F.mse_loss(x, target)
+    assert found.equal(isobit.torch.mse_loss(x, target))
+
+
+def test_compiled_losses_are_the_same():
+    torch._dynamo.reset()
+    x, target = arrays(BCE)
+    for name in (BCE, "huber_loss"):
+        function = getattr(isobit.torch, name)
+        assert torch.compile(function, fullgraph=True)(x, target).equal(function(x, target))
+    torch._dynamo.reset()
+
+
+def test_what_is_wrong_is_told_by_name():
+    x, target = arrays("mse_loss")
+    with pytest.raises(ValueError, match="mse_loss: reduction is 'median'; allowed: none"):
+        isobit.torch.mse_loss(x, target, reduction="median")
+    with pytest.raises(ValueError, match="l1_loss: shapes do not broadcast"):
+        isobit.torch.l1_loss(x, target[:, :5])
+    with pytest.raises(TypeError, match="huber_loss: target must be a Tensor; it is float"):
+        isobit.torch.huber_loss(x, 1.0)
+    with pytest.raises(ValueError, match="target has shape"):
+        isobit.torch.binary_cross_entropy_with_logits(x, target[0])
+    with pytest.raises(ValueError, match="nll_loss: target has shape"):
+        isobit.torch.nll_loss(x, torch.zeros(5, dtype=torch.int64))
+
+
+def test_opcheck():
+    x, target = arrays("mse_loss")
+    ops = torch.ops.isobit
+    given = (x.requires_grad_(), target, None, None, 3, 0.5)
+    torch.library.opcheck(ops.pointwise_loss.default, given)
+    torch.library.opcheck(ops.pointwise_loss_backward.default, (draw(6, 33, seed=5), *given))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numpy_has_the_same_bits(dtype, reduction):
+    if dtype == torch.bfloat16:
+        bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+
+    def array(tensor):
+        if dtype == torch.bfloat16:
+            return tensor.view(torch.uint16).numpy().view(bfloat16)
+        return tensor.numpy()
+
+    def same(found, expected):
+        return found.shape == expected.shape and found.tobytes() == array(expected).tobytes()
+
+    x, target = arrays("mse_loss", dtype)
+    weight = draw(33, seed=3).abs().to(dtype)
+    for name in (*NAMES, BCE):
+        ours = getattr(isobit.numpy, name)(array(x), array(target), reduction=reduction)
+        expected = getattr(isobit.torch, name)(x, target, reduction=reduction)
+        assert same(ours, expected), name
+    given = {"weight": weight, "pos_weight": weight}
+    expected = isobit.torch.binary_cross_entropy_with_logits(
+        x, target, **given, reduction=reduction
+    )
+    given = {name: array(each) for name, each in given.items()}
+    found = isobit.numpy.binary_cross_entropy_with_logits(
+        array(x), array(target), **given, reduction=reduction
+    )
+    assert same(found, expected)
+    target = torch.arange(6) % 5
+    given = {"ignore_index": 2, "reduction": reduction}
+    expected = isobit.torch.nll_loss(x, target, weight, **given)
+    assert same(isobit.numpy.nll_loss(array(x), target.numpy(), array(weight), **given), expected)
+
+
+def test_numpy_tells_what_is_wrong_by_name():
+    x, target = (each.numpy() for each in arrays("mse_loss"))
+    with pytest.raises(ValueError, match="l1_loss: reduction is 'all'; allowed: none, mean, sum"):
+        isobit.numpy.l1_loss(x, target, reduction="all")
+    with pytest.raises(ValueError, match="mse_loss: target has shape"):
+        isobit.numpy.mse_loss(x, target[:, :5])
+    with pytest.raises(ValueError, match="beta is -1; must be a number, not negative"):
+        isobit.numpy.smooth_l1_loss(x, target, beta=-1)
+    with pytest.raises(ValueError, match="nll_loss: there are classes from 0 to 32"):
+        isobit.numpy.nll_loss(x, np.full(6, 33))
