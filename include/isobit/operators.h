@@ -1193,6 +1193,35 @@ typedef struct isobit_interpolate_backward_args {
 ISOBIT_API isobit_status isobit_interpolate_backward(const isobit_interpolate_backward_args* args,
                                                      const isobit_context* context);
 
+/* The sum, the mean, the variance, its root, or a norm of the elements of x at each index of the
+ * dimensions that y keeps. */
+typedef struct isobit_reduce_forward_args {
+  size_t struct_size;
+  const isobit_tensor* x; /* in f32, f16, bf16 or f64, of any strides; y's dimensions, and more,
+                             over which it is reduced */
+  const isobit_tensor* y; /* output, in x's dtype or, beside 16 bits, f32; of any strides */
+  double correction;      /* var and std divide by the count less this, by 0 at least */
+  int32_t reduction;      /* 0 sum, 1 mean, 2 var, 3 std; of magnitudes 4 l2, 5 l1, 6 largest, 7
+                             smallest; 8 how many are not 0 */
+} isobit_reduce_forward_args;
+
+ISOBIT_API isobit_status isobit_reduce_forward(const isobit_reduce_forward_args* args,
+                                               const isobit_context* context);
+
+/* The gradient of reduce_forward. What it must know of x it finds again. */
+typedef struct isobit_reduce_backward_args {
+  size_t struct_size;
+  const isobit_tensor* x;      /* as in forward; of sum, mean and nonzero not read, or NULL */
+  const isobit_tensor* grad_y; /* like y of forward */
+  const isobit_tensor* grad_x; /* output, like x */
+  double correction;           /* var and std divide by the count less this, by 0 at least */
+  int32_t reduction; /* 0 sum, 1 mean, 2 var, 3 std; of magnitudes 4 l2, 5 l1, 6 largest, 7
+                        smallest; 8 how many are not 0 */
+} isobit_reduce_backward_args;
+
+ISOBIT_API isobit_status isobit_reduce_backward(const isobit_reduce_backward_args* args,
+                                                const isobit_context* context);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1839,6 +1839,58 @@ inline void interpolate_backward(const InterpolateBackward& given, const Context
   detail::check(isobit_interpolate_backward(&args, &context));
 }
 
+// The sum, the mean, the variance, its root, or a norm of the elements of x at each index of the
+// dimensions that y keeps.
+struct ReduceForward {
+  Tensor x = {};
+  Output y = {};
+  double correction = 1;
+  int32_t reduction = 0;
+};
+
+namespace detail {
+inline isobit_reduce_forward_args arguments(const ReduceForward& given) {
+  isobit_reduce_forward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.y = given.y.get();
+  args.correction = given.correction;
+  args.reduction = given.reduction;
+  return args;
+}
+}  // namespace detail
+
+inline void reduce_forward(const ReduceForward& given, const Context& context = {}) {
+  const isobit_reduce_forward_args args = detail::arguments(given);
+  detail::check(isobit_reduce_forward(&args, &context));
+}
+
+// The gradient of reduce_forward. What it must know of x it finds again.
+struct ReduceBackward {
+  Tensor x = {}, grad_y = {};
+  Output grad_x = {};
+  double correction = 1;
+  int32_t reduction = 0;
+};
+
+namespace detail {
+inline isobit_reduce_backward_args arguments(const ReduceBackward& given) {
+  isobit_reduce_backward_args args = {};
+  args.struct_size = sizeof args;
+  args.x = given.x.get();
+  args.grad_y = given.grad_y.get();
+  args.grad_x = given.grad_x.get();
+  args.correction = given.correction;
+  args.reduction = given.reduction;
+  return args;
+}
+}  // namespace detail
+
+inline void reduce_backward(const ReduceBackward& given, const Context& context = {}) {
+  const isobit_reduce_backward_args args = detail::arguments(given);
+  detail::check(isobit_reduce_backward(&args, &context));
+}
+
 }  // namespace isobit
 
 #endif

@@ -26,6 +26,7 @@
 #include "isobit/ops/pointwise_loss/pointwise_loss.h"
 #include "isobit/ops/pool2d/pool2d.h"
 #include "isobit/ops/random/random.h"
+#include "isobit/ops/reduce/reduce.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
 #include "isobit/ops/rmsnorm_linear/rmsnorm_linear.h"
 #include "isobit/ops/rope/rope.h"
@@ -897,6 +898,26 @@ inline interpolate::BackwardArgs arguments(const isobit_interpolate_backward_arg
   args.scale_w = given.scale_w;
   args.mode = decltype(args.mode){given.mode};
   args.align_corners = given.align_corners != 0;
+  return args;
+}
+
+inline reduce::ForwardArgs arguments(const isobit_reduce_forward_args& given, const Reader& read) {
+  reduce::ForwardArgs args;
+  args.x = read("x", given.x);
+  args.y = read("y", given.y);
+  args.correction = given.correction;
+  args.reduction = decltype(args.reduction){given.reduction};
+  return args;
+}
+
+inline reduce::BackwardArgs arguments(const isobit_reduce_backward_args& given,
+                                      const Reader& read) {
+  reduce::BackwardArgs args;
+  args.x = read("x", given.x);
+  args.grad_y = read("grad_y", given.grad_y);
+  args.grad_x = read("grad_x", given.grad_x);
+  args.correction = given.correction;
+  args.reduction = decltype(args.reduction){given.reduction};
   return args;
 }
 

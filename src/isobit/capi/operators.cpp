@@ -522,3 +522,23 @@ isobit_status isobit_interpolate_backward(const isobit_interpolate_backward_args
                                      [&] { interpolate::backward(read_args, execution); });
                     });
 }
+
+isobit_status isobit_reduce_forward(const isobit_reduce_forward_args* args,
+                                    const isobit_context* context) {
+  return capi::call("reduce", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      const auto read_args = capi::arguments(given, read);
+                      capi::observed("reduce", read_args, execution,
+                                     [&] { reduce::forward(read_args, execution); });
+                    });
+}
+
+isobit_status isobit_reduce_backward(const isobit_reduce_backward_args* args,
+                                     const isobit_context* context) {
+  return capi::call("reduce backward", args, context,
+                    [](const auto& given, const capi::Reader& read, const Execution& execution) {
+                      const auto read_args = capi::arguments(given, read);
+                      capi::observed("reduce backward", read_args, execution,
+                                     [&] { reduce::backward(read_args, execution); });
+                    });
+}
