@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from isobit import _arguments, _arrays, c_abi
+from isobit import _arguments, _arrays, _reductions, c_abi
 from isobit._calls import FLOATS, Call, context
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -68,7 +68,7 @@ def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean")
         share = np.where(counted, weights[places], real.type(0))
     logs = _wide(np.take_along_axis(x, places[..., None], -1)[..., 0]).astype(real)
     losses = np.where(counted, -logs * share, real.type(0))
-    return _reduced(call, losses, reduction, lambda: _total(share))
+    return _reduced(call, losses, reduction, lambda: _reductions.sum(share))
 
 
 def _call(function, input, reduction):
@@ -116,7 +116,7 @@ def _loss(function, kind, input, target, reduction, beta=1.0, **weights):
 def _reduced(call, losses, reduction, count):
     found = losses
     if reduction != "none":
-        found = _total(losses)
+        found = _reductions.sum(losses)
         if reduction == "mean":
             with np.errstate(invalid="ignore", divide="ignore"):
                 found = found / count()  # of nothing it is NaN
@@ -133,19 +133,3 @@ def _narrowed(call, array):
     rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
     y.view(np.uint16)[...] = np.where(np.isnan(array), 0x7FC0, rounded)
     return y
-
-
-def _total(array):
-    """The sum of all elements, in the order of sums over rows: as the bias of a convolution of one
-    channel receives it."""
-    row = np.ascontiguousarray(array).reshape(1, 1, -1)
-    total = np.empty(1, array.dtype)
-    unread = np.broadcast_to(np.zeros((), array.dtype), row.shape)
-    c_abi.call(
-        *("conv1d", "bwd", context()),
-        grad_y=_arrays.strided(row),
-        x=_arrays.strided(unread),
-        weight=_arrays.strided(np.zeros((1, 1, 1), array.dtype)),
-        grad_bias=_arrays.strided(total),
-    )
-    return total.reshape(())

@@ -5,16 +5,12 @@ torch.nn.functional's, whose elements and sums have the same bits wherever they 
 import torch
 import torch.nn.functional as F
 
+from isobit.torch import reduction_functions
 from isobit.torch.functional import overridable, run
 from isobit.torch.pointwise_losses import CODES, LOSS
 from isobit.torch.records import NARROW
 
 _REDUCTIONS = ("none", "mean", "sum")
-
-
-def total(losses):
-    """The sum of all elements, in the order of sums over rows."""
-    return torch.ops.isobit.convolution_bias(losses.reshape(1, 1, -1)).reshape(())
 
 
 def _reduction(op, reduction, size_average=None, reduce=None):
@@ -52,7 +48,7 @@ def _loss(op, kind, tensors, reduction, beta=1.0):
     losses = run(LOSS, arguments, kind=CODES[kind], beta=float(beta))
     if reduction == "none":
         return losses.to(dtype)
-    found = total(losses)
+    found = reduction_functions.sum(losses)
     return (found if reduction == "sum" else found / losses.numel()).to(dtype)
 
 
@@ -135,5 +131,5 @@ def nll_loss(
     losses = torch.where(counted, -logs * share, 0)
     if reduction == "none":
         return losses.to(input.dtype)
-    found = total(losses)
-    return (found if reduction == "sum" else found / total(share)).to(input.dtype)
+    found = reduction_functions.sum(losses)
+    return (found if reduction == "sum" else found / reduction_functions.sum(share)).to(input.dtype)
