@@ -128,6 +128,59 @@ def speed(files):
     return tables
 
 
+def by_threads(files, key):
+    """The lines of a benchmark in Python: {row: {threads: line}}, and all numbers of threads."""
+    rows = defaultdict(dict)
+    for file in files:
+        for line in objects(file)[1:]:
+            rows[key(line)][line.get("threads")] = line
+    return rows, sorted({threads for row in rows.values() for threads in row if threads})
+
+
+def counted(threads):
+    return f"{threads} thread" + "s" * (threads > 1)
+
+
+def beside(files):
+    """Functions of isobit.torch beside PyTorch's, as bench/torch_operators.py times them."""
+    rows, counts = by_threads(files, lambda line: (line["case"], line["passes"]))
+    peers = dict.fromkeys(peer for row in rows.values() for peer in row[counts[0]]["speed_beside"])
+    heads = ["", "pass"]
+    for threads in counts:
+        heads += [f"{counted(threads)}: µs", *(f"{peer} / ours" for peer in peers)]
+    body = []
+    for (case, passes), row in rows.items():
+        body.append([case, passes])
+        for line in map(row.get, counts):
+            ratios = map(line["speed_beside"].get, peers)
+            body[-1] += [f"{line['seconds']['isobit'] * 1e6:.0f}"]
+            body[-1] += ["" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
+    return {"functions": table(heads, body)}
+
+
+def steps(files):
+    """Whole training steps, as bench/torch_training.py times them: PyTorch's time over that of each
+    way, and what each takes of memory."""
+    rows, counts = by_threads(files, lambda line: (line["model"], line["by"]))
+    heads = ["model", "computed by"]
+    for threads in counts:
+        heads += [f"{counted(threads)}: ms", "torch / this", "torch compiled / this"]
+    body = []
+    for (model, by), row in rows.items():
+        body.append([model, by])
+        for threads in counts:
+            ours = row[threads]["median"]
+            body[-1] += [f"{ours * 1e3:.0f}"]
+            for peer in ("torch", "torch compiled"):
+                theirs = rows.get((model, peer), {}).get(threads)
+                body[-1] += [f"{theirs['median'] / ours:.2f}" if theirs else ""]
+        if None in row:
+            body[-1] += [f"{row[None]['peak'] / 1e9:.2f}"]
+    if any(None in row for row in rows.values()):
+        heads += ["peak memory, GB"]
+    return {"steps": table(heads, body)}
+
+
 def origin(files):
     """Where, on what and by which command a file was measured."""
     (file,) = files
@@ -155,7 +208,14 @@ def variants(operators):
     return {device: table(heads, found, numbers=False) for device, found in rows.items()}
 
 
-TABLES = {"accuracy": accuracy, "speed": speed, "origin": origin, "variants": variants}
+TABLES = {
+    "accuracy": accuracy,
+    "beside": beside,
+    "origin": origin,
+    "speed": speed,
+    "steps": steps,
+    "variants": variants,
+}
 MARK = re.compile(r"<!-- (\w+) (\S+): (.*) -->")
 
 

@@ -8,7 +8,9 @@ import pytest
 import torch
 from pages import ROOT
 
-sys.path[:0] = [str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
+import tables  # noqa: E402
+import timing  # noqa: E402
 import torch_operators  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,9 +45,12 @@ def test_a_group_of_functions_is_timed(monkeypatch, tmp_path):
     for line in lines:
         ratio = line["seconds"]["torch"] / line["seconds"]["isobit"]
         assert line["speed_beside"] == {"torch": pytest.approx(ratio)}
+    head, _, first, *_ = tables.beside([tmp_path / "lines.jsonl"])["functions"]
+    assert head == "|  | pass | 1 thread: µs | torch / ours |"
+    assert first.startswith("| embedding 8192 of 50257x768 | fwd | ")
 
 
-def test_steps_of_a_model_are_timed_and_their_memory_is_counted(monkeypatch, tmp_path):
+def test_steps_of_a_model_are_timed(monkeypatch, tmp_path):
     pytest.importorskip("transformers", reason="transformers is not installed")
     import torch_training
 
@@ -58,3 +63,11 @@ def test_steps_of_a_model_are_timed_and_their_memory_is_counted(monkeypatch, tmp
     assert [line["by"] for line in lines] == ["torch", "isobit", "isobit, fused loss"]
     assert [line["loss"] for line in lines] == pytest.approx([lines[0]["loss"]] * 3, rel=1e-5)
     assert torch_training.memory_of("gpt-tiny", "isobit", steps=1) > 0
+
+
+def test_the_peak_of_memory_is_counted_from_a_place_on():
+    timing.count_the_peak_from_here()
+    before, size = timing.status("VmRSS"), 64 << 20
+    assert timing.status("VmHWM") - before < size // 2
+    torch.ones(size // 4)
+    assert timing.status("VmHWM") - before > size // 2
