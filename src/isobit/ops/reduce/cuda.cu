@@ -40,12 +40,13 @@ class Elements {
 
   template <class Real>
   ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kElements]) const {
-    if (adjacent_)
+    if (adjacent_) {
       ArrayRow<T>{row_, vectors_}.load(place, piece);
-    else
-      walk(place, [&](int i, const T* from) {
-        piece[i] = from == nullptr ? Real(0) : simt::Conversions::widen<Real>(simt::load(from));
-      });
+    } else {
+      const Piece<Real> found = gathered<Real>(row_, axes_, place);
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) piece[i] = found.elements[i];
+    }
     if constexpr (kMagnitudes)
 #pragma unroll
       for (int i = 0; i < kElements; ++i) piece[i] = std::fabs(piece[i]);
@@ -53,20 +54,42 @@ class Elements {
   template <class Real>
   ISOBIT_DEVICE void store(const Place& place, const Real (&piece)[kElements]) const {
     if (adjacent_) return ArrayRow<T>{row_, vectors_}.store(place, piece);
-    walk(place, [&](int i, T* to) {
-      if (to != nullptr) *to = simt::Conversions::narrow<T>(piece[i]);
-    });
+    Piece<Real> found;
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) found.elements[i] = piece[i];
+    scatter(row_, axes_, place, found);
   }
 
  private:
+  template <class Real>
+  struct Piece {
+    Real elements[kElements];
+  };
+  // Functions by themselves: a kernel has a dozen loops over a row, and each would hold the
+  // divisions of a walk.
+  template <class Real>
+  ISOBIT_NOINLINE static Piece<Real> gathered(T* row, const Axes& axes, Place place) {
+    Piece<Real> result;
+    walk(row, axes, place, [&](int i, const T* from) {
+      result.elements[i] =
+          from == nullptr ? Real(0) : simt::Conversions::widen<Real>(simt::load(from));
+    });
+    return result;
+  }
+  template <class Real>
+  ISOBIT_NOINLINE static void scatter(T* row, const Axes& axes, Place place, Piece<Real> piece) {
+    walk(row, axes, place, [&](int i, T* to) {
+      if (to != nullptr) *to = simt::Conversions::narrow<T>(piece.elements[i]);
+    });
+  }
   // Calls body(i, where element i of a piece stands, null where the row has none).
   template <class Body>
-  ISOBIT_DEVICE void walk(const Place& place, const Body& body) const {
-    Walk at(axes_, place.left > 0 ? place.col : 0);
+  ISOBIT_DEVICE static void walk(T* row, const Axes& axes, const Place& place, const Body& body) {
+    Walk at(axes, place.left > 0 ? place.col : 0);
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
       const bool there = i < place.left;
-      body(i, there ? row_ + (kGradient ? at.grad_x : at.x) : nullptr);
+      body(i, there ? row + (kGradient ? at.grad_x : at.x) : nullptr);
       if (i + 1 < place.left) at.advance(1);
     }
   }
@@ -89,7 +112,7 @@ class ThreadRow {
 
   ISOBIT_DEVICE const ThreadRow& rare() const { return *this; }
   ISOBIT_DEVICE Real at(int i) const {
-    const std::int64_t place = axes_.count == 1 ? i * step_ : Walk(axes_, i).x;
+    const std::int64_t place = axes_.count == 1 ? i * step_ : walked(axes_, i);
     return simt::Conversions::widen<Real>(simt::load(row_ + place));
   }
 
@@ -137,6 +160,7 @@ class ThreadRow {
   }
 
  private:
+  ISOBIT_NOINLINE static std::int64_t walked(const Axes& axes, int i) { return Walk(axes, i).x; }
   template <class F>
   ISOBIT_DEVICE Extremes<Real> extremes_of(const F& f) const {
     constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
