@@ -215,7 +215,9 @@ class GroupRow : public norms::RowInMemory<Group, RealOf<T>, Elements<const T, f
   ISOBIT_DEVICE Extremes<Real> sizes() const {
     using Sizes = Elements<const T, false, true>;
     const norms::RowInMemory<Group, Real, Sizes> row(Sizes(row_, axes_), cols_, memory_);
-    return row.extremes();
+    const Extremes<Real> found = row.extremes();
+    typename Base::Adder(memory_).begin();  // other threads may still read where this row will add
+    return found;
   }
   // of(element), whose elements are not looked at without kReads.
   template <bool kReads, class Of>
