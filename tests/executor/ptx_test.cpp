@@ -107,6 +107,8 @@ TEST(PtxRules, OfArithmetic) {
       {"cvt.rzi.s32.f32", 'r', 'f', {bits(-3e10F)}, 0x8000'0000},
       {"cvt.rzi.u32.f64", 'r', 'g', {bits(3000000000.9)}, 3000000000U},
       {"cvt.rzi.u32.f64", 'r', 'g', {bits(-1.0)}, 0},
+      {"cvt.rn.f32.u16", 'f', 'h', {0xffff}, bits(65535.0F)},
+      {"cvt.rzi.u64.f64", 'd', 'g', {bits(0x1.8p40 + 0.5)}, 0x180'0000'0000},
       {"cvt.s64.s32", 'd', 'r', {kMinus1}, static_cast<std::uint64_t>(-1)},
       {"cvt.u64.u32", 'd', 'r', {kMinus1}, kMinus1},
       {"cvt.s64.s32", 'd', 'd', {0x7'8000'0000}, 0xffff'ffff'8000'0000},

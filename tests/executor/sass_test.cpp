@@ -187,6 +187,10 @@ TEST(Sass, Reals) {
       {"I2FP.F32.S32 R12, R10", both(~0U, 0), bits(-1.0F)},
       {"I2F.RP R12, R10", both(static_cast<std::uint32_t>(-0x100'0001), 0), bits(-0x1p24F)},
       {"F2I.U64.TRUNC R12, R10", bits(0x1.8p40F), 0x180'0000'0000},
+      {"I2F.F64.U32 R12, R10", both(~0U, 0), bits(0x1p32 - 1)},
+      {"I2F.F64.U64 R12, R10", both(0, ~0U), bits(0x1p64 - 0x1p32)},
+      {"I2F.U16 R12, R10", both(0x1'ffff, 0), bits(65535.0F)},
+      {"F2I.U64.F64.TRUNC R12, R10", bits(0x1.8p40 + 0.5), 0x180'0000'0000},
       {"FCHK P0, R10, R11\nSEL R12, RZ, 0x1, !P0\nFCHK P0, R11, R10\nSEL R13, RZ, 0x1, !P0",
        both(bits(tiny), bits(1.0F)), both(1, 1)},
   };

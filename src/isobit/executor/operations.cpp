@@ -338,6 +338,7 @@ void add_conversions(Table& table) {
   table["cvt.f32.bf16"] = ISOBIT_1(u32, u16, u32{a} << 16);
   table["cvt.f64.f32"] = ISOBIT_1(f64, f32, a);
   table["cvt.rn.f32.f64"] = ISOBIT_1(f32, f64, whole(to_nearest<f32>(a)));
+  table["cvt.rn.f32.u16"] = ISOBIT_1(f32, u16, a);
   table["cvt.rn.f32.s32"] = ISOBIT_1(f32, s32, a);
   table["cvt.rn.f32.u32"] = ISOBIT_1(f32, u32, a);
   table["cvt.rn.f32.s64"] = ISOBIT_1(f32, s64, a);
@@ -351,6 +352,7 @@ void add_conversions(Table& table) {
   table["cvt.rzi.s32.f64"] = ISOBIT_1(s32, f64, truncated<s32>(a));
   table["cvt.rzi.u32.f64"] = ISOBIT_1(u32, f64, truncated<u32>(a));
   table["cvt.rzi.s64.f64"] = ISOBIT_1(s64, f64, truncated<s64>(a));
+  table["cvt.rzi.u64.f64"] = ISOBIT_1(u64, f64, truncated<u64>(a));
   table["cvt.rni.f32.f32"] = ISOBIT_1(f32, f32, whole(std::nearbyint(a)));
   table["cvt.rni.f64.f64"] = ISOBIT_1(f64, f64, std::nearbyint(a));
 #define ISOBIT_INTEGER(to, from) table["cvt." #to "." #from] = ISOBIT_1(to, from, a);

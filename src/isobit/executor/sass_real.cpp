@@ -322,6 +322,21 @@ void double_from_s32(Warp& warp, const Instruction& i) {
     d.set(lane, bits_of(static_cast<double>(static_cast<std::int32_t>(a[lane]))));
   });
 }
+void double_from_u32(Warp& warp, const Instruction& i) {
+  const Whole a(warp, i, 0);
+  const ResultPair d(warp, i);
+  for_lanes(warp.lanes, [&](int lane) { d.set(lane, bits_of(static_cast<double>(u32{a[lane]}))); });
+}
+void double_from_u64(Warp& warp, const Instruction& i) {
+  const Pair a(warp, i, 0);
+  const ResultPair d(warp, i);
+  for_lanes(warp.lanes, [&](int lane) { d.set(lane, bits_of(static_cast<double>(u64{a[lane]}))); });
+}
+void single_from_u16(Warp& warp, const Instruction& i) {
+  const Whole a(warp, i, 0);
+  u32* d = warp.out<u32>(i.slots[kResult]);
+  for_lanes(warp.lanes, [&](int lane) { d[lane] = bits_of(static_cast<float>(a[lane] & 0xffff)); });
+}
 void single_from_s64(Warp& warp, const Instruction& i) {
   const Pair a(warp, i, 0);
   u32* d = warp.out<u32>(i.slots[kResult]);
@@ -360,6 +375,12 @@ void double_to_u32(Warp& warp, const Instruction& i) {
 
 void to_u64(Warp& warp, const Instruction& i) {
   const Single a(warp, i, 0);
+  const ResultPair d(warp, i);
+  for_lanes(warp.lanes, [&](int lane) { d.set(lane, cut<u64>(warp, i, a[lane])); });
+}
+
+void double_to_u64(Warp& warp, const Instruction& i) {
+  const Double a(warp, i, 0);
   const ResultPair d(warp, i);
   for_lanes(warp.lanes, [&](int lane) { d.set(lane, cut<u64>(warp, i, a[lane])); });
 }
@@ -408,9 +429,13 @@ const Row kRows[] = {
     {"I2F.U64.RP", {up_from_u64, Kind::convert, "Rd"}},
     {"I2F.S64", {single_from_s64, Kind::convert, "Rd"}},
     {"I2F.F64.S64", {double_from_s64, Kind::convert, "Dd"}},
+    {"I2F.F64.U32", {double_from_u32, Kind::convert, "Dr"}},
+    {"I2F.F64.U64", {double_from_u64, Kind::convert, "Dd"}},
+    {"I2F.U16", {single_from_u16, Kind::convert, "Rr"}},
     {"F2I.FTZ.U32.TRUNC.NTZ", {to_u32, Kind::convert, "Rr"}},
     {"F2I.U32.F64.TRUNC", {double_to_u32, Kind::convert, "Rd"}},
     {"F2I.U64.TRUNC", {to_u64, Kind::convert, "Dr"}},
+    {"F2I.U64.F64.TRUNC", {double_to_u64, Kind::convert, "Dd"}},
 };
 
 }  // namespace
