@@ -85,6 +85,17 @@ class Slots {
     return {slot(index), slot_, ISOBIT_F32, 1, {count}, {1}};
   }
 
+  // Of pooling, with windows of 3 x 3.
+  template <class Args>
+  static Args pooled(const auto& fill) {
+    Args args{};
+    args.struct_size = sizeof args;
+    args.window_h = args.window_w = 3;
+    args.stride_h = args.stride_w = args.padding_h = args.padding_w = 1;
+    fill(args);
+    return args;
+  }
+
   std::vector<std::int64_t> classes_ =
       std::vector<std::int64_t>(static_cast<std::size_t>(rows_), 1);
 

@@ -494,18 +494,6 @@ class World : public CallsOfClasses {
                                                  .correction = 1,
                                                  .reduction = 2};
   isobit_context context = {sizeof context, 0, {}, {}, ISOBIT_CPU, nullptr};
-
- private:
-  // With windows of 3 x 3.
-  template <class Args>
-  static Args pooled(const auto& fill) {
-    Args args{};
-    args.struct_size = sizeof args;
-    args.window_h = args.window_w = 3;
-    args.stride_h = args.stride_w = args.padding_h = args.padding_w = 1;
-    fill(args);
-    return args;
-  }
 };
 
 }  // namespace isobit::calls

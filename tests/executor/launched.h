@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
@@ -15,6 +17,15 @@
 namespace isobit::executor {
 
 using Words = std::vector<std::uint64_t>;
+
+inline std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
+inline std::uint64_t bits(double x) { return std::bit_cast<std::uint64_t>(x); }
+
+inline std::string hexadecimal(std::size_t number) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%zx", number);
+  return text;
+}
 
 struct Circumstances {
   LaunchShape shape = {.threads = 32};

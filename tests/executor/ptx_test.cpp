@@ -43,8 +43,6 @@ Words run(const std::string& body, Words input = {}, const Circumstances& given 
 }
 
 // ---- arithmetic --------------------------------------------------------------------------------
-std::uint64_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
-std::uint64_t bits(double x) { return std::bit_cast<std::uint64_t>(x); }
 struct Rule {
   const char* opcode;
   char result, operands;  // r: 32 bits, d: 64, h: 16, f: f32, g: f64

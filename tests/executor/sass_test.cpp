@@ -26,12 +26,6 @@
 namespace isobit::executor {
 namespace {
 
-std::string hexadecimal(std::size_t number) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%zx", number);
-  return text;
-}
-
 // What is around a body: each thread has its index in R2, two words of input in R10 and R11, and
 // what is in R12 and R13 is stored. `name:` is a label, {name} the address of its instruction.
 std::string kernel(const std::string& body, const std::string& banks = "") {
@@ -76,8 +70,6 @@ Words run(const std::string& body, Words input = {}, const Circumstances& given 
 constexpr std::uint64_t both(std::uint32_t low, std::uint32_t high) {
   return low | std::uint64_t{high} << 32;
 }
-std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
-std::uint64_t bits(double x) { return std::bit_cast<std::uint64_t>(x); }
 
 struct Rule {
   const char* body;

@@ -36,7 +36,7 @@ BATCHES = {  # of one micro-batch
 def model_of(name):
     """Isobit's, with the same weights on all ranks."""
     model = reproducible.GPT(context=16) if name == "gpt" else reproducible.RUNS[name][0]()
-    reproducible.fill(model, reproducible.Draws(1))
+    isobit.torch.init.reset_parameters_(model, 1)
     isobit.torch.convert(model)
     return model
 
@@ -152,7 +152,7 @@ def the_ordinary_sum_ends_with_other_weights(ranks, name):
 @CASES(1, 2, 4, of=["ddp", "fsdp"])
 def dropout_that_is_seeded_by_the_micro_batch_drops_the_same(ranks, way):
     module = nn.Sequential(nn.Linear(4, 32), nn.Dropout(0.5), nn.Linear(32, 2))
-    reproducible.fill(module, reproducible.Draws(5))
+    isobit.torch.init.reset_parameters_(module, 5)
     isobit.torch.convert(module)
     model, x = WAYS[way](module), reproducible.Draws(6).tensor(MICRO_BATCHES, 6, 4)
     tree = GradientTree(model, MICRO_BATCHES)
@@ -183,7 +183,7 @@ class Branching(nn.Module):
 def what_some_micro_batches_do_not_use_is_not_added(ranks, when):
     used = {"even": (0, 2, 4, 6), "odd": (1, 3, 5, 7), "first": (0,)}[when]
     module = Branching()
-    reproducible.fill(module, reproducible.Draws(3))
+    isobit.torch.init.reset_parameters_(module, 3, keep_unknown=True)
     x = reproducible.Draws(4).tensor(MICRO_BATCHES, 5, 4)
     model = buckets(module, find_unused_parameters=True)
     found = []
