@@ -236,7 +236,8 @@ def cpp_header(all_entries):
         lines += ["", "// " + "\n// ".join(textwrap.wrap(entry.summary, 94))]
         lines.append(f"struct {entry.cpp_type} {{")
         for kind, names in (("Tensor", entry.inputs), ("Output", entry.outputs)):
-            lines.append(f"{kind} {', '.join(f'{name} = {{}}' for name in names)};")
+            if names:
+                lines.append(f"{kind} {', '.join(f'{name} = {{}}' for name in names)};")
         for each in entry.options:
             lines.append(f"{_CPP_TYPES[each['type']]} {each['name']} = {_default(each)};")
         function = entry.kind or entry.name

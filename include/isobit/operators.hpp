@@ -382,7 +382,6 @@ inline void rope_tables(const RopeTables& given, const Context& context = {}) {
 // Random numbers, each a function of the seed and of its place: uniform, normal, normal within
 // bounds, or 0 and 1.
 struct Random {
-  Tensor;
   Output y = {};
   double low = 0;
   double high = 1;

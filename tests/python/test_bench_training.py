@@ -8,10 +8,10 @@ import pytest
 import torch
 from pages import ROOT
 
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
-import tables  # noqa: E402
-import timing  # noqa: E402
-import torch_operators  # noqa: E402
+sys.path += [str(ROOT / "bench"), str(ROOT / "tools")]
+import tables
+import timing
+import torch_operators
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

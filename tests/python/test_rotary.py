@@ -2,6 +2,9 @@
 """Rotary embeddings of isobit.numpy and isobit.torch: the same bits, their derivatives, what they
 refuse, and what transformers does."""
 
+import sys
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -291,20 +294,24 @@ def test_patch_turns_by_the_models_own_tables():
     assert modeling_llama.apply_rotary_pos_emb is original
 
 
-def test_models_that_share_a_rotary_function_give_it_back_when_the_last_is_restored():
-    transformers = pytest.importorskip("transformers")
-    from transformers.models.llama import modeling_llama
+def test_models_that_share_a_rotary_function_give_it_back_when_the_last_is_restored(monkeypatch):
+    def apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim=1):
+        def turned(x):
+            first, second = x.chunk(2, -1)
+            around = torch.cat((-second, first), -1)
+            return x * cos.unsqueeze(unsqueeze_dim) + around * sin.unsqueeze(unsqueeze_dim)
 
-    config = transformers.LlamaConfig(
-        **{"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1},
-        **{"intermediate_size": 16, "vocab_size": 16},
-    )
-    original = modeling_llama.apply_rotary_pos_emb
-    first, second = (patch(transformers.LlamaModel(config), rotary=True) for _ in range(2))
-    assert first.rotary == second.rotary == ["transformers.models.llama.modeling_llama"]
-    exchanged = modeling_llama.apply_rotary_pos_emb
+        return turned(q), turned(k)
+
+    source = types.ModuleType("somebodys_modeling")
+    source.apply_rotary_pos_emb = apply_rotary_pos_emb
+    monkeypatch.setitem(sys.modules, source.__name__, source)
+    made = type("Model", (torch.nn.Module,), {"__module__": source.__name__})
+    first, second = (patch(made(), rotary=True) for _ in range(2))
+    assert first.rotary == second.rotary == ["somebodys_modeling"]
+    exchanged = source.apply_rotary_pos_emb
     first.restore()
     first.restore()
-    assert modeling_llama.apply_rotary_pos_emb is exchanged is not original
+    assert source.apply_rotary_pos_emb is exchanged is not apply_rotary_pos_emb
     second.restore()
-    assert modeling_llama.apply_rotary_pos_emb is original
+    assert source.apply_rotary_pos_emb is apply_rotary_pos_emb

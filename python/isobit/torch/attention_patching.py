@@ -25,7 +25,7 @@ class Attention:
     renames = True
 
     def members(self, original):
-        names = ["forward", "_qkv_same_embed_dim"]
+        names = ["forward", "_attended", "_qkv_same_embed_dim", "checkpoint"]
         if getattr_static(original, "_reset_parameters") is _RESET:
             names.append("_reset_parameters")
         return {name: getattr_static(MultiheadAttention, name) for name in names}
