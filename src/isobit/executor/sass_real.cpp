@@ -97,6 +97,19 @@ void select(Warp& warp, const Instruction& i) {
             [&](int lane) { d[lane] = (chosen >> lane & 1) != 0 ? a.bits(lane) : b.bits(lane); });
 }
 
+// 1 where two numbers are as asked, and the predicate holds; else 0.
+constexpr auto kNotLess = [](float a, float b) { return !(a < b); };
+constexpr auto kNotUnequal = [](float a, float b) { return !(a < b) && !(a > b); };
+template <auto kHolds>
+void one_where(Warp& warp, const Instruction& i) {
+  const Single a(warp, i, 0), b(warp, i, 1);
+  const u32 held = lanes_holding(warp, i, 0);
+  u32* d = warp.out<u32>(i.slots[kResult]);
+  for_lanes(warp.lanes, [&](int lane) {
+    d[lane] = bits_of((held >> lane & 1) != 0 && kHolds(a[lane], b[lane]) ? 1.0F : 0.0F);
+  });
+}
+
 // Of a number and a NaN the number; -0 is less than +0.
 float bound(float a, float b, bool least) {
   if (a != a) return b;
@@ -356,7 +369,7 @@ void double_from_s64(Warp& warp, const Instruction& i) {
 template <class To, class From>
 To cut(Warp& warp, const Instruction& i, From x) {
   if (x != x) fail(warp, i, "a NaN becomes a whole number");
-  if (x <= 0) return 0;
+  if (x <= static_cast<From>(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
   return x >= static_cast<From>(std::numeric_limits<To>::max()) ? std::numeric_limits<To>::max()
                                                                 : static_cast<To>(x);
 }
@@ -379,10 +392,12 @@ void to_u64(Warp& warp, const Instruction& i) {
   for_lanes(warp.lanes, [&](int lane) { d.set(lane, cut<u64>(warp, i, a[lane])); });
 }
 
-void double_to_u64(Warp& warp, const Instruction& i) {
+template <class To>
+void double_to_whole(Warp& warp, const Instruction& i) {
   const Double a(warp, i, 0);
   const ResultPair d(warp, i);
-  for_lanes(warp.lanes, [&](int lane) { d.set(lane, cut<u64>(warp, i, a[lane])); });
+  for_lanes(warp.lanes,
+            [&](int lane) { d.set(lane, static_cast<u64>(cut<To>(warp, i, a[lane]))); });
 }
 
 struct Row {
@@ -404,6 +419,8 @@ const Row kRows[] = {
     {"FFMA.RM", {kFusedSingle<kDown>, Kind::f32, "Rrrr", "-"}},
     {"FFMA.RZ", {kFusedSingle<kTowardZero>, Kind::f32, "Rrrr", "-"}},
     {"FSEL", {select, Kind::f32, "Rrrp", "-|"}},
+    {"FSET.BF.GEU.AND", {one_where<kNotLess>, Kind::f32, "Rrrp", "-|"}},
+    {"FSET.BF.EQU.AND", {one_where<kNotUnequal>, Kind::f32, "Rrrp", "-|"}},
     {"FMNMX", {least_or_most<false>, Kind::f32, "Rrrp", "-|"}},
     {"FMNMX.NAN", {least_or_most<true>, Kind::f32, "Rrrp", "-|"}},
     {"FCHK", {check_division, Kind::f32, "Prr", "-|"}},
@@ -435,7 +452,8 @@ const Row kRows[] = {
     {"F2I.FTZ.U32.TRUNC.NTZ", {to_u32, Kind::convert, "Rr"}},
     {"F2I.U32.F64.TRUNC", {double_to_u32, Kind::convert, "Rd"}},
     {"F2I.U64.TRUNC", {to_u64, Kind::convert, "Dr"}},
-    {"F2I.U64.F64.TRUNC", {double_to_u64, Kind::convert, "Dd"}},
+    {"F2I.U64.F64.TRUNC", {double_to_whole<u64>, Kind::convert, "Dd"}},
+    {"F2I.S64.F64.TRUNC", {double_to_whole<std::int64_t>, Kind::convert, "Dd"}},
 };
 
 }  // namespace
