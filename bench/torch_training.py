@@ -116,7 +116,7 @@ def step_of(name, by):
 
 
 def ways(name):
-    fused = (FUSED,) if CASES[name].make is gpt2 or name.startswith("gpt") else ()
+    fused = (FUSED,) if name.startswith("gpt") else ()
     return (*BY_PYTORCH, *BY_ISOBIT, *fused)
 
 

@@ -20,7 +20,7 @@ file(GLOB_RECURSE interface_headers LIST_DIRECTORIES false ${depends}
   "${interface_root}/src/isobit/optimizers/*.h"
   "${interface_root}/src/isobit/ops/*.h")
 list(FILTER interface_headers EXCLUDE REGEX "/(cpu|cuda|reference|cases|formula)[^/]*$")
-# A problem that is made of parts of a formula.
+# A formula whose parts a problem holds.
 list(APPEND interface_headers "${interface_root}/src/isobit/ops/interpolate/formula.h")
 list(SORT interface_headers)
 if(NOT CMAKE_SCRIPT_MODE_FILE)

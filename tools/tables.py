@@ -86,6 +86,10 @@ def speed_title(line):
     return f"{what}, {types(line)}"
 
 
+def counted(threads):
+    return f"{threads} thread" + "s" * (threads > 1)
+
+
 def speed(files):
     """Every case's fraction of a copy, or of what limits it where that may be the fma unit, and
     the peers' times over ours."""
@@ -115,7 +119,7 @@ def speed(files):
     for title in dict.fromkeys(title for title, _ in rows):
         heads = ["shape"]
         for count in sorted(counts):
-            threads = f"{count} thread" + "s" * (count > 1) + ": " if count else ""
+            threads = f"{counted(count)}: " if count else ""
             units = ("GFLOP/s", "of the peak") if title in computing else ("GB/s", "of a copy")
             heads += [threads + units[0], units[1], *(f"{peer} / ours" for peer in peers[title])]
         body = [
@@ -128,7 +132,7 @@ def speed(files):
     return tables
 
 
-def by_threads(files, key):
+def in_rows(files, key):
     """The lines of a benchmark in Python: {row: {threads: line}}, and all numbers of threads."""
     rows = defaultdict(dict)
     for file in files:
@@ -137,13 +141,9 @@ def by_threads(files, key):
     return rows, sorted({threads for row in rows.values() for threads in row if threads})
 
 
-def counted(threads):
-    return f"{threads} thread" + "s" * (threads > 1)
-
-
 def beside(files):
     """Functions of isobit.torch beside PyTorch's, as bench/torch_operators.py times them."""
-    rows, counts = by_threads(files, lambda line: (line["case"], line["passes"]))
+    rows, counts = in_rows(files, lambda line: (line["case"], line["passes"]))
     peers = dict.fromkeys(peer for row in rows.values() for peer in row[counts[0]]["speed_beside"])
     heads = ["", "pass"]
     for threads in counts:
@@ -161,7 +161,7 @@ def beside(files):
 def steps(files):
     """Whole training steps, as bench/torch_training.py times them: PyTorch's time over that of each
     way, and what each takes of memory."""
-    rows, counts = by_threads(files, lambda line: (line["model"], line["by"]))
+    rows, counts = in_rows(files, lambda line: (line["model"], line["by"]))
     heads = ["model", "computed by"]
     for threads in counts:
         heads += [f"{counted(threads)}: ms", "torch / this", "torch compiled / this"]

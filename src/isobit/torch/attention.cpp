@@ -2,10 +2,10 @@
 // Attention of PyTorch's tensors by the C ABI, and its gradients.
 #include "isobit/torch/attention.h"
 
-#include <cstring>
 #include <vector>
 
 #include "isobit/torch/call.h"
+#include "isobit/torch/dropout.h"
 #include "isobit/torch/stack.h"
 
 namespace isobit::torch {
@@ -29,12 +29,7 @@ void take_options(const char* op, Stack& given, Args& args) {
   args.scale = given.number();
   args.softcap = given.number();
   args.dropout = given.number();
-  require(args.dropout == 0 || seed, op, ": dropout of ", args.dropout, " needs a seed");
-  if (args.dropout == 0) return;
-  require(seed.dtype() == aoti_torch_dtype_int64() && seed.shape().empty() &&
-              seed.device().type == aoti_torch_device_type_cpu(),
-          op, ": seed must be one int64 in CPU memory");
-  std::memcpy(&args.dropout_seed, seed.input(), sizeof args.dropout_seed);
+  if (args.dropout != 0) args.dropout_seed = Dropout(op, args.dropout, seed).seed;
 }
 
 std::vector<std::int64_t> shape_of(const Tensor& tensor) {

@@ -109,7 +109,7 @@ class Work {
   // other: whichever is the fewest vectors.
   struct Sums {
     enum Order { joined, apart, gathered } order;
-    std::int64_t line, pitch;
+    std::int64_t line, pitch, thirds;
 
     // Thirds of what a whole panel of columns takes; half of one takes two.
     static std::int64_t vectors(std::int64_t count, std::int64_t cols) {
@@ -117,29 +117,33 @@ class Work {
       return count / cols * 3 + (rest == 0 ? 0 : 2 * rest <= cols ? 2 : 3);
     }
 
-    // Of `lines` lines of w results in an image, of which the staged ones have `staged` elements.
+    // Of h lines of w results in an image, whose staged ones have `staged` elements.
     Sums(std::int64_t staged, std::int64_t images, std::int64_t h, std::int64_t w,
          std::int64_t cols, bool may_gather) {
-      const bool may_join = h > 1 && staged <= 2 * w;
-      const std::int64_t of_lines = h * vectors(w, cols);
-      const std::int64_t of_joined = may_join ? vectors((h - 1) * staged + w, cols) : of_lines + 1;
-      const std::int64_t apart_or_joined = std::min(of_joined, of_lines);
-      // Copying columns is worth a tenth of them; several images are never anything else.
-      if (images > 1 || (may_gather && vectors(h * w, cols) * 10 < 9 * apart_or_joined))
+      const std::int64_t of_apart = h * vectors(w, cols);
+      const std::int64_t of_joined = vectors((h - 1) * staged + w, cols);
+      const std::int64_t of_gathered = vectors(images * h * w, cols);
+      const bool joins = h > 1 && staged <= 2 * w && of_joined <= of_apart;
+      thirds = joins ? of_joined : of_apart;
+      // Several images are never anything else.
+      if (images > 1 || (may_gather && worth_copying(of_gathered, thirds))) {
         order = gathered;
-      else
-        order = of_joined <= of_lines ? joined : apart;
-      switch (order) {
-        case joined:
-          line = staged;
-          pitch = parts_of((h - 1) * line + w, cols) * cols + 16;
-          break;
-        case apart:
-          line = parts_of(w, cols) * cols;
-          pitch = h * line + 16;
-          break;
-        case gathered: line = w; pitch = parts_of(images * h * w, cols) * cols + 16;
+        thirds = of_gathered;
+        line = w;
+        pitch = parts_of(images * h * w, cols) * cols + 16;
+      } else if (joins) {
+        order = joined;
+        line = staged;
+        pitch = parts_of((h - 1) * line + w, cols) * cols + 16;
+      } else {
+        order = apart;
+        line = parts_of(w, cols) * cols;
+        pitch = h * line + 16;
       }
+    }
+    // Copying columns is worth a tenth of them.
+    static bool worth_copying(std::int64_t gathered, std::int64_t otherwise) {
+      return gathered * 10 < 9 * otherwise;
     }
   };
   Sums sums_of_tile(const Phases& phases, std::int64_t images, std::int64_t h,
@@ -150,6 +154,7 @@ class Work {
   bool may_gather() const {
     return way_ == Way::tiles && parts_of(outs_at_a_time(), rows_) >= kWorthPacking;
   }
+
   void choose_tile(const Machine& machine) {
     const bool in_rows = way_ == Way::rows;
     std::int64_t h = std::max<std::int64_t>(1, count_h()), w = std::max<std::int64_t>(1, count_w());
@@ -212,10 +217,10 @@ class Work {
                     (columns * outs_at_a_time() * size_)}));
     images_ = parts_of(p_.batch, parts_of(p_.batch, images_));
     const Phases phases(p_, 0);
-    const Sums alone = sums_of_tile(phases, 1, tile_h_, tile_w_);
-    const std::int64_t of_one = alone.order == Sums::apart ? tile_h_ * Sums::vectors(tile_w_, cols_)
-                                                           : Sums::vectors(alone.pitch - 16, cols_);
-    if (Sums::vectors(images_ * columns, cols_) * 10 >= 9 * images_ * of_one) images_ = 1;
+    const auto thirds = [&](std::int64_t images) {
+      return sums_of_tile(phases, images, tile_h_, tile_w_).thirds;
+    };
+    if (!Sums::worth_copying(thirds(images_), images_ * thirds(1))) images_ = 1;
   }
 
   // A task's memory.

@@ -129,9 +129,9 @@ void multiply(const Product& product) {
     const bool narrow = product.n - col <= S::kWidth;
     const bool packs_here = gathers || (packs && !narrow);
     if (packs_here) pack_columns<S>(product, col, narrow ? S::kWidth : kCols, packed);
-    const auto& kernels = narrow       ? packs_here ? kTiles<S, 1, true> : kTiles<S, 1, false>
-                                : packs_here ? kTiles<S, Shape::kVectors, true>
-                                       : kTiles<S, Shape::kVectors, false>;
+    const auto& packed_kernels = narrow ? kTiles<S, 1, true> : kTiles<S, Shape::kVectors, true>;
+    const auto& lying_kernels = narrow ? kTiles<S, 1, false> : kTiles<S, Shape::kVectors, false>;
+    const auto& kernels = packs_here ? packed_kernels : lying_kernels;
     for (std::int64_t panel = 0; panel < panels; ++panel) {
       const std::int64_t begin = product.m * panel / panels, end = product.m * (panel + 1) / panels;
       kernels[static_cast<std::size_t>(end - begin - 1)](
