@@ -138,6 +138,19 @@ def test_they_are_exchanged_once_and_restored_with_the_last_model(source, mixer)
     assert source.causal_conv1d_update is other, "is somebody else's by now"
 
 
+def test_models_on_both_sides_of_somebody_elses_exchange_restore_their_own(source, mixer):
+    first = patch(mixer, convolutions=True)
+    ours = source.causal_conv1d_update
+    theirs = source.causal_conv1d_update = lambda *given, **more: ours(*given, **more)
+    second = patch(mixer, convolutions=True)
+    exchanged = source.causal_conv1d_update
+    assert exchanged is not theirs
+    first.restore()
+    assert source.causal_conv1d_update is exchanged
+    second.restore()
+    assert source.causal_conv1d_update is theirs
+
+
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:Complex modules are a new feature")
 def test_calls_that_ask_for_more_stay_theirs(mixer):

@@ -65,19 +65,19 @@ OURS = {"causal_conv1d_fn": causal_conv1d, "causal_conv1d_update": causal_conv1d
 def exchange(model):
     """Exchanges the functions of the Python modules that the model's classes come from, for every
     model of these classes. Returns ({name: ours}, why others are left alone, what undoes it)."""
-    found, refused, places = {}, {}, []
+    found, refused, made = {}, {}, []
     for source in shared_functions.modules_of(model):
         for name, make in _MADE.items():
             if getattr(sys.modules.get(source), name, None) is OURS[name]:
                 continue
             difference = functools.partial(_difference, name)
-            there, reason = shared_functions.exchange(source, name, make, difference)
+            exchange, reason = shared_functions.exchange(source, name, make, difference)
             if reason:
                 refused[f"{source}.{name}"] = reason
-            elif there:
+            elif exchange:
                 found[f"{source}.{name}"] = OURS[name].__name__
-                places.append((source, name))
-    return found, refused, places
+                made.append(exchange)
+    return found, refused, made
 
 
 def _results(name, function, activation):

@@ -339,13 +339,13 @@ def patch(
                 report.skipped[name] = reason
         report._encoders = attention_patching.keep_padded(model)
     if rotary:
-        report.rotary, refused, places = rotary_patching.exchange(model)
+        report.rotary, refused, made = rotary_patching.exchange(model)
         report.skipped |= refused
-        report._functions += places
+        report._functions += made
     if convolutions:
-        report.causal, refused, places = causal_patching.exchange(model)
+        report.causal, refused, made = causal_patching.exchange(model)
         report.skipped |= refused
-        report._functions += places
+        report._functions += made
     _forget_compiled()
     _note_fast_paths(model, report)
     return report

@@ -34,14 +34,14 @@ def rotated(q, k, cos, sin, unsqueeze_dim=1):
 def exchange(model):
     """Exchanges the functions of the Python modules that the model's classes come from, for every
     model of these classes. Returns (names, why others are left alone, what undoes it)."""
-    found, refused = [], {}
+    made, refused = [], {}
     for source in shared_functions.modules_of(model):
-        there, reason = shared_functions.exchange(source, NAME, lambda _: rotated, _difference)
+        exchange, reason = shared_functions.exchange(source, NAME, lambda _: rotated, _difference)
         if reason:
             refused[f"{source}.{NAME}"] = reason
-        elif there:
-            found.append(source)
-    return found, refused, [(source, NAME) for source in found]
+        elif exchange:
+            made.append(exchange)
+    return [each.source for each in made], refused, made
 
 
 def _difference(original):

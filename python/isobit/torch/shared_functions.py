@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 
 @dataclass
-class _Exchange:
+class Exchange:
+    source: str  # the name of Python's module
+    name: str
     original: Callable
     ours: Callable
     models: int = 0  # that need it
 
 
-_exchanges = {}  # by (the name of Python's module, the function's name)
+_standing = {}  # the last exchange by (source, name)
 
 
 def modules_of(model):
@@ -23,27 +25,28 @@ def modules_of(model):
 
 
 def exchange(source, name, make, difference):
-    """Puts make(original) in the place of the function, once for all models. Returns whether there
-    is such a function, and why it is left alone: what difference(original) tells."""
-    place, original = (source, name), getattr(sys.modules.get(source), name, None)
+    """Puts make(original) in the place of the function, once for all models. Returns (the exchange,
+    None if there is none; why the function is left alone: what difference(original) tells)."""
+    original, standing = getattr(sys.modules.get(source), name, None), _standing.get((source, name))
     if original is None:
-        return False, ""
-    if place not in _exchanges or original is not _exchanges[place].ours:
+        return None, ""
+    if standing is None or original is not standing.ours:
         if reason := difference(original):
-            return True, reason
-        _exchanges[place] = _Exchange(original, make(original))
-        setattr(sys.modules[source], name, _exchanges[place].ours)
-    _exchanges[place].models += 1
-    return True, ""
+            return None, reason
+        standing = _standing[source, name] = Exchange(source, name, original, make(original))
+        setattr(sys.modules[source], name, standing.ours)
+    standing.models += 1
+    return standing, ""
 
 
-def restore(places):
-    """Undoes an exchange of each (source, name), which are then no longer listed."""
-    while places:
-        source, name = place = places.pop()
-        standing = _exchanges[place]
-        standing.models -= 1
-        if not standing.models:
-            del _exchanges[place]
-            if getattr(sys.modules[source], name) is standing.ours:
-                setattr(sys.modules[source], name, standing.original)
+def restore(exchanges):
+    """Undoes one model's part in each of them; they are then no longer listed."""
+    while exchanges:
+        each = exchanges.pop()
+        each.models -= 1
+        if each.models:
+            continue
+        if _standing.get((each.source, each.name)) is each:
+            del _standing[each.source, each.name]
+        if getattr(sys.modules[each.source], each.name) is each.ours:
+            setattr(sys.modules[each.source], each.name, each.original)
