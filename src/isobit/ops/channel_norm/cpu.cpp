@@ -5,50 +5,63 @@
 #include "isobit/core/pieces.h"
 #include "isobit/norms/cpu_summed_rows.h"
 #include "isobit/ops/channel_norm/cpu_specified.h"
+#include "isobit/ops/channel_norm/cpu_staged.h"
 
 namespace isobit::channel_norm {
 namespace {
 
 using norms::Cut;
 using norms::in_steps;
+using norms::OneUnit;
 
-// Whether channels stand side by side in memory, as they must for rows abreast, and nothing else
-// does.
+// Whether channels stand side by side in memory, as they must to be summed abreast, and nothing
+// else does.
 template <class... Arrays>
 bool channels_last(const Given& given, const Arrays&... arrays) {
-  if (given.groups != 0 || given.channels == 1) return false;
+  if (given.channels == 1) return false;
   const auto last = [&](const Images& array) {
     return !array || (array.c == 1 && (array.l != 1 || given.extent == 1));
   };
   return last(given.x) && (last(arrays) && ...);
 }
-bool abreast(const ForwardProblem& p) { return channels_last(p, p.y); }
-bool abreast(const BackwardProblem& p) { return channels_last(p, p.grad_y, p.grad_x); }
+bool channels_last(const ForwardProblem& p) { return channels_last(p, p.y); }
+bool channels_last(const BackwardProblem& p) { return channels_last(p, p.grad_y, p.grad_x); }
 
 // How a call is computed: by the specification, or in vectors.
 struct Way {
-  bool specified, side_by_side;
+  bool specified, by_channels;
+  Staging staging;
 
   template <class Problem>
-  Way(const Problem& p, bool specified)
-      : specified(specified), side_by_side(!specified && abreast(p)) {}
+  Way(const Problem& p, bool specified, const Machine& machine)
+      : specified(specified),
+        by_channels(!specified && channels_last(p)),
+        staging(specified ? Staging() : Staging(p, machine)) {}
 
-  Cut cut(std::int64_t rows, std::int64_t count, const Machine& machine) const {
-    return {rows, count, side_by_side ? kMostAbreast : 1, machine, specified};
-  }
+  // Rows of groups are not abreast: they have elements of several channels.
   Cut of_rows(const Given& p, const Machine& machine) const {
-    return cut(p.rows(), p.rows() == 0 ? 0 : p.row(0).count(), machine);
+    const bool abreast = by_channels && p.groups == 0;
+    return {p.rows(), p.rows() == 0 ? 0 : p.row(0).count(), abreast ? kMostAbreast : 1, machine,
+            specified || staging};
   }
   Cut of_channels(const Given& p, const Machine& machine) const {
-    return cut(p.channels, p.batch * p.extent, machine);
+    const std::int64_t abreast = p.groups == 0 ? kMostAbreast : kGroupedAbreast;
+    return {p.channels, p.batch * p.extent, by_channels ? abreast : 1, machine, specified};
   }
   template <class T, class Real>
-  Kernels kernels(DType dtype, Isa isa) const {
-    if (specified) return specified::kKernels<T, Real>;
-    return side_by_side ? abreast_for(dtype, isa) : along_for(dtype, isa);
+  Kernels kernels_of_rows(const Given& p, Isa isa) const {
+    return p.groups == 0 ? kernels_of_channels<T, Real>(p, isa) : along<T, Real>(p.dtype, isa);
+  }
+  template <class T, class Real>
+  Kernels kernels_of_channels(const Given& p, Isa isa) const {
+    return by_channels ? abreast_for(p.dtype, isa) : along<T, Real>(p.dtype, isa);
   }
 
  private:
+  template <class T, class Real>
+  Kernels along(DType dtype, Isa isa) const {
+    return specified ? specified::kKernels<T, Real> : along_for(dtype, isa);
+  }
   static Kernels along_for(DType dtype, Isa isa) {
     ISOBIT_RETURN_FOR_ISA(isa, kernels_along(dtype));
   }
@@ -63,9 +76,10 @@ struct Workspace {
   Real *weight, *bias, *centres;
   Statistics<Real>* statistics;
   Moments<Real>*means, *waiting;
+  std::byte* staged;
   std::size_t bytes;
 
-  Workspace(const Given& p, std::int64_t sums, std::byte* memory) {
+  Workspace(const Given& p, const Way& way, std::int64_t sums, std::byte* memory) {
     Pieces pieces(memory);
     weight = take<Real>(pieces, p.channels);
     bias = take<Real>(pieces, p.channels);
@@ -73,6 +87,7 @@ struct Workspace {
     statistics = take<Statistics<Real>>(pieces, p.rows());
     means = take<Moments<Real>>(pieces, p.rows());
     waiting = take<Moments<Real>>(pieces, sums);
+    staged = pieces.take(way.staging.bytes());
     bytes = pieces.taken();
   }
 
@@ -105,9 +120,10 @@ std::int64_t waiting(const BackwardProblem& p, const Way& way, const Machine& ma
 
 template <class Problem, bool kSpecified>
 std::size_t workspace(const Problem& p, const Plan&, const Machine& machine) {
-  const std::int64_t sums = waiting(p, Way(p, kSpecified), machine);
-  return p.real() == DType::f64 ? Workspace<double>(p, sums, nullptr).bytes
-                                : Workspace<float>(p, sums, nullptr).bytes;
+  const Way way(p, kSpecified, machine);
+  const std::int64_t sums = waiting(p, way, machine);
+  return p.real() == DType::f64 ? Workspace<double>(p, way, sums, nullptr).bytes
+                                : Workspace<float>(p, way, sums, nullptr).bytes;
 }
 
 // Numbers of any type as what is computed in; `neutral` where there are none.
@@ -161,6 +177,17 @@ void find_statistics(const Given& p, const Kernels& kernels, const Workspace<Rea
       });
 }
 
+// Calls steps(problem, units) for all rows, in their place or staged.
+template <class Real, class Problem, class Steps>
+void in_steps(const Problem& p, const Way& way, const Cut& cut, const Workspace<Real>& memory,
+              const Execution& execution, const Steps& steps) {
+  if (way.staging)
+    return way.staging.for_each_row(
+        p, execution, memory.staged,
+        [&](const Problem& staged, std::int64_t row) { steps(staged, OneUnit<Real>(cut, row)); });
+  in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) { steps(p, units); });
+}
+
 template <class Real>
 void take_running_statistics(const Given& p, const Workspace<Real>& memory) {
   for (std::int64_t row = 0; row < p.rows(); ++row)
@@ -172,8 +199,8 @@ template <class T, class Real>
 void compute(const ForwardProblem& p, const Way& way, const Execution& execution) {
   const Machine& machine = execution.machine;
   const Cut cut = way.of_rows(p, machine);
-  const Workspace<Real> memory(p, waiting(p, way, machine), execution.workspace);
-  const Kernels kernels = way.kernels<T, Real>(p.dtype, machine.isa);
+  const Workspace<Real> memory(p, way, waiting(p, way, machine), execution.workspace);
+  const Kernels kernels = way.kernels_of_rows<T, Real>(p, machine.isa);
   const auto put_statistics = [&](std::int64_t row) {
     put(p.mean.data, p.mean.place(row), memory.statistics[row].saved_mean);
     put(p.rstd.data, p.rstd.place(row), memory.statistics[row].saved_rstd);
@@ -206,9 +233,9 @@ void compute(const ForwardProblem& p, const Way& way, const Execution& execution
                       p.momentum));
     }
   };
-  in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) {
-    if (p.training) find_statistics<T>(p, kernels, memory, units, cut.count, done);
-    units.map([&](const Part& part) { kernels.normalise(p, memory.known(), part); });
+  in_steps(p, way, cut, memory, execution, [&](const ForwardProblem& of, const auto& units) {
+    if (p.training) find_statistics<T>(of, kernels, memory, units, cut.count, done);
+    units.map([&](const Part& part) { kernels.normalise(of, memory.known(), part); });
   });
 }
 
@@ -231,8 +258,8 @@ void add_channels(const BackwardProblem& p, const Kernels& kernels, const Known&
 template <class T, class Real>
 void compute(const BackwardProblem& p, const Way& way, const Execution& execution) {
   const Machine& machine = execution.machine;
-  const Workspace<Real> memory(p, waiting(p, way, machine), execution.workspace);
-  const Kernels kernels = way.kernels<T, Real>(p.dtype, machine.isa);
+  const Workspace<Real> memory(p, way, waiting(p, way, machine), execution.workspace);
+  const Kernels kernels = way.kernels_of_rows<T, Real>(p, machine.isa);
   const Known known = memory.known();
   {
     const simd::FloatMode mode;
@@ -241,38 +268,39 @@ void compute(const BackwardProblem& p, const Way& way, const Execution& executio
   }
   const Cut cut = way.of_rows(p, machine);
   const auto n = static_cast<Real>(cut.count);
-  in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) {
+  in_steps(p, way, cut, memory, execution, [&](const BackwardProblem& of, const auto& units) {
     if (p.training)
-      find_statistics<T>(p, kernels, memory, units, cut.count,
+      find_statistics<T>(of, kernels, memory, units, cut.count,
                          [](std::int64_t, const Moments<Real>&) {});
     const bool needs_means = p.grad_x && p.training;
     if (p.groups == 0) {
       if (needs_means || p.wants_sums())
         add_channels<Real>(
-            p, kernels, known, units, [&](std::int64_t row, const Moments<Real>& sums) {
+            of, kernels, known, units, [&](std::int64_t row, const Moments<Real>& sums) {
               const Real weight = memory.weight[row];
               memory.means[row] = {weight * (sums.sum / n), weight * (sums.squares / n)};
             });
     } else if (needs_means) {
       units.sum([&](const Part& part,
-                    Moments<Real>* sums) { kernels.row_products(p, known, part, sums); },
+                    Moments<Real>* sums) { kernels.row_products(of, known, part, sums); },
                 [&](const Part& part, const Moments<Real>* sums) {
                   for (std::int64_t i = 0; i < part.rows; ++i)
                     memory.means[part.first + i] = {sums[i].sum / n, sums[i].squares / n};
                 });
     }
-    if (p.grad_x) units.map([&](const Part& part) { kernels.gradient(p, known, part); });
+    if (p.grad_x) units.map([&](const Part& part) { kernels.gradient(of, known, part); });
   });
   if (p.groups != 0 && p.wants_sums())
     in_steps<Real>(way.of_channels(p, machine), memory.waiting, execution, [&](const auto& units) {
-      add_channels<Real>(p, kernels, known, units, [](std::int64_t, const Moments<Real>&) {});
+      add_channels<Real>(p, way.kernels_of_channels<T, Real>(p, machine.isa), known, units,
+                         [](std::int64_t, const Moments<Real>&) {});
     });
 }
 
 template <class Args, class Problem, bool kSpecified>
 void run_in(const Args&, const Problem& p, const Plan&, const Execution& execution) {
   with_type(p.dtype, [&]<class T, class Real>(T, Real) {
-    compute<T, Real>(p, Way(p, kSpecified), execution);
+    compute<T, Real>(p, Way(p, kSpecified, execution.machine), execution);
   });
 }
 

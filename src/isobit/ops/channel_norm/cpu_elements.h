@@ -88,4 +88,12 @@ ISOBIT_INLINE const T* block(const Images& array, const Row& row, std::int64_t b
   return buffer;
 }
 
+// Asks for adjacent elements ahead of their turn: of pixels that are far apart few lie on one page,
+// beyond which processors' own prefetching does not go.
+template <bool kWritten = false, class T>
+ISOBIT_INLINE void fetch(const T* from, std::int64_t count) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + i, kWritten);
+}
+
 }  // namespace isobit::channel_norm::ISOBIT_ISA

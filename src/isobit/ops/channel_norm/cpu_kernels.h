@@ -11,6 +11,9 @@ namespace isobit::channel_norm {
 using norms::kMostAbreast;
 using norms::Part;
 
+// So many channels at most are summed abreast where their statistics change from image to image.
+inline constexpr std::int64_t kGroupedAbreast = 16;
+
 // Arrays of what is computed in. Statistics and means are those of all rows.
 struct Known {
   const void *weight, *bias;  // (channels)
@@ -32,8 +35,8 @@ struct Kernels {
   void (*gradient)(const BackwardProblem& problem, const Known& known, const Part& part);
 };
 
-// along: one row at a time, of any strides. abreast: rows of adjacent channels side by side, which
-// are normalised over all images.
+// along: one row at a time, of any strides. abreast: rows of adjacent channels side by side, over
+// all images; of groups, only the products of channels.
 ISOBIT_IN_EACH_ISA(Kernels kernels_along(DType dtype); Kernels kernels_abreast(DType dtype);)
 
 }  // namespace isobit::channel_norm

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of adjacent channels side by side, each in a lane of its own: for batch_norm where channels
-// come last in memory. Compiled once for each instruction set.
+// Rows of adjacent channels side by side, each in a lane of its own, where channels come last in
+// memory: of batch_norm all, of group_norm the sums over what shares a weight. Compiled once for
+// each instruction set.
 #include "isobit/ops/channel_norm/cpu_elements.h"
 #include "isobit/ops/channel_norm/cpu_kernels.h"
 #include "isobit/ops/channel_norm/formula.h"
@@ -21,25 +22,30 @@ class Normalisers {
   using V = typename S::V;
   using Real = typename S::Real;
 
-  ISOBIT_INLINE void fill(const Known& known, const Part& part) {
-    const auto* all = static_cast<const Statistics<Real>*>(known.statistics) + part.first;
+  // row_of(i): whose statistics the i-th lane takes.
+  template <class RowOf>
+  ISOBIT_INLINE void fill(const Known& known, std::int64_t rows, const RowOf& row_of) {
+    const auto* all = static_cast<const Statistics<Real>*>(known.statistics);
+    const auto power = [](int exponent) ISOBIT_INLINE_LAMBDA {
+      return exponent == 0 ? Real(1) : std::ldexp(Real(1), exponent);
+    };
     plain_ = true;
-    for (std::int64_t i = 0; i < part.rows; ++i) {
-      const Statistics<Real>& of = all[i];
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const Statistics<Real>& of = all[row_of(i)];
       const int half = of.exponent / 2, rest = of.exponent - half;
-      const auto power = [&](int exponent) ISOBIT_INLINE_LAMBDA {
-        return of.equal ? Real(0) : std::ldexp(Real(1), exponent);
-      };
       plain_ = plain_ && of.plain;
       mean_[i] = of.mean;
       shift_[i] = of.shift;
       residue_[i] = of.residue;
       rstd_[i] = of.rstd;
-      into_[0][i] = power(half);
-      into_[1][i] = power(rest);
-      back_[0][i] = std::ldexp(Real(1), half);
-      back_[1][i] = std::ldexp(Real(1), rest);
+      back_[0][i] = power(half);
+      back_[1][i] = power(rest);
+      into_[0][i] = of.equal ? Real(0) : back_[0][i];
+      into_[1][i] = of.equal ? Real(0) : back_[1][i];
     }
+  }
+  ISOBIT_INLINE void fill(const Known& known, const Part& part) {
+    fill(known, part.rows, [&](std::int64_t i) ISOBIT_INLINE_LAMBDA { return part.first + i; });
   }
   // Whether all rows are usual ones: then the short ways give the same bits.
   ISOBIT_INLINE bool plain() const { return plain_; }
@@ -86,6 +92,7 @@ class Walk {
   ISOBIT_INLINE std::int64_t place(const Images& array) const {
     return row_.place(array, image_, l_);
   }
+  ISOBIT_INLINE std::int64_t image() const { return image_; }
   ISOBIT_INLINE void next() {
     if (++l_ == row_.extent) l_ = 0, ++image_;
   }
@@ -95,26 +102,18 @@ class Walk {
   std::int64_t image_, l_;
 };
 
-// The sums of a part, of all its rows: at(place index, j, part...) gives the terms of an element;
-// the places of both arrays are at hand in blocks.
-template <class S, class At>
-ISOBIT_INLINE void add_blocks(const Row& row, const Part& part, const Images& a, const Images& b,
-                              void* to, const At& at) {
+// The sums of a part, of all its rows: prepare(count) goes ahead of every block, whose i-th element
+// has the terms at(i, j, part...) in the lanes from j on.
+template <class S, class Prepare, class At>
+ISOBIT_INLINE void add_blocks(const Part& part, void* to, const Prepare& prepare, const At& at) {
   using Real = typename S::Real;
   constexpr int kVectors = kMostAbreast / S::kWidth;
   order::PairTree<Lanes<S>> sums[kVectors], dots[kVectors];
-  std::int64_t places[2][kBlock];
-  Walk walk(row, part.begin);
   for (std::int64_t begin = part.begin; begin < part.end; begin += kBlock) {
     const std::int64_t count = part.end - begin < kBlock ? part.end - begin : kBlock;
-    for (std::int64_t i = 0; i < count; ++i, walk.next()) {
-      places[0][i] = walk.place(a);
-      places[1][i] = walk.place(b);
-    }
+    prepare(count);
     simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
-      const auto terms = [&](int i) ISOBIT_INLINE_LAMBDA {
-        return at(places[0][i] + j, places[1][i] + j, j, some...);
-      };
+      const auto terms = [&](int i) ISOBIT_INLINE_LAMBDA { return at(i, j, some...); };
       const simd::Terms<S> folded =
           count == kBlock ? fold_block<S, true>(count, terms) : fold_block<S, false>(count, terms);
       sums[j / S::kWidth].push(Lanes<S>(folded.a));
@@ -135,19 +134,43 @@ ISOBIT_INLINE T* data_of(const Images& array) {
   return reinterpret_cast<T*>(array.data);
 }
 
+inline constexpr std::int64_t kAhead = 16;  // pixels
+
+// The elements of an array that a block has, whose lines are asked for in memory's order: they are
+// read in another.
+template <class T>
+class BlockOf {
+ public:
+  ISOBIT_INLINE BlockOf(const Images& array, const Part& part) : array_(array), rows_(part.rows) {}
+  ISOBIT_INLINE void set(std::int64_t i, const Walk& walk) {
+    elements_[i] = data_of<const T>(array_) + walk.place(array_);
+    fetch(elements_[i], rows_);
+  }
+  ISOBIT_INLINE const T* operator[](std::int64_t i) const { return elements_[i]; }
+
+ private:
+  const Images& array_;
+  std::int64_t rows_;
+  const T* elements_[kBlock];
+};
+
 template <class S, class T>
 void moments(const Given& given, const Part& part, const void* centres, void* to) {
   using Real = typename S::Real;
   alignas(64) Real centre[kMostAbreast] = {};
   for (std::int64_t i = 0; i < part.rows && centres != nullptr; ++i)
     centre[i] = static_cast<const Real*>(centres)[i];
-  const T* x = data_of<const T>(given.x);
-  add_blocks<S>(given.of_channel(part.first), part, given.x, given.x, to,
-                [&](std::int64_t at, std::int64_t, std::int64_t j, auto... some)
-                    ISOBIT_INLINE_LAMBDA {
-                      const auto d = S::sub(S::load(x + at, some...), S::load(centre + j));
-                      return simd::Terms<S>{d, d};
-                    });
+  BlockOf<T> x(given.x, part);
+  Walk walk(given.of_channel(part.first), part.begin);
+  add_blocks<S>(
+      part, to,
+      [&](std::int64_t count) ISOBIT_INLINE_LAMBDA {
+        for (std::int64_t i = 0; i < count; ++i, walk.next()) x.set(i, walk);
+      },
+      [&](std::int64_t i, std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+        const auto d = S::sub(S::load(x[i] + j, some...), S::load(centre + j));
+        return simd::Terms<S>{d, d};
+      });
 }
 
 template <class S, class T>
@@ -163,6 +186,8 @@ void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
     for (std::int64_t i = part.begin; i < part.end; ++i, walk.next()) {
       const T* x = data_of<const T>(p.x) + walk.place(p.x);
       T* y = data_of<T>(p.y) + walk.place(p.y);
+      fetch(x + kAhead * p.x.l, part.rows);
+      fetch<true>(y + kAhead * p.y.l, part.rows);
       simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
         const auto xhat =
             normalisers.template xhat<decltype(plain)::value>(S::load(x + j, some...), j);
@@ -173,21 +198,64 @@ void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
   });
 }
 
+// Statistics that change from image to image: a block's x̂ are computed before they are added.
+template <class S, class T>
+ISOBIT_INLINE void products_of_groups(const BackwardProblem& p, const Known& known,
+                                      const Part& part, void* to) {
+  using Real = typename S::Real;
+  alignas(64) Real g[kBlock][kGroupedAbreast], xhat[kBlock][kGroupedAbreast];
+  Normalisers<S> normalisers;
+  const Row row = p.of_channel(part.first);
+  Walk walk(row, part.begin);
+  std::int64_t image = -1;
+  const auto put = [&](std::int64_t i, auto plain) ISOBIT_INLINE_LAMBDA {
+    const T* x = data_of<const T>(p.x) + walk.place(p.x);
+    const T* grad_y = data_of<const T>(p.grad_y) + walk.place(p.grad_y);
+    fetch(x + kAhead * p.x.l, part.rows);
+    fetch(grad_y + kAhead * p.grad_y.l, part.rows);
+    simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+      S::template store<simd::Stores::cached>(g[i] + j, S::load(grad_y + j, some...));
+      S::template store<simd::Stores::cached>(  // of lanes that are not there too
+          xhat[i] + j,
+          normalisers.template xhat<decltype(plain)::value>(S::load(x + j, some...), j));
+    });
+  };
+  add_blocks<S>(
+      part, to,
+      [&](std::int64_t count) ISOBIT_INLINE_LAMBDA {
+        for (std::int64_t i = 0; i < count; ++i, walk.next()) {
+          if (walk.image() != image) {
+            image = walk.image();
+            normalisers.fill(known, part.rows, [&](std::int64_t lane) ISOBIT_INLINE_LAMBDA {
+              return p.row_of(image, part.first + lane);
+            });
+          }
+          with_plainness(normalisers, [&](auto plain) ISOBIT_INLINE_LAMBDA { put(i, plain); });
+        }
+      },
+      [&](std::int64_t i, std::int64_t j, auto...)
+          ISOBIT_INLINE_LAMBDA { return simd::Terms<S>{S::load(g[i] + j), S::load(xhat[i] + j)}; });
+}
+
 // The sums of grad_y and of grad_y * x̂.
 template <class S, class T>
 void channel_products(const BackwardProblem& p, const Known& known, const Part& part, void* to) {
+  if (p.groups != 0) return products_of_groups<S, T>(p, known, part, to);
   Normalisers<S> normalisers;
   normalisers.fill(known, part);
-  const T* x = data_of<const T>(p.x);
-  const T* grad_y = data_of<const T>(p.grad_y);
+  BlockOf<T> x(p.x, part), grad_y(p.grad_y, part);
+  Walk walk(p.of_channel(part.first), part.begin);
   with_plainness(normalisers, [&](auto plain) ISOBIT_INLINE_LAMBDA {
-    add_blocks<S>(p.of_channel(part.first), part, p.x, p.grad_y, to,
-                  [&](std::int64_t at_x, std::int64_t at_grad, std::int64_t j, auto... some)
-                      ISOBIT_INLINE_LAMBDA {
-                        return simd::Terms<S>{S::load(grad_y + at_grad, some...),
-                                              normalisers.template xhat<decltype(plain)::value>(
-                                                  S::load(x + at_x, some...), j)};
-                      });
+    add_blocks<S>(
+        part, to,
+        [&](std::int64_t count) ISOBIT_INLINE_LAMBDA {
+          for (std::int64_t i = 0; i < count; ++i, walk.next()) x.set(i, walk), grad_y.set(i, walk);
+        },
+        [&](std::int64_t i, std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+          return simd::Terms<S>{
+              S::load(grad_y[i] + j, some...),
+              normalisers.template xhat<decltype(plain)::value>(S::load(x[i] + j, some...), j)};
+        });
   });
 }
 
@@ -211,6 +279,9 @@ void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
       const T* x = data_of<const T>(p.x) + walk.place(p.x);
       const T* grad_y = data_of<const T>(p.grad_y) + walk.place(p.grad_y);
       T* grad_x = data_of<T>(p.grad_x) + walk.place(p.grad_x);
+      fetch(x + kAhead * p.x.l, part.rows);
+      fetch(grad_y + kAhead * p.grad_y.l, part.rows);
+      fetch<true>(grad_x + kAhead * p.grad_x.l, part.rows);
       simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
         const auto g = S::mul(S::load(grad_y + j, some...), S::load(weight + j, some...));
         auto value = S::mul(normalisers.rstd(j), g);

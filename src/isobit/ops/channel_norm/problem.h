@@ -17,6 +17,7 @@ namespace isobit::channel_norm {
 struct Images {
   std::byte* data = nullptr;
   std::int64_t n = 0, c = 0, l = 0;  // elements from one to the next
+  std::int64_t first = 0;            // the place of the element that data points to
 
   ISOBIT_INLINE explicit operator bool() const { return data != nullptr; }
 };
@@ -38,7 +39,7 @@ struct Row {
   // Where an element stands in an array, counted in elements.
   ISOBIT_INLINE std::int64_t place(const Images& array, std::int64_t segment,
                                    std::int64_t l) const {
-    return image_of(segment) * array.n + channel_of(segment) * array.c + l * array.l;
+    return image_of(segment) * array.n + channel_of(segment) * array.c + l * array.l - array.first;
   }
   // From one segment to the next.
   ISOBIT_INLINE std::int64_t step(const Images& array) const {

@@ -181,6 +181,42 @@ TEST(GroupNorm, TheGradientOfAGroupHasTheBitsOfLayerNorm) {
   });
 }
 
+TEST(GroupNorm, WhichArraysHaveChannelsLastChangesNothing) {
+  for (const Extents& e : {Extents{8, 32, 70}, {9, 24, 3}, {1, 6, 700}, {2, 64, 17}}) {
+    const Floats x = channels_of_every_kind(e), grad = waves(e.count(), 0.5f);
+    Floats weight = waves(e.channels), bias = waves(e.channels, 2);
+    Floats expected;
+    in_every_way([&](const auto& run) {
+      for (int which = 0; which < 8; ++which) {
+        const bool last[] = {(which & 1) != 0, (which & 2) != 0, (which & 4) != 0};
+        Floats given = ordered(x, e, last[0]), of_y = ordered(grad, e, last[1]);
+        Floats y(x.size()), grad_x(x.size()), grad_weight(e.channels), grad_bias(e.channels);
+        group_norm::ForwardArgs forward;
+        forward.x = images(given, e, last[0]);
+        forward.weight = vector(weight);
+        forward.bias = vector(bias);
+        forward.y = images(y, e, last[2]);
+        forward.groups = e.channels / (e.channels == 32 ? 4 : 2);
+        run(group_norm::forward_operation(), forward);
+        group_norm::BackwardArgs backward;
+        backward.x = forward.x;
+        backward.weight = forward.weight;
+        backward.groups = forward.groups;
+        backward.grad_y = images(of_y, e, last[1]);
+        backward.grad_x = images(grad_x, e, last[2]);
+        backward.grad_weight = vector(grad_weight);
+        backward.grad_bias = vector(grad_bias);
+        run(group_norm::backward_operation(), backward);
+        Floats found = back(y, e, last[2]);
+        for (const Floats& more : {back(grad_x, e, last[2]), grad_weight, grad_bias})
+          found.insert(found.end(), more.begin(), more.end());
+        if (expected.empty()) expected = found;
+        EXPECT_TRUE(same_bits(found, expected)) << e.channels << " " << which;
+      }
+    });
+  }
+}
+
 TEST(GroupNorm, EachChannelHasItsOwnWeightAndSums) {
   const Extents e{3, 4, 5};
   Floats weight = {2, -1, 0.5f, 3}, bias = {1, 2, 3, 4};
