@@ -65,20 +65,33 @@ def test_compiled_code_and_batches_have_the_bits_of_eager_code(name):
     assert bits(alone) == bits(expected)
 
 
-def test_channels_that_lie_last_stay_there_and_change_no_bit():
-    x, weight = draw(2, 6, 9, 11), draw(8, 6, 3, 3)
+# In one group, and depthwise: more channels than a turn takes, windows that reach over
+# the edge on every side, strides whose gradients come from some of the taps.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    ("channels", "size", "filters", "more"),
+    [
+        (6, (9, 11), (8, 6, 3, 3), {"padding": 1}),
+        (67, (5, 75), (67, 1, 3, 3), {"padding": 1, "groups": 67}),
+        (19, (12, 45), (19, 1, 5, 2), {"padding": (2, 3), "stride": 2, "groups": 19}),
+        (3, (8, 7), (3, 1, 3, 3), {"padding": 2, "dilation": 2, "stride": 3, "groups": 3}),
+    ],
+)
+def test_channels_that_lie_last_stay_there_and_change_no_bit(channels, size, filters, more, dtype):
+    x, weight = draw(2, channels, *size, dtype=dtype), draw(*filters, dtype=dtype)
     dense = [each.clone().requires_grad_() for each in (x, weight)]
     last = [
         each.clone().contiguous(memory_format=torch.channels_last).requires_grad_()
         for each in (x, weight)
     ]
-    results = [isobit.torch.conv2d(*each, padding=1) for each in (dense, last)]
+    results = [isobit.torch.conv2d(*each, **more) for each in (dense, last)]
     assert results[1].is_contiguous(memory_format=torch.channels_last)
     assert bits(results[0]) == bits(results[1].contiguous())
-    along = draw(*results[0].shape, seed=3)
+    along = draw(*results[0].shape, dtype=dtype, seed=3)
+    layouts = (along, along.contiguous(memory_format=torch.channels_last))
     gradients = [
-        torch.autograd.grad(y, given, along)
-        for y, given in zip(results, (dense, last), strict=True)
+        torch.autograd.grad(y, given, grad_y)
+        for y, given, grad_y in zip(results, (dense, last), layouts, strict=True)
     ]
     for one, other in zip(*gradients, strict=True):
         assert bits(one) == bits(other.contiguous())

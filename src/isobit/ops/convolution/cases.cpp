@@ -131,6 +131,9 @@ std::vector<CaseGrid> forward_cases(int dims, std::string_view grid) {
   grids.add(kTwo, {{5, 3, 90, 4, 3, 3, 3}}, {.padding = 1}, {"randn"}, {"bias+residual+pre"});
   grids.add(kFloat, {{1, 2, 3, 7, 8, 3, 4}},
             {.padding = 2, .modes = {kReflect, kReplicate, kCircular}});
+  // Depthwise: rows of sums that vectors do not fill, and more of them than are finished at once.
+  grids.add(kSame, {{2, 3, 3, 75, 35, 3, 3}}, {.groups = 3, .padding = 1}, {"randn"},
+            {"bias+residual+pre"});
   grids.add(kTwo, {{2, 3, 8, 6, 20, 2, 3}},
             {.padding = 1, .activations = {kNone, kRelu, kGelu, kSilu}}, {"randn"},
             {"bias", "bias+residual+pre"});
@@ -167,6 +170,13 @@ std::vector<CaseGrid> backward_cases(int dims, std::string_view grid) {
             {"grad_bias"});
   grids.add(kTwo, {{1, 20, 36, 11, 12, 1, 1}, {2, 20, 36, 11, 12, 1, 1}}, {.groups = 2});
   grids.add(kFloat, {{3, 2, 3, 30, 32, 3, 3}}, {.stride = 3, .padding = 3});
+  // Depthwise: more channels than are side by side, several panels of positions.
+  grids.add(kSame, {{2, 19, 19, 12, 45, 3, 3}}, {.groups = 19, .padding = 1}, {"randn"},
+            {"grad_bias"});
+  grids.add(kFloat, {{2, 18, 18, 9, 1100, 5, 2}},
+            {.groups = 18, .stride = 2, .dilation = 2, .padding = 3});
+  grids.add(kFloat, {{1, 17, 17, 7, 8, 3, 4}},
+            {.groups = 17, .padding = 2, .modes = {kReflect, kReplicate, kCircular}});
   // Small images, many channels: a tile has several.
   grids.add(kTwo, {{5, 90, 3, 5, 4, 3, 3}}, {.stride = 2, .padding = 1});
   grids.add(kFloat, {{1, 2, 3, 7, 8, 3, 4}},

@@ -90,6 +90,10 @@ class Work {
   std::int64_t most_taps(const Axis& axis) const {
     return p_.gradient ? parts_of(axis.taps, Phase(axis, true, 0).tap_step) : axis.taps;
   }
+  // Rows of results whose sums stay in the first cache until they are results: an even number.
+  static std::int64_t rows_at_once(std::int64_t w) {
+    return std::max<std::int64_t>(2, 2048 / std::max<std::int64_t>(1, w) / 2 * 2);
+  }
   Largest largest(std::int64_t h, std::int64_t w, std::int64_t images = 1) const {
     const std::int64_t rows = most_lines(p_.h, h), cols = most_lines(p_.w, w);
     const std::int64_t scale_h = p_.gradient ? 1 : p_.h.stride;
@@ -97,7 +101,7 @@ class Work {
     const std::int64_t joined = (h - 1) * std::min(cols, 2 * w) + w;
     return {count_of({images, p_.ins, count_of({rows, cols, scale_h, scale_w}) + 16}),
             way_ == Way::rows
-                ? std::min<std::int64_t>(h, 2) * parts_of(w, cols_) * cols_ + 16
+                ? rows_at_once(w) * w + 16
                 : std::max({parts_of(joined, cols_) * cols_, h * parts_of(w, cols_) * cols_,
                             parts_of(images * h * w, cols_) * cols_}) +
                       16,
@@ -384,44 +388,27 @@ class Work {
     const Staged staged(phases, tile.h, tile.w);
     stage(phases, staged, tile.n, part.group * p_.ins, tile.row, tile.col, tile.room);
     find_offsets(phases, staged, offsets_of(tile));
-    const std::int64_t line = parts_of(tile.w, cols_) * cols_;
     const RowsKernel kernel = rows_kernel_for(p_.real(), isa_);
-    const std::int64_t taps = phases.h.taps, in_row = phases.w.taps * p_.ins;
-    const std::int64_t shift = phases.h.tap_shift;
-    // Rows of results that are a step apart share what they are made of, one tap row later.
-    const bool shares = phases.h.scale == 1 && (shift == 1 || shift == -1) && taps > 1;
-    const bool even = phases.h.scale == 1;
-    const std::int64_t line_bytes = staged.cols * size_;
+    Rows rows{};
+    rows.offsets = offsets_of(tile);
+    rows.row_step = staged.cols;
+    rows.sums = sums_of(tile);
+    rows.count = tile.w;
+    const bool even = phases.h.scale == 1 && phases.w.taps * p_.ins > 0;
+    rows.tap_step = even ? phases.h.tap_shift * staged.cols : 0;
+    rows.tap_rows = even ? phases.h.taps : 1;  // or all tap rows as one
+    rows.in_row = even ? phases.w.taps * p_.ins : phases.entries();
+    const std::int64_t at_once = rows_at_once(tile.w);
     for (std::int64_t o = 0; o < part.count; ++o) {
-      std::byte* const total = sums_of(tile);
-      const std::byte* const filter = weights + o * phases.entries() * size_;
-      for (std::int64_t row = 0; row < tile.h;) {
-        const bool two = shares && row + 1 < tile.h;
-        Rows rows{};
-        rows.offsets = offsets_of(tile);
-        rows.in_row = in_row;
-        rows.tap_rows = taps;
-        rows.weights = filter;
-        rows.count = tile.w;
-        rows.lead = total;
-        rows.source = tile.room + row * line_bytes;
-        rows.row_step = shift * staged.cols;
-        if (two) {
-          rows.trail = total + line * size_;
-          if (shift < 0) {
-            std::swap(rows.lead, rows.trail);
-            rows.source = tile.room + (row + 1) * line_bytes;
-          }
-        } else if (!even || in_row == 0) {  // all tap rows as one
-          rows.in_row = phases.entries();
-          rows.tap_rows = 1;
-        }
+      rows.weights = weights + o * phases.entries() * size_;
+      for (std::int64_t row = 0; row < tile.h; row += rows.rows) {
+        rows.rows = std::min(at_once, tile.h - row);
+        rows.source = tile.room + row * staged.cols * size_;
         kernel(rows);
-        for (int i = 0; i < (two ? 2 : 1); ++i, ++row)
-          finish(tile.n, part.group * p_.outs + part.first + o,
-                 phases.h.first + (tile.row + row) * phases.h.step,
-                 phases.w.first + tile.col * phases.w.step, total + i * line * size_, 2 * line + 16,
-                 1, tile.w, finish_room(tile));
+        finish.rows_of_one(tile.n, part.group * p_.outs + part.first + o,
+                           phases.h.first + (tile.row + row) * phases.h.step,
+                           phases.w.first + tile.col * phases.w.step, phases.h.step, sums_of(tile),
+                           rows.rows, tile.w, finish_room(tile));
       }
     }
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "isobit/core/order.h"
+#include "isobit/simd/lanes.h"
 #include "isobit/simd/vec.h"
 
 namespace isobit::convolution::ISOBIT_ISA {
@@ -17,8 +18,8 @@ template <class T>
 using VectorsOf = std::conditional_t<std::is_same_v<T, double>, simd::F64, simd::F32>;
 
 template <class S>
-ISOBIT_INLINE void put(typename S::Real* to, typename S::V value) {
-  S::template store<simd::Stores::cached, simd::Nan::absent>(to, value);
+ISOBIT_INLINE void put(typename S::Real* to, typename S::V value, auto... part) {
+  S::template store<simd::Stores::cached, simd::Nan::absent>(to, value, part...);
 }
 
 // The largest tile of sums that leaves registers for what they are made of.
@@ -199,12 +200,19 @@ template <class S>
 constexpr ProductKernel kProduct = {Shape::kRows, Shape::kVectors* S::kWidth, multiply<S>,
                                     multiply_one<S>};
 
-// kVectors vectors of lead and, if there is one, of trail.
+// A row of results, and one whose tap row v - 1 meets what tap row v of the first does.
+template <class S>
+struct Pair {
+  const typename S::Real* source;  // of the first tap row of lead
+  typename S::Real *lead, *trail;  // trail may be null
+};
+
+// kVectors vectors of lead and, if there is one, of trail; the last may be a part.
 template <class S, int kVectors, bool kTwo>
-ISOBIT_INLINE void along(const Rows& rows, std::int64_t col) {
+ISOBIT_INLINE void along(const Rows& rows, const Pair<S>& pair, std::int64_t col) {
   using Real = typename S::Real;
   using V = typename S::V;
-  const auto* source = static_cast<const Real*>(rows.source) + col;
+  const Real* source = pair.source + col;
   const auto* weights = static_cast<const Real*>(rows.weights);
   V lead[kVectors], trail[kVectors];
 #pragma GCC unroll 8
@@ -226,7 +234,7 @@ ISOBIT_INLINE void along(const Rows& rows, std::int64_t col) {
         for (int v = 0; v < kVectors; ++v) trail[v] = S::fma(weight, columns[v], trail[v]);
       }
     }
-    source += rows.row_step;
+    source += rows.tap_step;
     weights += rows.in_row;
   };
   constexpr std::true_type kYes;
@@ -238,40 +246,130 @@ ISOBIT_INLINE void along(const Rows& rows, std::int64_t col) {
   } else {
     for (std::int64_t tap = 0; tap < rows.tap_rows; ++tap) row(kYes, kNo);
   }
+  const auto put_row = [&](Real* to, const V* sums) ISOBIT_INLINE_LAMBDA {
 #pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) {
-    put<S>(static_cast<Real*>(rows.lead) + col + v * S::kWidth, lead[v]);
-    if constexpr (kTwo) put<S>(static_cast<Real*>(rows.trail) + col + v * S::kWidth, trail[v]);
-  }
+    for (int v = 0; v < kVectors - 1; ++v) put<S>(to + col + v * S::kWidth, sums[v]);
+    const std::int64_t last = col + (kVectors - 1) * S::kWidth, left = rows.count - last;
+    if (left >= S::kWidth)
+      put<S>(to + last, sums[kVectors - 1]);
+    else
+      put<S>(to + last, sums[kVectors - 1], S::first(left));
+  };
+  put_row(pair.lead, lead);
+  if constexpr (kTwo) put_row(pair.trail, trail);
 }
 
 template <class S, bool kTwo>
-ISOBIT_INLINE void along_all(const Rows& rows) {
+ISOBIT_INLINE void along_all(const Rows& rows, const Pair<S>& pair) {
   constexpr int kMost = kTwo ? 4 : 8;
   std::int64_t col = 0;
   for (; rows.count - col > (kMost - 1) * S::kWidth; col += kMost * S::kWidth)
-    along<S, kMost, kTwo>(rows, col);
-  for (; rows.count - col > S::kWidth; col += 2 * S::kWidth) along<S, 2, kTwo>(rows, col);
-  if (col < rows.count) along<S, 1, kTwo>(rows, col);
+    along<S, kMost, kTwo>(rows, pair, col);
+  for (; rows.count - col > S::kWidth; col += 2 * S::kWidth) along<S, 2, kTwo>(rows, pair, col);
+  if (col < rows.count) along<S, 1, kTwo>(rows, pair, col);
 }
 
 template <class S>
 void rows_of(const Rows& rows) {
-  if (rows.trail != nullptr)
-    along_all<S, true>(rows);
-  else
-    along_all<S, false>(rows);
+  using Real = typename S::Real;
+  const bool shares =
+      rows.tap_rows > 1 && (rows.tap_step == rows.row_step || rows.tap_step == -rows.row_step);
+  const auto sums_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
+    return static_cast<Real*>(rows.sums) + row * rows.count;
+  };
+  const auto source_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
+    return static_cast<const Real*>(rows.source) + row * rows.row_step;
+  };
+  for (std::int64_t row = 0; row < rows.rows;) {
+    if (!shares || row + 1 == rows.rows) {
+      along_all<S, false>(rows, {source_of(row), sums_of(row), nullptr});
+      row += 1;
+      continue;
+    }
+    const std::int64_t lead = row + (rows.tap_step < 0 ? 1 : 0), trail = 2 * row + 1 - lead;
+    along_all<S, true>(rows, {source_of(lead), sums_of(lead), sums_of(trail)});
+    row += 2;
+  }
 }
 
 template <class T>
-void stage(const std::byte* from_bytes, std::int64_t stride, std::int64_t count, void* to_bytes) {
+void stage(const Lines& lines) {
   using S = VectorsOf<T>;
-  const auto* from = reinterpret_cast<const T*>(from_bytes);
-  auto* to = static_cast<typename S::Real*>(to_bytes);
-  std::int64_t i = 0;
-  if (stride == 1)
-    for (; i + S::kWidth <= count; i += S::kWidth) put<S>(to + i, S::load(from + i));
-  for (; i < count; ++i) to[i] = widen<typename S::Real>(from[i * stride]);
+  using Real = typename S::Real;
+  const auto for_part = [](Real* to, std::int64_t count, const auto& value) ISOBIT_INLINE_LAMBDA {
+    std::int64_t i = 0;
+    for (; i + S::kWidth <= count; i += S::kWidth) put<S>(to + i, value(i));
+    if (i < count) {
+      const auto part = S::first(count - i);
+      put<S>(to + i, value(i, part), part);
+    }
+  };
+  const auto zero = [](std::int64_t, auto...) ISOBIT_INLINE_LAMBDA { return S::zero(); };
+  const std::int64_t count = lines.end - lines.begin;
+  for (std::int64_t line = 0; line < lines.lines; ++line) {
+    const auto* from = reinterpret_cast<const T*>(lines.from) + line * lines.line_stride;
+    Real* const to = static_cast<Real*>(lines.to) + line * lines.cols;
+    for_part(to, lines.begin, zero);
+    if (lines.stride == 1)
+      for_part(to + lines.begin, count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+        return S::load(from + i, part...);
+      });
+    else
+      for (std::int64_t i = 0; i < count; ++i)
+        to[lines.begin + i] = widen<Real>(from[i * lines.stride]);
+    for_part(to + lines.end, lines.cols - lines.end, zero);
+  }
+}
+
+template <class T>
+void turn(const Turned& turned) {
+  using S = VectorsOf<T>;
+  auto* const to = static_cast<typename S::Real*>(turned.to);
+  for (std::int64_t c = 0; c < turned.channels; c += S::kWidth) {
+    const auto* from = reinterpret_cast<const T*>(turned.from) + c * turned.channel_stride;
+    const std::int64_t room = turned.pitch - c;
+    simd::across<S, 1>(from, turned.channel_stride, turned.channels - c, turned.count,
+                       [&](std::int64_t j, const auto& vectors) ISOBIT_INLINE_LAMBDA {
+                         if (room >= S::kWidth)
+                           put<S>(to + j * turned.pitch + c, vectors[0]);
+                         else
+                           put<S>(to + j * turned.pitch + c, vectors[0], S::first(room));
+                       });
+  }
+}
+
+// Sums of kTaps taps, from tap `first` on.
+template <class S, int kTaps>
+ISOBIT_INLINE void abreast_taps(const Abreast& abreast, std::int64_t first) {
+  using Real = typename S::Real;
+  using V = typename S::V;
+  const std::int64_t* const taps = abreast.taps + first;
+  for (std::int64_t lane = 0; lane < kAbreast; lane += S::kWidth) {
+    const Real* const grads = static_cast<const Real*>(abreast.grads) + lane;
+    const Real* const sources = static_cast<const Real*>(abreast.sources) + lane;
+    Real* const to = static_cast<Real*>(abreast.sums) + first * kAbreast + lane;
+    V sums[kTaps];
+#pragma GCC unroll 16
+    for (int t = 0; t < kTaps; ++t)
+      sums[t] = abreast.goes_on ? S::load(to + t * kAbreast) : S::zero();
+    for (std::int64_t i = 0; i < abreast.positions; ++i) {
+      const V grad = S::load(grads + i * kAbreast);
+      const Real* const source = sources + abreast.offsets[i];
+#pragma GCC unroll 16
+      for (int t = 0; t < kTaps; ++t) sums[t] = S::fma(grad, S::load(source + taps[t]), sums[t]);
+    }
+#pragma GCC unroll 16
+    for (int t = 0; t < kTaps; ++t) put<S>(to + t * kAbreast, sums[t]);
+  }
+}
+
+template <class S>
+void abreast_of(const Abreast& abreast) {
+  constexpr int kMost = 9;  // 3 x 3
+  std::int64_t first = 0;
+  for (; first + kMost <= abreast.count; first += kMost) abreast_taps<S, kMost>(abreast, first);
+  for (; first + 3 <= abreast.count; first += 3) abreast_taps<S, 3>(abreast, first);
+  for (; first < abreast.count; ++first) abreast_taps<S, 1>(abreast, first);
 }
 
 }  // namespace
@@ -284,12 +382,25 @@ RowsKernel rows_kernel(DType real) {
   return real == DType::f64 ? rows_of<simd::F64> : rows_of<simd::F32>;
 }
 
+AbreastKernel abreast_kernel(DType real) {
+  return real == DType::f64 ? abreast_of<simd::F64> : abreast_of<simd::F32>;
+}
+
 StageKernel stage_kernel(DType element) {
   switch (element) {
     case DType::f16:  return stage<f16>;
     case DType::bf16: return stage<bf16>;
     case DType::f64:  return stage<double>;
     default:          return stage<float>;
+  }
+}
+
+TurnKernel turn_kernel(DType element) {
+  switch (element) {
+    case DType::f16:  return turn<f16>;
+    case DType::bf16: return turn<bf16>;
+    case DType::f64:  return turn<double>;
+    default:          return turn<float>;
   }
 }
 

@@ -35,23 +35,67 @@ struct ProductKernel {
   void (*multiply_one)(const Product& product, std::int64_t b_step);
 };
 
-// One filter along a row of results, or along two whose windows are a row of sources apart: tap row
-// v of `lead` is what tap row v - 1 of `trail` meets.
+// One filter along rows of results, two of them at a time where their windows are a tap row apart.
 struct Rows {
-  const void* source;           // of the first tap row of lead
+  const void* source;           // of the first tap row of the first row
   const std::int64_t* offsets;  // of what a tap row has
-  std::int64_t row_step, in_row, tap_rows;
-  const void* weights;  // tap row after tap row
-  void *lead, *trail;   // sums; trail may be null
-  std::int64_t count;   // of results; as many vectors are written as have one
+  std::int64_t tap_step, in_row, tap_rows;
+  const void* weights;    // tap row after tap row
+  std::int64_t row_step;  // of sources, from row to row
+  void* sums;             // rows of `count`, one behind the other
+  std::int64_t rows, count;
 };
 using RowsKernel = void (*)(const Rows& rows);
 
-// to[i] = from[i * stride], widened.
-using StageKernel = void (*)(const std::byte* from, std::int64_t stride, std::int64_t count,
-                             void* to);
+// Lines of elements, widened; of `cols` those from `begin` to `end`, and zeros around them.
+struct Lines {
+  const std::byte* from;  // the one that goes to `begin` of the first line
+  std::int64_t stride, line_stride;
+  void* to;
+  std::int64_t lines, begin, end, cols;
+};
+using StageKernel = void (*)(const Lines& lines);
+
+// Elements of several channels, of which each has its own adjacent, side by side: element j of
+// channel c goes to to[j * pitch + c]. What follows the channels up to the pitch may be anything.
+struct Turned {
+  const std::byte* from;
+  std::int64_t channel_stride, count, channels;
+  void* to;
+  std::int64_t pitch;
+};
+using TurnKernel = void (*)(const Turned& turned);
+
+// Sums of channels side by side: those of tap t have, for each position in turn, its gradients
+// times the sources that lie offsets[position] + taps[t] behind the first.
+inline constexpr std::int64_t kAbreast = 16;
+struct Abreast {
+  const void *grads, *sources;
+  const std::int64_t *offsets, *taps;
+  void* sums;
+  std::int64_t positions, count;  // of taps
+  bool goes_on;                   // from sums that are there
+};
+using AbreastKernel = void (*)(const Abreast& abreast);
+
+// Results of channels side by side, of which each is made of its own source alone. Pixel p of tap t
+// lies p * step elements behind the tap's first.
+inline constexpr std::int64_t kMostChannels = 64;
+struct TapOfPixels {
+  const std::byte* source;
+  std::int64_t step;
+};
+struct Pixels {
+  const TapOfPixels* taps;
+  const void* weights;  // kMostChannels a tap
+  void* sums;           // and a pixel
+  std::int64_t count_of_taps, pixels, channels;
+};
+using PixelsKernel = void (*)(const Pixels& pixels);
 
 ISOBIT_IN_EACH_ISA(const ProductKernel& product_kernel(DType real);
-                   RowsKernel rows_kernel(DType real); StageKernel stage_kernel(DType element);)
+                   RowsKernel rows_kernel(DType real); AbreastKernel abreast_kernel(DType real);
+                   PixelsKernel pixels_kernel(DType element);
+                   StageKernel stage_kernel(DType element); TurnKernel turn_kernel(DType element);)
 
 }  // namespace isobit::convolution

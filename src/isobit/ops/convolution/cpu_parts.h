@@ -13,7 +13,7 @@
 
 namespace isobit::convolution {
 
-extern const AnyVariant<Problem> kDirect, kImplicit, kOneFilter, kPointwise;
+extern const AnyVariant<Problem> kDepthwise, kDirect, kImplicit, kOneFilter, kPointwise;
 
 // The gradient of weights.
 void add_weights_directly(const Problem& problem, const Execution& execution);

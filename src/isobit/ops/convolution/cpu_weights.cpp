@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gradient of weights: a product over all positions, of the gradient of y and windows of x. The
-// image is staged with its channels last, so that taps of a row and channels are one line.
+// image is staged with its channels last, so that taps of a row and channels are one line. Of
+// depthwise convolutions some groups are side by side, each in a lane of its own.
 #include "isobit/ops/convolution/cpu_windows.h"
 
 namespace isobit::convolution {
@@ -18,10 +19,13 @@ class WeightSums {
         isa_(machine.isa),
         kernel_(product_kernel_for(problem.real(), machine.isa)),
         stage_(stage_kernel_for(problem.element, machine.isa)),
+        turn_(turn_kernel_for(problem.element, machine.isa)),
         size_(size_of(problem.real())),
-        joined_(problem.w.dilation == 1),
-        lanes_(joined_ ? problem.w.taps * problem.ins : problem.ins),
-        segment_(parts_of(lanes_, kernel_.cols) * kernel_.cols),
+        abreast_(problem.ins == 1 && problem.outs == 1 && problem.groups > 1 ? kAbreast : 1),
+        channels_(abreast_ * problem.ins),
+        joined_(problem.w.dilation == 1 && abreast_ == 1),
+        lanes_(joined_ ? problem.w.taps * problem.ins : channels_),
+        segment_(abreast_ > 1 ? abreast_ : parts_of(lanes_, kernel_.cols) * kernel_.cols),
         in_row_(joined_ ? 1 : problem.w.taps),
         positions_(problem.batch * problem.positions()),
         outs_(std::min(problem.outs, kMostOuts)),
@@ -54,8 +58,10 @@ class WeightSums {
       for (std::int64_t i = units() * task / tasks_; i < units() * (task + 1) / tasks_; ++i) {
         const std::int64_t of_taps = parts_of(p_.h.taps, taps_), of_outs = parts_of(p_.outs, outs_);
         const std::int64_t tap = i % of_taps * taps_, out = i / of_taps % of_outs * outs_;
-        const Unit unit{i / of_taps / of_outs, out, std::min(outs_, p_.outs - out), tap,
-                        std::min(taps_, p_.h.taps - tap)};
+        const std::int64_t group = i / of_taps / of_outs * abreast_;
+        const Unit unit{group, std::min(abreast_, p_.groups - group),
+                        out,   std::min(outs_, p_.outs - out),
+                        tap,   std::min(taps_, p_.h.taps - tap)};
         matmul::with_types(p_.element,
                            [&]<class T, class Real>(T, Real) { compute<T, Real>(unit, room); });
       }
@@ -64,12 +70,12 @@ class WeightSums {
 
  private:
   struct Unit {
-    std::int64_t group, out, outs, tap, taps;  // of filters of the group, and rows of taps
+    std::int64_t group, groups, out, outs, tap, taps;  // of filters of a group, and rows of taps
   };
   std::int64_t units() const {
-    return p_.groups * parts_of(p_.outs, outs_) * parts_of(p_.h.taps, taps_);
+    return parts_of(p_.groups, abreast_) * parts_of(p_.outs, outs_) * parts_of(p_.h.taps, taps_);
   }
-  std::int64_t units_at_most() const { return p_.groups * p_.outs * p_.h.taps; }
+  std::int64_t units_at_most() const { return parts_of(p_.groups, abreast_) * p_.outs * p_.h.taps; }
   std::int64_t pitch() const { return taps_ * in_row_ * segment_; }
   std::int64_t sums_bytes() const {
     return parts_of((outs_ * pitch() + 2 * kernel_.cols) * size_, 64) * 64;
@@ -83,16 +89,20 @@ class WeightSums {
     const std::int64_t in_row = std::min(piece_, p_.w.results);
     // A piece may begin and end within a row.
     const std::int64_t rows = in_row < p_.w.results ? 1 : parts_of(piece_, p_.w.results) + 1;
-    return count_of(
-        {seen(p_.h, std::min(rows, p_.h.results), taps_), seen(p_.w, in_row, p_.w.taps), p_.ins});
+    return count_of({seen(p_.h, std::min(rows, p_.h.results), taps_), seen(p_.w, in_row, p_.w.taps),
+                     channels_});
   }
   std::int64_t staged_bytes() const {
     return parts_of((staged_elements() + 4 * kernel_.cols) * size_, 64) * 64;
   }
   std::int64_t grads_bytes() const {
-    return parts_of(parts_of(outs_, kernel_.rows) * kernel_.rows * piece_ * size_, 64) * 64;
+    const std::int64_t of_position =
+        abreast_ > 1 ? abreast_ : parts_of(outs_, kernel_.rows) * kernel_.rows;
+    return parts_of(of_position * piece_ * size_, 64) * 64;
   }
-  std::int64_t offsets_bytes() const { return parts_of(piece_ * 8, 64) * 64; }
+  std::int64_t offsets_bytes() const {  // of positions, and of taps
+    return parts_of((piece_ + taps_ * p_.w.taps) * 8, 64) * 64;
+  }
   std::int64_t task_bytes() const {
     return staged_bytes() + grads_bytes() + offsets_bytes() + (buffers_ + 1) * sums_bytes();
   }
@@ -115,8 +125,17 @@ class WeightSums {
         const std::int64_t some = piece_at(k + done, count - done);
         stage<T>(unit, k + done, some, staged, offsets);
         pack<T>(unit, k + done, some, grads);
-        const std::int64_t step = seen(p_.w, cols_at(k + done, some), p_.w.taps) * p_.ins;
+        const std::int64_t step = seen(p_.w, cols_at(k + done, some), p_.w.taps) * channels_;
         const auto start = done == 0 ? Product::from_zero : Product::going_on;
+        if (abreast_ > 1) {
+          std::int64_t* const taps = offsets + piece_;
+          for (std::int64_t i = 0; i < unit.taps * in_row_; ++i)
+            taps[i] = i / in_row_ * p_.h.dilation * step + i % in_row_ * p_.w.dilation * channels_;
+          abreast_kernel_for(p_.real(), isa_)(
+              {grads, staged, offsets, taps, to, some, unit.taps * in_row_, done > 0});
+          done += some;
+          continue;
+        }
         for (std::int64_t i = 0; i < in_row_; ++i) {
           const Real* const seen_by = staged + i * p_.w.dilation * p_.ins;
           std::byte* const sums = to + i * segment_ * size_;
@@ -162,19 +181,19 @@ class WeightSums {
     const std::int64_t col = cols < p_.w.results ? in_image % p_.w.results : 0;
     const std::int64_t width = seen(p_.w, cols, p_.w.taps);
     const std::int64_t rows = seen(p_.h, last - first + 1, unit.taps);
-    const std::int64_t channel = unit.group * p_.ins;
+    const std::int64_t channel = unit.group * p_.ins, channels = unit.groups * p_.ins;
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t h = place(p_.h, p_.h.window(first, unit.tap) + i);
-      Real* const line = to + i * width * p_.ins;
+      Real* const line = to + i * width * channels_;
       if (h < 0) {
-        std::fill_n(line, width * p_.ins, Real(0));
+        std::fill_n(line, width * channels_, Real(0));
         continue;
       }
       const std::int64_t from = p_.w.window(col, 0);
       const auto one = [&](std::int64_t j) {  // beyond the edge
         const std::int64_t w = place(p_.w, from + j);
-        for (std::int64_t c = 0; c < p_.ins; ++c)
-          line[j * p_.ins + c] =
+        for (std::int64_t c = 0; c < channels; ++c)
+          line[j * channels_ + c] =
               w < 0 ? Real(0) : element<T, Real>(p_.source, n, channel + c, h, w);
       };
       const std::int64_t begin = std::clamp<std::int64_t>(-from, 0, width),
@@ -184,24 +203,31 @@ class WeightSums {
       if (begin == end) continue;
       const auto* const inside =
           reinterpret_cast<const T*>(p_.source.at(n, channel, h, from + begin));
-      if (p_.ins == 1) {
-        stage_(reinterpret_cast<const std::byte*>(inside), p_.source.w, end - begin, line + begin);
-        continue;
-      }
-      const bool channels_last = p_.source.c == 1;
-      for (std::int64_t c = 0; !channels_last && c < p_.ins; ++c)
-        for (std::int64_t j = begin; j < end; ++j)
-          line[j * p_.ins + c] = widen<Real>(inside[c * p_.source.c + (j - begin) * p_.source.w]);
-      for (std::int64_t j = begin; channels_last && j < end; ++j)
-        stage_(reinterpret_cast<const std::byte*>(inside + (j - begin) * p_.source.w), 1, p_.ins,
-               line + j * p_.ins);
+      side_by_side<T>(inside, p_.source, end - begin, channels, line + begin * channels_);
     }
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t at = in_image + i;
       offsets[i] = ((at / p_.w.results - first) * p_.h.stride * width +
                     (at % p_.w.results - col) * p_.w.stride) *
-                   p_.ins;
+                   channels_;
     }
+  }
+
+  // Elements of a row, the channels of each side by side.
+  template <class T, class Real>
+  void side_by_side(const T* from, const Images& images, std::int64_t count, std::int64_t channels,
+                    Real* to) const {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(from);
+    if (channels_ == 1)
+      stage_({bytes, images.w, 0, to, 1, 0, count, count});
+    else if (images.c == 1)
+      stage_({bytes, 1, images.w, to, count, 0, channels, channels_});
+    else if (images.w == 1)
+      turn_({bytes, images.c, count, channels, to, channels_});
+    else
+      for (std::int64_t j = 0; j < count; ++j)
+        for (std::int64_t c = 0; c < channels; ++c)
+          to[j * channels_ + c] = widen<Real>(from[c * images.c + j * images.w]);
   }
 
   std::int64_t place(const Axis& axis, std::int64_t index) const {
@@ -213,6 +239,17 @@ class WeightSums {
   void pack(const Unit& unit, std::int64_t k, std::int64_t count, Real* to) const {
     const std::int64_t rows = kernel_.rows, panels = parts_of(unit.outs, rows);
     const std::int64_t n = k / p_.positions(), in_image = k % p_.positions();
+    if (abreast_ > 1) {
+      for (std::int64_t done = 0; done < count;) {
+        const std::int64_t at = in_image + done, col = at % p_.w.results;
+        const std::int64_t some = std::min(count - done, p_.w.results - col);
+        const auto* const from =
+            reinterpret_cast<const T*>(p_.result.at(n, unit.group, at / p_.w.results, col));
+        side_by_side<T>(from, p_.result, some, unit.groups, to + done * channels_);
+        done += some;
+      }
+      return;
+    }
     for (std::int64_t panel = 0; panel < panels; ++panel) {
       const std::int64_t begin = unit.outs * panel / panels, end = unit.outs * (panel + 1) / panels;
       Real* const block = to + panel * rows * count;
@@ -243,8 +280,9 @@ class WeightSums {
               joined_ ? tap * segment_ + w * p_.ins : (tap * in_row_ + w) * segment_;
           T* const to =
               weights + out * p_.weight.out + (unit.tap + tap) * p_.weight.h + w * p_.weight.w;
-          for (std::int64_t c = 0; c < p_.ins; ++c)
-            to[c * p_.weight.in] = narrow<T>(sums[out * pitch() + at + c] + Real(0));
+          const std::int64_t step = abreast_ > 1 ? p_.weight.group : p_.weight.in;
+          for (std::int64_t c = 0; c < unit.groups * p_.ins; ++c)
+            to[c * step] = narrow<T>(sums[out * pitch() + at + c] + Real(0));
         }
   }
 
@@ -252,7 +290,9 @@ class WeightSums {
   Isa isa_;
   const ProductKernel& kernel_;
   StageKernel stage_;
-  std::int64_t size_;
+  TurnKernel turn_;
+  std::int64_t size_, abreast_;  // groups side by side
+  std::int64_t channels_;        // of a staged image
   bool joined_;
   std::int64_t lanes_, segment_, in_row_, positions_, outs_, taps_;
   std::int64_t buffers_;

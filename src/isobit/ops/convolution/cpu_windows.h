@@ -125,6 +125,12 @@ inline const ProductKernel& product_kernel_for(DType real, Isa isa) {
 inline RowsKernel rows_kernel_for(DType real, Isa isa) {
   ISOBIT_RETURN_FOR_ISA(isa, rows_kernel(real));
 }
+inline AbreastKernel abreast_kernel_for(DType real, Isa isa) {
+  ISOBIT_RETURN_FOR_ISA(isa, abreast_kernel(real));
+}
+inline TurnKernel turn_kernel_for(DType element, Isa isa) {
+  ISOBIT_RETURN_FOR_ISA(isa, turn_kernel(element));
+}
 inline StageKernel stage_kernel_for(DType element, Isa isa) {
   ISOBIT_RETURN_FOR_ISA(isa, stage_kernel(element));
 }
@@ -146,13 +152,22 @@ class Stager {
       for (std::int64_t bw = 0; bw < to.scale_w; ++bw) {
         if (!used(phases.w, bw)) continue;
         for (std::int64_t c = 0; c < p_.ins; ++c) {
-          std::byte* line = room + (c * to.channel + (bh * to.scale_w + bw) * to.plane) * size_;
-          for (std::int64_t i = 0; i < to.rows; ++i, line += to.cols * size_) {
-            const std::int64_t h = place(p_.h, first_h + i * to.scale_h + bh);
+          std::byte* const plane =
+              room + (c * to.channel + (bh * to.scale_w + bw) * to.plane) * size_;
+          const auto source_of = [&](std::int64_t i) {
+            return place(p_.h, first_h + i * to.scale_h + bh);
+          };
+          for (std::int64_t i = 0; i < to.rows;) {
+            std::byte* const line = plane + i * to.cols * size_;
+            const std::int64_t h = source_of(i);
+            std::int64_t lines = 1;  // that follow each other, as all but those beyond the edge
+            while (i + lines < to.rows && h >= 0 && source_of(i + lines) == h + lines * to.scale_h)
+              ++lines;
             if (h < 0)
               std::memset(line, 0, static_cast<std::size_t>(to.cols * size_));
             else
-              fill(n, channel + c, h, first_w + bw, to.scale_w, to.cols, line);
+              fill(n, channel + c, h, lines, to.scale_h, first_w + bw, to.scale_w, to.cols, line);
+            i += lines;
           }
         }
       }
@@ -173,31 +188,26 @@ class Stager {
     if (p_.gradient || index < -axis.padding || index >= count + axis.padding_end) return -1;
     return padded(p_.mode, index, count);
   }
-  void fill(std::int64_t n, std::int64_t channel, std::int64_t h, std::int64_t first,
-            std::int64_t step, std::int64_t count, std::byte* line) const {
+  // `count` elements each of so many lines, of rows from h on.
+  void fill(std::int64_t n, std::int64_t channel, std::int64_t h, std::int64_t lines,
+            std::int64_t step_h, std::int64_t first, std::int64_t step, std::int64_t count,
+            std::byte* to) const {
     const auto up = [&](std::int64_t index) {  // the first at or behind an index
       return std::clamp<std::int64_t>(index <= first ? 0 : (index - first + step - 1) / step, 0,
                                       count);
     };
     const std::int64_t begin = up(0), end = std::max(begin, up(p_.w.sources));
-    const auto beyond = [&](std::int64_t from, std::int64_t to) {
-      if (p_.gradient || p_.mode == PaddingMode::zeros) {
-        std::memset(line + from * size_, 0, static_cast<std::size_t>((to - from) * size_));
-        return;
+    stage_({p_.source.at(n, channel, h, first + begin * step), p_.source.w * step,
+            p_.source.h * step_h, to, lines, begin, end, count});
+    if (p_.gradient || p_.mode == PaddingMode::zeros) return;
+    for (std::int64_t line = 0; line < lines; ++line)
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (i == begin) i = end;
+        const std::int64_t w = i < count ? place(p_.w, first + i * step) : -1;
+        if (w >= 0)
+          stage_({p_.source.at(n, channel, h + line * step_h, w), 1, 0,
+                  to + (line * count + i) * size_, 1, 0, 1, 1});
       }
-      for (std::int64_t i = from; i < to; ++i) {
-        const std::int64_t w = place(p_.w, first + i * step);
-        if (w < 0)
-          std::memset(line + i * size_, 0, static_cast<std::size_t>(size_));
-        else
-          stage_(p_.source.at(n, channel, h, w), 1, 1, line + i * size_);
-      }
-    };
-    beyond(0, begin);
-    if (begin < end)
-      stage_(p_.source.at(n, channel, h, first + begin * step), p_.source.w * step, end - begin,
-             line + begin * size_);
-    beyond(end, count);
   }
 
   const Problem& p_;
@@ -307,6 +317,28 @@ class Finisher {
   // Bytes to work in.
   static std::int64_t room(const Problem& problem) {
     return kCols * (problem.outs + 16) * size_of(problem.real());
+  }
+
+  // Of one channel, rows that are `step` apart; their sums are adjacent.
+  void rows_of_one(std::int64_t n, std::int64_t channel, std::int64_t row, std::int64_t col,
+                   std::int64_t step, std::byte* sums, std::int64_t rows, std::int64_t cols,
+                   std::byte* room) const {
+    if (by_channels_) {
+      for (std::int64_t i = 0; i < rows; ++i)
+        (*this)(n, channel, row + i * step, col, sums + i * cols * size_, cols, 1, cols, room);
+      return;
+    }
+    matmul::Arrays arrays = arrays_of(p_, n, channel, row, col, step_);
+    bool adjacent = true;
+    const auto set = [&](const Images& images, matmul::Array& array) {
+      array.row = images.h * step;
+      adjacent = adjacent && (!images || array.row == cols * array.col);
+    };
+    set(p_.residual, arrays.residual);
+    set(p_.result, arrays.y);
+    set(p_.pre, arrays.pre);
+    arrays.bias.row = 0;
+    finish_lines_(arrays, 0, 0, sums, cols, adjacent ? 1 : rows, adjacent ? rows * cols : cols);
   }
 
   void operator()(std::int64_t n, std::int64_t channel, std::int64_t row, std::int64_t col,
