@@ -434,7 +434,10 @@ class World : public CallsOfClasses {
                                              .causal = 1,
                                              .slopes = nullptr,
                                              .key_begin = nullptr,
-                                             .key_end = nullptr};
+                                             .key_end = nullptr,
+                                             .query_starts = nullptr,
+                                             .key_starts = nullptr,
+                                             .blocks = nullptr};
   isobit_attention_backward_args attention_backward = {.struct_size = sizeof attention_backward,
                                                        .grad_y = &grad_attended,
                                                        .grad_lse = &grad_lse,
@@ -458,7 +461,9 @@ class World : public CallsOfClasses {
                                                        .causal = 1,
                                                        .slopes = nullptr,
                                                        .key_begin = nullptr,
-                                                       .key_end = nullptr};
+                                                       .key_end = nullptr,
+                                                       .query_starts = nullptr,
+                                                       .key_starts = nullptr};
   // Options in the order of operators.h.
   isobit_sgd_args sgd = {sizeof sgd, &x,  &grad_y, &residual, &grad_x, &sum, nullptr,
                          0.5,        0.5, 0.25,    0.125,     1,       0};
@@ -487,12 +492,7 @@ class World : public CallsOfClasses {
       .struct_size = sizeof vector_norm, .x = &x, .norm = &mean, .order = 0};
   isobit_reduce_forward_args reduce = {
       .struct_size = sizeof reduce, .x = &x, .y = &mean, .correction = 1, .reduction = 3};
-  isobit_reduce_backward_args reduce_backward = {.struct_size = sizeof reduce_backward,
-                                                 .x = &x,
-                                                 .grad_y = &mean,
-                                                 .grad_x = &grad_x,
-                                                 .correction = 1,
-                                                 .reduction = 2};
+  isobit_reduce_backward_args reduce_backward = {sizeof reduce_backward, &x, &mean, &grad_x, 1, 2};
   isobit_context context = {sizeof context, 0, {}, {}, ISOBIT_CPU, nullptr};
 };
 

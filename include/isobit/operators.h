@@ -725,6 +725,15 @@ typedef struct isobit_attention_forward_args {
       key_begin; /* (batch) in i64, or NULL; the first key that a sequence has; NULL: 0, optional */
   const isobit_tensor* key_end; /* (batch) in i64, or NULL; behind the last key that a sequence has;
                                    NULL: seq_k, optional */
+  const isobit_tensor*
+      query_starts; /* (sequences + 1) in i64, or NULL; sequences are packed in a batch of 1: the
+                       s-th has the queries from query_starts[s] to before query_starts[s + 1], and
+                       the bits that it has alone; the first is 0, optional */
+  const isobit_tensor* key_starts; /* like query_starts, or NULL; the same of keys, optional */
+  const isobit_tensor*
+      blocks; /* (sequences, places) in i64, or NULL; k and v are then pools (blocks, kv_heads, keys
+                 of a block, elements): key j of sequence s is in block blocks[s, j / keys of a
+                 block], and key_end[s] is the number of its keys, optional */
 } isobit_attention_forward_args;
 
 ISOBIT_API isobit_status isobit_attention_forward(const isobit_attention_forward_args* args,
@@ -769,6 +778,11 @@ typedef struct isobit_attention_backward_args {
       key_begin; /* (batch) in i64, or NULL; the first key that a sequence has; NULL: 0, optional */
   const isobit_tensor* key_end; /* (batch) in i64, or NULL; behind the last key that a sequence has;
                                    NULL: seq_k, optional */
+  const isobit_tensor*
+      query_starts; /* (sequences + 1) in i64, or NULL; sequences are packed in a batch of 1: the
+                       s-th has the queries from query_starts[s] to before query_starts[s + 1], and
+                       the bits that it has alone; the first is 0, optional */
+  const isobit_tensor* key_starts; /* like query_starts, or NULL; the same of keys, optional */
 } isobit_attention_backward_args;
 
 ISOBIT_API isobit_status isobit_attention_backward(const isobit_attention_backward_args* args,

@@ -1063,7 +1063,8 @@ inline void conv2d_backward(const Conv2dBackward& given, const Context& context 
 
 // y = softmax(q k' scale + bias) v, of each query over the keys that it sees.
 struct AttentionForward {
-  Tensor q = {}, k = {}, v = {}, bias = {}, mask = {}, slopes = {}, key_begin = {}, key_end = {};
+  Tensor q = {}, k = {}, v = {}, bias = {}, mask = {}, slopes = {}, key_begin = {}, key_end = {},
+         query_starts = {}, key_starts = {}, blocks = {};
   Output y = {}, lse = {}, max = {}, sum = {};
   std::int64_t window = 0;
   double scale = 0;
@@ -1089,6 +1090,9 @@ inline isobit_attention_forward_args arguments(const AttentionForward& given) {
   args.slopes = given.slopes.get();
   args.key_begin = given.key_begin.get();
   args.key_end = given.key_end.get();
+  args.query_starts = given.query_starts.get();
+  args.key_starts = given.key_starts.get();
+  args.blocks = given.blocks.get();
   args.window = given.window;
   args.scale = given.scale;
   args.softcap = given.softcap;
@@ -1108,7 +1112,7 @@ inline void attention_forward(const AttentionForward& given, const Context& cont
 // a whole.
 struct AttentionBackward {
   Tensor grad_y = {}, grad_lse = {}, q = {}, k = {}, v = {}, bias = {}, mask = {}, y = {}, max = {},
-         sum = {}, slopes = {}, key_begin = {}, key_end = {};
+         sum = {}, slopes = {}, key_begin = {}, key_end = {}, query_starts = {}, key_starts = {};
   Output grad_q = {}, grad_k = {}, grad_v = {}, grad_bias = {};
   std::int64_t window = 0;
   double scale = 0;
@@ -1139,6 +1143,8 @@ inline isobit_attention_backward_args arguments(const AttentionBackward& given) 
   args.slopes = given.slopes.get();
   args.key_begin = given.key_begin.get();
   args.key_end = given.key_end.get();
+  args.query_starts = given.query_starts.get();
+  args.key_starts = given.key_starts.get();
   args.window = given.window;
   args.scale = given.scale;
   args.softcap = given.softcap;

@@ -25,6 +25,9 @@ def scaled_dot_product_attention(
     alibi_slopes=None,
     key_begin=None,
     key_end=None,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    block_table=None,
 ):
     """softmax(query key' scale + bias) value, of arrays (batch, heads, sequence, elements) of any
     strides; heads of query may be a multiple of those of key and value.
@@ -38,6 +41,12 @@ def scaled_dot_product_attention(
     -slope abs(i + keys - queries - j) is added, of query i and key j. key_begin, key_end: int64 of
     (batch); a sequence has the keys from key_begin to before key_end, and the bits that it has
     alone. What lies before and behind is never read.
+
+    cu_seqlens_q, cu_seqlens_k: int64 of (sequences + 1), from 0 on; in a batch of 1 sequence i has
+    the queries from cu_seqlens_q[i] to before cu_seqlens_q[i + 1] and keys likewise, and the bits
+    that it has alone. Queries behind the last give 0. block_table: int64 of (sequences, places);
+    key and value are (blocks, heads, keys of a block, elements), key j of sequence i is in block
+    block_table[i, j // keys of a block], and key_end says how many keys each sequence has.
     """
     if causal not in CAUSALS:
         allowed = ", ".join(map(repr, CAUSALS))
@@ -55,6 +64,20 @@ def scaled_dot_product_attention(
                 "elements"
             )
     tensors = {"q": _arrays.strided(q), "k": _arrays.strided(k), "v": _arrays.strided(v)}
+    sequences = q.shape[0]
+    for name, argument, given in (
+        ("cu_seqlens_q", "query_starts", cu_seqlens_q),
+        ("cu_seqlens_k", "key_starts", cu_seqlens_k),
+        ("block_table", "blocks", block_table),
+    ):
+        if given is not None:
+            array = _arrays.checked(_OP, name, given, ("int64",), call.like)
+            dims = 2 if argument == "blocks" else 1
+            if array.ndim != dims:
+                raise ValueError(f"{_OP}: {name} has {array.ndim} dimensions; must have {dims}")
+            tensors[argument] = _arrays.strided(array)
+            if argument == "query_starts":
+                sequences = array.shape[0] - 1
     if attn_mask is not None:
         mask = _arrays.checked(_OP, "attn_mask", attn_mask, ("bool", call.dtype), call.like)
         shape = (*q.shape[:3], k.shape[2])
@@ -77,10 +100,10 @@ def scaled_dot_product_attention(
     for name, given in (("key_begin", key_begin), ("key_end", key_end)):
         if given is not None:
             array = _arrays.checked(_OP, name, given, ("int64",), call.like)
-            if array.shape != q.shape[:1]:
+            if array.shape != (sequences,):
                 raise ValueError(
                     f"{_OP}: {name} has shape {array.shape}; must be that of the batch, "
-                    f"{q.shape[:1]}"
+                    f"{(sequences,)}"
                 )
             tensors[name] = _arrays.strided(array)
     y = call.empty((*q.shape[:3], v.shape[3]), call.dtype)

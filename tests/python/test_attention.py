@@ -2,6 +2,8 @@
 """scaled_dot_product_attention of isobit.torch and isobit.numpy: derivatives of all orders,
 transforms, and that a query's bits are its own. PyTorch's samples: test_torch_opinfo.py."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -352,3 +354,45 @@ def test_numpy_refuses_what_is_no_range_of_keys():
         attend(*arrays, key_end=np.array([1, 2]))
     with pytest.raises(TypeError, match="key_end has dtype float64"):
         attend(*arrays, key_end=np.ones(3))
+
+
+STARTS = np.array([0, 4, 4, 7])  # of queries and keys; the rows behind belong to no sequence
+
+
+def test_numpy_attends_packed_sequences_as_each_alone():
+    q, k, v = (each.numpy() for each in drawn((1, 4, 9, 8), (1, 2, 9, 8), (1, 2, 9, 6)))
+    attend = isobit_numpy.scaled_dot_product_attention
+    for options in ({"causal": "bottom_right"}, {"window": 2, "softcap": 3.0}):
+        y = attend(q, k, v, cu_seqlens_q=STARTS, cu_seqlens_k=STARTS, **options)
+        for i, j in pairwise(STARTS):
+            alone = attend(*(each[:, :, i:j] for each in (q, k, v)), **options)
+            assert np.array_equal(y[:, :, i:j], alone)
+        assert not y[:, :, 7:].any()
+
+
+def test_numpy_attends_keys_in_blocks_as_in_a_row():
+    q, k, v = (each.numpy() for each in drawn((2, 4, 3, 8), (5, 2, 4, 8), (5, 2, 4, 6)))
+    table, ends = np.array([[3, 0], [4, -1]]), np.array([7, 2])
+    attend = isobit_numpy.scaled_dot_product_attention
+    y = attend(q, k, v, block_table=table, key_end=ends, causal="bottom_right")
+    for i, blocks in enumerate(([3, 0], [4])):
+        rows = (np.concatenate([each[b] for b in blocks], 1)[None, :, : ends[i]] for each in (k, v))
+        alone = attend(q[i : i + 1], *rows, causal="bottom_right")
+        assert np.array_equal(y[i : i + 1], alone)
+    # The same of packed queries.
+    packed = q.transpose(1, 0, 2, 3).reshape(1, 4, 6, 8)
+    starts = np.array([0, 3, 6])
+    options = {"block_table": table, "key_end": ends, "causal": "bottom_right"}
+    found = attend(packed, k, v, cu_seqlens_q=starts, **options)
+    assert np.array_equal(found.reshape(4, 2, 3, 6).transpose(1, 0, 2, 3), y)
+
+
+def test_numpy_refuses_starts_and_blocks_that_lead_out_of_the_arrays():
+    q, k, v = (each.numpy() for each in drawn((1, 4, 9, 8), (1, 2, 9, 8), (1, 2, 9, 6)))
+    attend = isobit_numpy.scaled_dot_product_attention
+    with pytest.raises(ValueError, match=r"query_starts ends with 10; q has 9 rows"):
+        attend(q, k, v, cu_seqlens_q=np.array([0, 10]), cu_seqlens_k=np.array([0, 9]))
+    with pytest.raises(ValueError, match="cu_seqlens_q has 2 dimensions; must have 1"):
+        attend(q, k, v, cu_seqlens_q=STARTS[None], cu_seqlens_k=STARTS)
+    with pytest.raises(ValueError, match=r"blocks\[0, 0\] is 1; must be from 0 to below 1"):
+        attend(q, k, v, block_table=np.array([[1]]), key_end=np.array([3]))

@@ -90,7 +90,7 @@ def test_views_of_one_packed_tensor_are_read_where_they_lie():
     assert torch.autograd.grad(y.sum(), whole)[0].shape == whole.shape
 
 
-def test_sequences_of_equal_lengths_are_one_call_and_there_is_one_node(monkeypatch):
+def calls_of_three_lengths(monkeypatch):
     q, calls = draw(12, 2, 8, requires_grad=True), []
 
     def overload(prefix):
@@ -98,10 +98,29 @@ def test_sequences_of_equal_lengths_are_one_call_and_there_is_one_node(monkeypat
 
     monkeypatch.setattr(varlen_attending, "ATTENTION", SimpleNamespace(overload=overload))
     y = varlen_attention(q, q, q, offsets((3, 3, 3, 1, 2)))
-    assert [each[0].shape[::2] for each in calls] == [(3, 3), (1, 1), (1, 2)]
     assert all(each[0].untyped_storage().data_ptr() == q.data_ptr() for each in calls)  # no copies
+    return y, [each[0].shape[::2] for each in calls]
+
+
+def test_sequences_are_one_call_and_there_is_one_node(monkeypatch):
+    y, shapes = calls_of_three_lengths(monkeypatch)
+    assert shapes == [(1, 12)]
     nodes = [each for each, _ in y.grad_fn.next_functions if each is not None]
     assert len(nodes) == 3 and all("AccumulateGrad" in each.name() for each in nodes)
+
+
+def test_where_there_is_no_such_call_sequences_of_equal_lengths_are_one(monkeypatch):
+    tensors, ends = packed()
+
+    def attended_and_gradients():
+        results = varlen_attention(*tensors, *ends, enable_gqa=True, return_lse=True)
+        into = [draw(*each.shape, seed=4) for each in results]
+        return *results, *torch.autograd.grad(results, tensors, into)
+
+    expected = attended_and_gradients()
+    monkeypatch.setattr(varlen_attending, "_at_once", lambda call: False)  # as on a GPU
+    assert bits(*attended_and_gradients()) == bits(*expected)
+    assert calls_of_three_lengths(monkeypatch)[1] == [(3, 3), (1, 1), (1, 2)]
 
 
 @pytest.mark.parametrize("options", [*OPTIONS[2:], {"return_lse": True}])

@@ -199,6 +199,8 @@ def _attention(call, library, _dtype_named):
         raise Unavailable("a function takes a bias or a mask")
     if "bias" in call.inputs and "slopes" in call.inputs:
         raise Unavailable("a function takes a bias or slopes")
+    if {"query_starts", "blocks"} & set(call.inputs):
+        raise Unavailable("the lab calls no function with packed sequences or keys in blocks")
     if case["dropout"] > 0 and not in_torch:
         raise Unavailable("isobit.numpy has no dropout of attention")
     options = {name: case[name] for name in ("causal", "window", "softcap")}

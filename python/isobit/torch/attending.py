@@ -8,7 +8,9 @@ from isobit.torch.records import Axis, Operator, narrow_inputs, total_of
 # As isobit_attention_forward_args numbers them.
 CAUSALS = ("no", "top_left", "bottom_right")
 _MOST_DIM = 512  # of a head
-_BEHIND = ("slopes", "key_begin", "key_end")  # tensors that follow the options in the schema
+# Tensors that follow the options in the schema, and those that forward alone has.
+_BEHIND = ("slopes", "key_begin", "key_end", "query_starts", "key_starts")
+_FORWARD_ALONE = ("blocks",)
 
 
 def real(dtype):
@@ -49,10 +51,25 @@ def _of_batch(dim):
 
 def _axes(call):
     """Batches; and heads, where each has its own of k. What is dropped depends on both."""
-    if call.dropout == 0:
+    if call.dropout == 0 and not _of_sequences(call):
         for dim in (0, 1) if call.q.shape[1] == call.k.shape[1] else (0,):
             names = ("q", "k", "v", "bias", "mask", "slopes", *_of_batch(dim))
             yield Axis(_cut(call, names, dim), (dim,) * 4)
+
+
+def _of_sequences(call):
+    """Whether sequences are packed, or their keys lie in blocks."""
+    given = (getattr(call, name, None) for name in ("query_starts", "key_starts", "blocks"))
+    return any(each is not None for each in given)
+
+
+def _require_one_batch(call):
+    """Formulas know neither packed sequences nor blocks."""
+    if _of_sequences(call):
+        raise NotImplementedError(
+            "attention: packed sequences have no derivatives but the first, by backward, and keys "
+            "in blocks none; isobit.torch.varlen_attention has those of packed sequences"
+        )
 
 
 def _options(call):
@@ -76,12 +93,16 @@ def _require_constant(of):
 
 def _backward(call, wanted, grad_y, grad_lse, _max, _sum):
     _require_constant(wanted)
+    if call.blocks is not None:
+        _require_one_batch(call)
     if grad_y is None:
         grad_y = torch.zeros_like(call.y)
     needs = (wanted.q, wanted.k, wanted.v, wanted.bias)
     tensors = (call.q, call.k, call.v, call.bias, call.mask, call.y, call.max, call.sum)
-    options = (*_options(call), *needs, call.slopes, call.key_begin, call.key_end)
-    found = ATTENTION_BACKWARD.operator(grad_y, grad_lse, *tensors, *options)
+    behind = (getattr(call, name) for name in _BEHIND)
+    found = ATTENTION_BACKWARD.operator(
+        grad_y, grad_lse, *tensors, *_options(call), *needs, *behind
+    )
     names = ("q", "k", "v", "bias")
     each = zip(names, found, needs, strict=True)
     return {name: gradient for name, gradient, needed in each if needed}
@@ -227,6 +248,7 @@ def _of(call, names, values):
 
 def _tangents(call, along):
     _require_constant(along)
+    _require_one_batch(call)
     moved = _Moved(call, along)
     y = total_of(
         (moved.weights_t * moved.kept) @ moved.v,
@@ -242,7 +264,7 @@ ATTENTION = Operator(
     outputs=("y", "lse", "max", "sum"),
     host=("seed",),
     axes=_axes,
-    keeps=("q", "k", "v", "bias", "mask", "seed", *_BEHIND, "y", "max", "sum"),
+    keeps=("q", "k", "v", "bias", "mask", "seed", *_BEHIND, *_FORWARD_ALONE, "y", "max", "sum"),
     gradients=_backward,
     tangents=_tangents,
     autocast=narrow_inputs("q", "k", "v", "bias"),
@@ -259,7 +281,7 @@ def _gradients_of(call):
 
 
 def _backward_axes(call):
-    if call.dropout == 0:
+    if call.dropout == 0 and not _of_sequences(call):
         names = ("grad_y", "grad_lse", "q", "k", "v", "bias", "mask", "y", "max", "sum", "slopes")
         wanted = (call.needs_q, call.needs_k, call.needs_v, call.needs_bias)
         for dim in (0, 1) if call.q.shape[1] == call.k.shape[1] else (0,):
@@ -302,6 +324,7 @@ def _second(call, given):
 
 def _backward_gradients(call, wanted, *into):
     _require_constant(wanted)
+    _require_one_batch(call)
     given = [
         name
         for name in ("grad_y", "grad_lse", *_NAMES)
@@ -321,6 +344,7 @@ def _backward_gradients(call, wanted, *into):
 def _backward_tangents(call, along):
     """Of each step of backward, by the rule of products."""
     _require_constant(along)
+    _require_one_batch(call)
     moved = _Moved(call, along)
     wide, kept = moved.q.dtype, moved.kept
     grad, zeros = call.grad_y.to(wide), torch.zeros_like(call.grad_y, dtype=wide)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records of attention of packed sequences and of its backward. They are operators of Python,
-which call those of attention for sequences where they lie."""
+which call those of attention for sequences where they lie: on the processor once for all of them,
+elsewhere once for each run of equal lengths."""
 
 import sys
 from functools import wraps
@@ -59,11 +60,15 @@ def _starts(name, offsets, of, total):
     return found
 
 
-def _runs(q, k, cu_q, cu_k):
+def _all_starts(q, k, cu_q, cu_k):
     starts_q = _starts("cu_seqlens_q", cu_q, "query", q.shape[0])
     # What is given once holds for both, and is waited for once.
     same = cu_k is cu_q and k.shape[0] >= q.shape[0]
-    starts_k = starts_q if same else _starts("cu_seqlens_k", cu_k, "key", k.shape[0])
+    return starts_q, starts_q if same else _starts("cu_seqlens_k", cu_k, "key", k.shape[0])
+
+
+def _runs(q, k, cu_q, cu_k):
+    starts_q, starts_k = _all_starts(q, k, cu_q, cu_k)
     found = []
     for (q0, q1), (k0, k1) in zip(pairwise(starts_q), pairwise(starts_k), strict=True):
         queries, keys = q1 - q0, k1 - k0
@@ -125,9 +130,59 @@ def _of_attention(call):
     return None, *_options(call), 0.0
 
 
+def _whole(call, *names):
+    """Packed tensors as those of a batch of one."""
+    for name in names:
+        each = getattr(call, name)
+        if each is not None:
+            each = (each if _CUTS[name] is _statistic else each.transpose(0, 1))[None]
+        yield each
+
+
+def _at_once(call):
+    return call.q.device.type == "cpu"
+
+
+def _checked_starts(call):
+    _all_starts(call.q, call.k, call.cu_q, call.cu_k)
+    return call.cu_q.to(torch.int64), call.cu_k.to(torch.int64)
+
+
+# No slopes, nor ranges of keys.
+_NOT_SAID = (None, None, None)
+
+
+def _forward_at_once(call):
+    starts = _checked_starts(call)
+    with torch._C._AutoDispatchBelowAutograd():
+        y, *statistics = ATTENTION.overload("_")(
+            *(*_whole(call, "q", "k", "v"), None, None, *_of_attention(call)),
+            *(*_NOT_SAID, *starts),
+        )
+    # As fake tensors have it, rows lie one behind the other.
+    return y[0].transpose(0, 1).contiguous(), *(each[0] for each in statistics)
+
+
+def _backward_at_once(call):
+    starts = _checked_starts(call)
+    needs = (call.needs_q, call.needs_k, call.needs_v)
+    with torch._C._AutoDispatchBelowAutograd():
+        found = ATTENTION_BACKWARD.overload("_")(
+            *_whole(call, "grad_y", "grad_lse", "q", "k", "v"),
+            *(None, None, *_whole(call, "y", "max", "sum"), *_of_attention(call), *needs, False),
+            *(*_NOT_SAID, *starts),
+        )
+    return tuple(
+        each[0].transpose(0, 1).contiguous() if needed else each
+        for each, needed in zip(found, needs, strict=False)
+    )
+
+
 @_uncompiled
 def _forward(*arguments):
     call = VARLEN_ATTENTION.call(arguments)
+    if _at_once(call):
+        return _forward_at_once(call)
     runs = _runs(call.q, call.k, call.cu_q, call.cu_k)
     results = _results(call)
     with torch._C._AutoDispatchBelowAutograd():
@@ -146,6 +201,8 @@ def _forward(*arguments):
 @_uncompiled
 def _backward(*arguments):
     call = VARLEN_ATTENTION_BACKWARD.call(arguments)
+    if _at_once(call):
+        return _backward_at_once(call)
     runs = _runs(call.q, call.k, call.cu_q, call.cu_k)
     results = _gradients_of(call)
     needs = (call.needs_q, call.needs_k, call.needs_v)
@@ -199,7 +256,8 @@ def _first(call, wanted, grad_y, grad_lse, _max, _sum):
 # Derivatives that attention has as formulas are those of each run, one after the other.
 
 _ABSENT = {"bias": None, "mask": None, "seed": None, "dropout": 0.0, "needs_bias": False}
-_ABSENT |= {"slopes": None, "key_begin": None, "key_end": None}
+_ABSENT |= dict.fromkeys(("slopes", "key_begin", "key_end"))
+_ABSENT |= dict.fromkeys(("query_starts", "key_starts", "blocks"))
 _GRADIENTS = ("q", "k", "v")
 
 

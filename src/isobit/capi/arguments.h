@@ -546,6 +546,9 @@ inline attention::ForwardArgs arguments(const isobit_attention_forward_args& giv
   args.slopes = read("slopes", given.slopes);
   args.key_begin = read("key_begin", given.key_begin);
   args.key_end = read("key_end", given.key_end);
+  args.query_starts = read("query_starts", given.query_starts);
+  args.key_starts = read("key_starts", given.key_starts);
+  args.blocks = read("blocks", given.blocks);
   args.window = given.window;
   args.scale = given.scale;
   args.softcap = given.softcap;
@@ -579,6 +582,8 @@ inline attention::BackwardArgs arguments(const isobit_attention_backward_args& g
   args.slopes = read("slopes", given.slopes);
   args.key_begin = read("key_begin", given.key_begin);
   args.key_end = read("key_end", given.key_end);
+  args.query_starts = read("query_starts", given.query_starts);
+  args.key_starts = read("key_starts", given.key_starts);
   args.window = given.window;
   args.scale = given.scale;
   args.softcap = given.softcap;

@@ -169,7 +169,8 @@ Draw::Draw(std::string_view family, std::uint64_t seed, std::string_view argumen
       key_(XXH3_64bits_withSeed(argument.data(), argument.size(), seed)),
       dtype_(dtype),
       scale_(std::ldexp(1.0, scale_exponent(*family_, dtype))),
-      below_(below) {}
+      below_(below),
+      ascends_(drawn == Drawn::begin && argument.ends_with("_starts")) {}
 
 void Draw::line(std::int64_t line, std::span<double> values) const {
   Stream stream(key_, line);
@@ -194,6 +195,9 @@ void Draw::line(std::int64_t line, std::span<double> values) const {
     else
       values[i] = family_->value(stream, place) * scale_;
   }
+  if (!ascends_ || values.empty()) return;
+  values[0] = 0;
+  std::ranges::sort(values);
 }
 
 }  // namespace isobit::lab

@@ -46,7 +46,8 @@ void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
   auto args = empty_args<isobit_attention_forward_args>();
   take_options(kName, given, args);
   const Tensor slopes = given.optional_tensor(), key_begin = given.optional_tensor(),
-               key_end = given.optional_tensor();
+               key_end = given.optional_tensor(), query_starts = given.optional_tensor(),
+               key_starts = given.optional_tensor(), blocks = given.optional_tensor();
   require_arrays(kName, q, k, v);
   require_views(kName, {{"q", q},
                         {"k", k},
@@ -55,7 +56,10 @@ void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
                         {"mask", mask},
                         {"slopes", slopes},
                         {"key_begin", key_begin},
-                        {"key_end", key_end}});
+                        {"key_end", key_end},
+                        {"query_starts", query_starts},
+                        {"key_starts", key_starts},
+                        {"blocks", blocks}});
   std::vector<std::int64_t> shape = shape_of(q);
   shape.back() = v.shape().back();
   Tensor y = new_output(q, shape, q.dtype());
@@ -65,8 +69,9 @@ void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Tensor lse = new_output(q, shape, real), max = new_output(q, shape, real),
          sum = new_output(q, shape, real);
   const Given of_q(q), of_k(k), of_v(v), of_bias(bias), of_mask(mask), of_slopes(slopes),
-      of_begin(key_begin), of_end(key_end), to_y(y, Access::write), to_lse(lse, Access::write),
-      to_max(max, Access::write), to_sum(sum, Access::write);
+      of_begin(key_begin), of_end(key_end), of_query_starts(query_starts),
+      of_key_starts(key_starts), of_blocks(blocks), to_y(y, Access::write),
+      to_lse(lse, Access::write), to_max(max, Access::write), to_sum(sum, Access::write);
   args.q = of_q.get();
   args.k = of_k.get();
   args.v = of_v.get();
@@ -75,6 +80,9 @@ void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
   args.slopes = of_slopes.get();
   args.key_begin = of_begin.get();
   args.key_end = of_end.get();
+  args.query_starts = of_query_starts.get();
+  args.key_starts = of_key_starts.get();
+  args.blocks = of_blocks.get();
   args.y = to_y.get();
   args.lse = to_lse.get();
   args.max = to_max.get();
@@ -98,7 +106,8 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const bool needs_q = given.flag(), needs_k = given.flag(), needs_v = given.flag(),
              needs_bias = given.flag();
   const Tensor slopes = given.optional_tensor(), key_begin = given.optional_tensor(),
-               key_end = given.optional_tensor();
+               key_end = given.optional_tensor(), query_starts = given.optional_tensor(),
+               key_starts = given.optional_tensor();
   require_arrays(kName, q, k, v);
   require_views(kName, {{"q", q},
                         {"k", k},
@@ -112,16 +121,19 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
                         {"sum", sum},
                         {"slopes", slopes},
                         {"key_begin", key_begin},
-                        {"key_end", key_end}});
+                        {"key_end", key_end},
+                        {"query_starts", query_starts},
+                        {"key_starts", key_starts}});
   const auto gradient = [&](const Tensor& of, bool needed) {
     return new_output(q, needed ? of.shape() : Shape(kNothing), q.dtype());
   };
   Tensor grad_q = gradient(q, needs_q), grad_k = gradient(k, needs_k),
          grad_v = gradient(v, needs_v), grad_bias = gradient(bias ? bias : q, needs_bias && bias);
   const Given of_grad(grad_y), of_lse(grad_lse), of_q(q), of_k(k), of_v(v), of_bias(bias),
-      of_mask(mask), of_slopes(slopes), of_begin(key_begin), of_end(key_end), of_y(y), of_max(max),
-      of_sum(sum), to_q(grad_q, Access::write), to_k(grad_k, Access::write),
-      to_v(grad_v, Access::write), to_bias(grad_bias, Access::write);
+      of_mask(mask), of_slopes(slopes), of_begin(key_begin), of_end(key_end),
+      of_query_starts(query_starts), of_key_starts(key_starts), of_y(y), of_max(max), of_sum(sum),
+      to_q(grad_q, Access::write), to_k(grad_k, Access::write), to_v(grad_v, Access::write),
+      to_bias(grad_bias, Access::write);
   args.grad_y = of_grad.get();
   args.grad_lse = of_lse.get();
   args.q = of_q.get();
@@ -132,6 +144,8 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   args.slopes = of_slopes.get();
   args.key_begin = of_begin.get();
   args.key_end = of_end.get();
+  args.query_starts = of_query_starts.get();
+  args.key_starts = of_key_starts.get();
   args.y = of_y.get();
   args.max = of_max.get();
   args.sum = of_sum.get();

@@ -356,15 +356,16 @@ constexpr Operator kOperators[] = {
     {"attention",
      "(Tensor q, Tensor k, Tensor v, Tensor? bias=None, Tensor? mask=None, "
      "Tensor? seed=None, " ATTENDED
-     ", Tensor? slopes=None, Tensor? key_begin=None, Tensor? key_end=None)"
+     ", Tensor? slopes=None, Tensor? key_begin=None, Tensor? key_end=None, "
+     "Tensor? query_starts=None, Tensor? key_starts=None, Tensor? blocks=None)"
      " -> (Tensor, Tensor, Tensor, Tensor)",
      attention},
     {"attention_backward",
      "(Tensor grad_y, Tensor? grad_lse, Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, "
      "Tensor y, Tensor max, Tensor sum, Tensor? seed=None, " ATTENDED
      ", bool needs_q=True, bool needs_k=True, bool needs_v=True, bool needs_bias=False, "
-     "Tensor? slopes=None, Tensor? key_begin=None, Tensor? key_end=None) -> (Tensor, Tensor, "
-     "Tensor, Tensor)",
+     "Tensor? slopes=None, Tensor? key_begin=None, Tensor? key_end=None, "
+     "Tensor? query_starts=None, Tensor? key_starts=None) -> (Tensor, Tensor, Tensor, Tensor)",
      attention_backward},
     {"max_pool", "(Tensor x, " POOLED ", bool with_index=True) -> (Tensor, Tensor)", max_pool},
     {"max_pool_backward", "(Tensor grad_y, Tensor index, int[] size, " POOLED ") -> Tensor",

@@ -34,6 +34,13 @@ struct Options {
 // allowed (by causal, window, mask, or a score of -infinity) is not there, whatever k and v hold; a
 // query without keys gives +0. Query head h reads head h / (heads / kv_heads) of k and v. All
 // arrays may have any strides.
+// Packed sequences lie one behind the other in arrays whose batch is 1: sequence s has the queries
+// from query_starts[s] to before query_starts[s + 1], and the keys that key_starts says, or blocks.
+// It is the call of it alone, the s-th of a batch as dropout counts. What lies behind the last is
+// no sequence: queries have no keys there, and gradients are +0.
+// With blocks, k and v are a pool, (blocks, kv_heads, keys of a block, elements): key j of sequence
+// s lies in block blocks[s, j / keys of a block], and key_end[s] is the number of its keys. The
+// last query of bottom_right stands at the last of these.
 struct ForwardArgs : Options {
   TensorView q;          // (batch, heads, seq_q, head_dim)
   TensorView k;          // (batch, kv_heads, seq_k, head_dim)
@@ -43,9 +50,11 @@ struct ForwardArgs : Options {
   TensorView y;          // (batch, heads, seq_q, value_dim)
   TensorView lse = {};   // (batch, heads, seq_q), optional: log of the sum of e^score
   // For backward: e^score is 2^max times a weight, and `sum` is that of the weights.
-  TensorView max = {}, sum = {};            // like lse, optional
-  TensorView slopes = {};                   // (batch, heads) in f32, f64 beside f64, optional
-  TensorView key_begin = {}, key_end = {};  // (batch) in i64, each optional
+  TensorView max = {}, sum = {};                  // like lse, optional
+  TensorView slopes = {};                         // (batch, heads) in f32, f64 beside f64, optional
+  TensorView key_begin = {}, key_end = {};        // (batch) in i64, each optional
+  TensorView query_starts = {}, key_starts = {};  // (sequences + 1) in i64, optional
+  TensorView blocks = {};                         // (sequences, places) in i64, optional
 };
 
 struct BackwardArgs : Options {
@@ -57,7 +66,8 @@ struct BackwardArgs : Options {
   TensorView grad_q = {}, grad_k = {}, grad_v = {};  // like q, k and v, each optional
   TensorView grad_bias = {};  // like bias, of which no element may serve twice; optional
   TensorView slopes = {};     // as in forward, optional; they have no gradient
-  TensorView key_begin = {}, key_end = {};  // as in forward, each optional
+  TensorView key_begin = {}, key_end = {};        // as in forward, each optional
+  TensorView query_starts = {}, key_starts = {};  // as in forward, both or neither
 };
 
 void forward(const ForwardArgs& args, const Execution& execution);

@@ -20,7 +20,8 @@ struct Choice {
   double causal = 0, window = 0, softcap = 0, dropout = 0, scale = 0;
 };
 
-// Shapes are batch, heads, kv_heads, seq_q, seq_k, head_dim, value_dim.
+// Shapes are batch, heads, kv_heads, seq_q, seq_k, head_dim, value_dim, and where they are needed
+// starts and places.
 CaseGrid grid_of(const std::vector<Types>& types, Shapes shapes, Choice choice = {},
                  std::vector<std::string_view> with = {""},
                  std::vector<std::string_view> inputs = {"randn"}) {
@@ -84,12 +85,23 @@ std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
                 {"key_begin", "key_begin+key_end"}),
         grid_of(kTypes, {{1, 2, 1, 6, 40, 16, 12}}, {}, {"", all},
                 {"uniform", "integers", "lognormal", "denormal"})};
-  return {
+  // An index of the batch is none of a sequence that is packed, or in blocks: these are no cases of
+  // the grids that tests cut into batches.
+  const Shapes packed = {{1, 4, 2, 100, 300, 64, 64, 5, 0}};
+  std::vector<CaseGrid> grids = {
+      grid_of(kTypes, packed, {.causal = kTopLeft}, {"query_starts+key_starts"}),
+      grid_of(wide_and_narrow, packed,
+              {.causal = kBottomRight, .window = 40, .softcap = 20, .dropout = 0.1},
+              {"query_starts+key_starts+slopes"}),
       grid_of(kTypes, {{1, 4, 2, 100, 300, 64, 64}, {2, 2, 1, 64, 2200, 32, 40}}, {}, {"", all}),
       grid_of(kTypes, {{1, 2, 1, 300, 300, 64, 64}}, {.causal = kTopLeft}),
       grid_of(wide_and_narrow, {{1, 2, 1, 200, 300, 64, 64}},
               {.causal = kBottomRight, .window = 100, .softcap = 20, .dropout = 0.1}, {"", all}),
       grid_of(kTypes, {{1, 2, 1, 40, 200, 64, 33}}, {}, {""}, families)};
+  if (!backward)
+    grids.push_back(grid_of(kTypes, {{3, 4, 2, 3, 70, 64, 64, 0, 2}}, {.causal = kBottomRight},
+                            {"key_end+blocks", "key_begin+key_end+blocks"}));
+  return grids;
 }
 
 double bytes(std::initializer_list<const TensorView*> views) {
@@ -104,9 +116,13 @@ double bytes(std::initializer_list<const TensorView*> views) {
   return sum;
 }
 
-// Pairs of a query and a key that it may see.
-double pairs(const Options& options, const TensorView& q, const TensorView& k) {
-  const std::int64_t queries = q.shape[2], keys = k.shape[2];
+// Pairs of a query and a key that it may see. Packed sequences are taken for equally long.
+double pairs(const Options& options, const TensorView& q, std::int64_t all_keys,
+             const TensorView& starts) {
+  const std::int64_t sequences =
+      starts.given() ? std::max<std::int64_t>(1, starts.shape[0] - 1) : 1;
+  const std::int64_t queries = q.shape[2] / sequences;
+  const std::int64_t keys = all_keys / sequences;
   const std::int64_t offset = options.causal == Causal::bottom_right ? keys - queries : 0;
   double sum = 0;
   for (std::int64_t i = 0; i < queries; ++i) {
@@ -118,7 +134,12 @@ double pairs(const Options& options, const TensorView& q, const TensorView& k) {
     if (options.causal != Causal::no) end = std::clamp<std::int64_t>(i + offset + 1, 0, keys);
     sum += static_cast<double>(std::max<std::int64_t>(0, end - begin));
   }
-  return sum * static_cast<double>(q.shape[0]) * static_cast<double>(q.shape[1]);
+  return sum * static_cast<double>(sequences) * static_cast<double>(q.shape[0]) *
+         static_cast<double>(q.shape[1]);
+}
+
+std::int64_t keys_of(const ForwardArgs& args) {
+  return args.blocks.given() ? args.k.shape[2] * args.blocks.shape[1] : args.k.shape[2];
 }
 
 // Equal terms round alike (docs/numerics.md): chains are as long as a head, or a panel.
@@ -135,20 +156,21 @@ std::vector<CaseGrid> backward_cases(std::string_view grid) { return cases(grid,
 Cost forward_cost(const ForwardArgs& args) {
   const auto dims = static_cast<double>(args.q.shape[3] + args.v.shape[3]);
   return {.bytes = bytes({&args.q, &args.k, &args.v, &args.bias, &args.mask, &args.y, &args.lse,
-                          &args.max, &args.sum, &args.slopes, &args.key_begin, &args.key_end}),
-          .flops = 2 * dims * pairs(args, args.q, args.k)};
+                          &args.max, &args.sum, &args.slopes, &args.key_begin, &args.key_end,
+                          &args.query_starts, &args.key_starts, &args.blocks}),
+          .flops = 2 * dims * pairs(args, args.q, keys_of(args), args.query_starts)};
 }
 
 Cost backward_cost(const BackwardArgs& args) {
   const auto dims = static_cast<double>(3 * args.q.shape[3] + 2 * args.v.shape[3]);
-  return {
-      .bytes = bytes({&args.grad_y, &args.grad_lse, &args.q, &args.k, &args.v, &args.bias,
-                      &args.mask, &args.y, &args.max, &args.sum, &args.grad_q, &args.grad_k,
-                      &args.grad_v, &args.grad_bias, &args.slopes, &args.key_begin, &args.key_end}),
-      .flops = 2 * dims * pairs(args, args.q, args.k)};
+  return {.bytes = bytes({&args.grad_y, &args.grad_lse, &args.q, &args.k, &args.v, &args.bias,
+                          &args.mask, &args.y, &args.max, &args.sum, &args.grad_q, &args.grad_k,
+                          &args.grad_v, &args.grad_bias, &args.slopes, &args.key_begin,
+                          &args.key_end, &args.query_starts, &args.key_starts}),
+          .flops = 2 * dims * pairs(args, args.q, args.k.shape[2], args.query_starts)};
 }
 
-double forward_limit(const ForwardArgs& args) { return limit_of(args.q.shape[3], args.k.shape[2]); }
+double forward_limit(const ForwardArgs& args) { return limit_of(args.q.shape[3], keys_of(args)); }
 double backward_limit(const BackwardArgs& args) {
   return limit_of(std::max(args.q.shape[3], args.v.shape[3]),
                   std::max(args.k.shape[2], args.q.shape[2]));

@@ -47,28 +47,28 @@ double bytes_of_sums(const Problem& p) {
          static_cast<double>(levels * size_of(p.real()));
 }
 
-// Heads side by side; or one after the other, each with all threads.
-struct Shares {
-  std::int64_t jobs, tasks, inner = 1;
-
-  Shares(const Problem& p, const Machine& machine) {
-    jobs = p.batch * p.kv_heads;
-    const std::int64_t panels =
-        std::max(parts_of(p.seq_k, kPanel), p.group() * parts_of(p.seq_q, kPanel));
-    tasks = simd::task_count(machine, worth_of(p), std::max<std::int64_t>(1, jobs * panels));
-    if ((jobs % tasks == 0 || jobs >= 8 * tasks) && tasks * bytes_of_sums(p) <= kMostSums) return;
-    inner = tasks;
-    tasks = 1;
-  }
-};
+Shares shares_of(const Problem& p, const Machine& machine) {
+  const std::int64_t panels =
+      std::max(parts_of(p.seq_k, kPanel), p.group() * parts_of(p.seq_q, kPanel));
+  const std::int64_t units = p.calls() * p.kv_heads * panels;
+  const std::int64_t tasks =
+      simd::task_count(machine, worth_of(p), std::max<std::int64_t>(1, units));
+  Problem one_key = longest(p);
+  one_key.seq_k = 1;
+  const double most =
+      kMostSums / static_cast<double>(tasks) / std::max(1.0, bytes_of_sums(one_key));
+  return {p, tasks, static_cast<std::int64_t>(most)};
+}
 
 std::size_t workspace(const Problem& problem, const Plan&, const Machine& machine) {
-  const Shares shares(problem, machine);
+  const Shares shares = shares_of(problem, machine);
   if (shares.jobs == 0) return 0;
   const matmul::PackKernels& pack = matmul::pack_kernels_for(problem.dtype, machine.isa);
-  const Sizes sizes(problem, pack, shares.inner);
+  const Sizes brief(shares.brief, pack, 1), lasting(shares.lasting, pack, shares.tasks);
+  const std::int64_t side_by_side = shares.tasks * (brief.job + brief.room),
+                     together = lasting.job + shares.tasks * lasting.room;
   return static_cast<std::size_t>(
-      (shares.tasks * sizes.job + shares.tasks * shares.inner * sizes.room) *
+      std::max(shares.any_brief ? side_by_side : 0, shares.any_lasting ? together : 0) *
       size_of(problem.real()));
 }
 
@@ -444,35 +444,39 @@ class Backward {
 template <class T, class Real>
 void run_typed(const Problem& problem, const Execution& execution) {
   const simd::FloatMode mode;  // of the numbers that all tasks share
-  const Shares shares(problem, execution.machine);
-  if (shares.jobs == 0) return;
-  const Sizes sizes(problem, matmul::pack_kernels_for(problem.dtype, execution.machine.isa),
-                    shares.inner);
+  const Shares shares = shares_of(problem, execution.machine);
+  const std::int64_t tasks = shares.tasks;
+  const matmul::PackKernels& pack = matmul::pack_kernels_for(problem.dtype, execution.machine.isa);
   auto* const memory = reinterpret_cast<Real*>(execution.workspace);
-  Real* const rooms = memory + shares.tasks * sizes.job;
-  const auto at = [&](std::int64_t job) {
-    return std::pair(job / problem.kv_heads, job % problem.kv_heads);
+  const auto run_job = [&](std::int64_t job, std::int64_t inner, Real* of_job, Real* rooms,
+                           const auto& share) {
+    const std::int64_t sequence = job / problem.kv_heads, head = job % problem.kv_heads;
+    const Problem alone = problem.of(sequence);
+    const Backward<T, Real> backward(alone, execution.machine.isa, inner);
+    backward.clear_absent(problem, sequence, head);
+    backward.run(of_job, rooms, sequence, head, share);
   };
-  if (shares.inner == 1)
-    return deal(execution, shares.tasks, shares.jobs, [&](std::int64_t task, std::int64_t job) {
-      const auto [batch, head] = at(job);
-      const Problem of_job = problem.of(batch);
-      const Backward<T, Real> backward(of_job, execution.machine.isa, shares.inner);
-      backward.clear_absent(problem, batch, head);
-      backward.run(memory + task * sizes.job, rooms + task * sizes.room, batch, head,
-                   [](std::int64_t count, const auto& body) {
-                     for (std::int64_t i = 0; i < count; ++i) body(std::int64_t{0}, i);
-                   });
-    });
-  for (std::int64_t job = 0; job < shares.jobs; ++job) {
-    const auto [batch, head] = at(job);
-    const Problem of_job = problem.of(batch);
-    const Backward<T, Real> backward(of_job, execution.machine.isa, shares.inner);
-    backward.clear_absent(problem, batch, head);
-    backward.run(memory, rooms, batch, head, [&](std::int64_t count, const auto& body) {
-      deal(execution, std::min(shares.inner, count), count, body);
-    });
+  const auto is_brief = [&](std::int64_t job) {
+    return shares.is_brief(problem.lengths(job / problem.kv_heads));
+  };
+  if (shares.any_lasting) {
+    const Sizes sizes(shares.lasting, pack, tasks);
+    for (std::int64_t job = 0; job < shares.jobs; ++job)
+      if (!is_brief(job))
+        run_job(job, tasks, memory, memory + sizes.job, [&](std::int64_t count, const auto& body) {
+          deal(execution, std::min(tasks, count), count, body);
+        });
   }
+  if (!shares.any_brief) return;
+  const Sizes sizes(shares.brief, pack, 1);
+  Real* const rooms = memory + tasks * sizes.job;
+  deal(execution, tasks, shares.jobs, [&](std::int64_t task, std::int64_t job) {
+    if (is_brief(job))
+      run_job(job, 1, memory + task * sizes.job, rooms + task * sizes.room,
+              [](std::int64_t count, const auto& body) {
+                for (std::int64_t i = 0; i < count; ++i) body(std::int64_t{0}, i);
+              });
+  });
 }
 
 void run(const BackwardArgs&, const Problem& problem, const Plan&, const Execution& execution) {

@@ -8,41 +8,45 @@ namespace {
 
 constexpr std::int64_t kMostQueries = 8, kPitch = 512;  // as matmul's kernels of few rows have it
 
+// Sizes are those of the longest sequence's call.
 std::int64_t queries_of(const Problem& problem) { return problem.group() * problem.seq_q; }
 std::int64_t runs_of(const Problem& problem) {
   return std::max<std::int64_t>(1, parts_of(problem.seq_k, kRunKeys));
 }
 std::int64_t units_of(const Problem& problem) {
-  return problem.batch * problem.kv_heads * runs_of(problem);
+  return problem.sequences * problem.kv_heads * runs_of(problem);
 }
 std::int64_t state_size(const Problem& problem) { return lines_of(problem.value_dim + 2); }
 // Of one task: queries, weights, and a panel's part.
 std::int64_t room_of(const Problem& problem) {
   return kMostQueries * (2 * kPitch + state_size(problem)) +
-         kMostQueries * lines_of(problem.value_dim);
+         kMostQueries * lines_of(problem.value_dim) + room_for_rows(problem);
 }
 
 std::string declines(const Problem& problem, const Machine&) {
-  if (queries_of(problem) > kMostQueries) return "needs at most 8 queries for each head of k";
+  if (queries_of(longest(problem)) > kMostQueries)
+    return "needs at most 8 queries for each head of k";
   if (problem.head_dim > 1 && problem.k.col != 1) return "needs adjacent elements in rows of k";
   if (problem.value_dim > 1 && problem.v.col != 1) return "needs adjacent elements in rows of v";
   if (problem.head_dim > kPitch) return "needs heads of at most 512 elements";
   return "";
 }
-bool suits(const Problem& problem, const Machine&) { return queries_of(problem) <= 4; }
+bool suits(const Problem& problem, const Machine&) { return queries_of(longest(problem)) <= 4; }
 
 std::size_t workspace(const Problem& problem, const Plan&, const Machine& machine) {
   if (problem.empty()) return 0;
-  return static_cast<std::size_t>((units_of(problem) * queries_of(problem) * state_size(problem) +
-                                   machine.threads * room_of(problem)) *
-                                  size_of(problem.real()));
+  const Problem sized = longest(problem);
+  return static_cast<std::size_t>(
+      (units_of(sized) * queries_of(sized) * state_size(sized) + machine.threads * room_of(sized)) *
+      size_of(problem.real()));
 }
 
 template <class T, class Real>
 class Decode {
  public:
-  Decode(const Problem& problem, Isa isa, Real* states)
+  Decode(const Problem& problem, const Problem& longest, Isa isa, Real* states)
       : whole(problem),
+        sized(longest),
         few(matmul::few_kernels_for(problem.dtype, isa)),
         kernels(kernels_for(problem.dtype, isa)),
         states(states),
@@ -51,15 +55,13 @@ class Decode {
 
   // The keys of one run.
   void run_unit(Real* room, std::int64_t unit) const {
-    const std::int64_t job = unit / runs_of(whole), batch = job / whole.kv_heads;
-    const std::int64_t kv_head = job % whole.kv_heads, first = unit % runs_of(whole) * kRunKeys;
+    const std::int64_t job = unit / runs_of(sized), batch = job / whole.kv_heads;
+    const std::int64_t kv_head = job % whole.kv_heads, first = unit % runs_of(sized) * kRunKeys;
     const Problem p = whole.of(batch);
     const std::int64_t rows = queries_of(p);
     for (std::int64_t i = 0; i < rows; ++i) {
-      const State state = state_of(unit, i);
-      *static_cast<Real*>(state.max) = -kInfinity<Real>;
-      std::fill_n(static_cast<Real*>(state.sum), p.value_dim + 1, Real(0));
-      const std::byte* q = p.q.at(batch, head_of(kv_head, i), query_of(i));
+      clear(state_of(unit, i));
+      const std::byte* q = p.q.at(batch, head_of(p, kv_head, i), query_of(p, i));
       for (std::int64_t d = 0; d < p.head_dim; ++d)
         room[i * kPitch + d] = element<Real, T>(q + d * p.q.col * p.q.size);
     }
@@ -68,29 +70,46 @@ class Decode {
   }
 
   void finish(std::int64_t row) const {
-    const Problem& p = whole;
-    const std::int64_t rows = queries_of(p), job = row / rows, i = row % rows;
-    const std::int64_t batch = job / p.kv_heads, head = head_of(job % p.kv_heads, i);
-    const std::int64_t first = job * runs_of(p), runs = runs_of(p);
+    const std::int64_t rows = queries_of(sized), job = row / rows, i = row % rows;
+    const std::int64_t batch = job / whole.kv_heads;
+    const Problem p = whole.of(batch);
+    if (i >= queries_of(p)) return;
+    const std::int64_t first = job * runs_of(sized), runs = runs_of(sized);
     // By pairs: an odd one is carried up.
     for (std::int64_t step = 1; step < runs; step *= 2)
       for (std::int64_t run = 0; run + step < runs; run += 2 * step)
         kernels.fold(state_of(first + run + step, i), state_of(first + run, i), p.value_dim, 1);
-    const auto to = [&](const Array& array) {
-      return array ? array.at(batch, head, query_of(i)) : nullptr;
-    };
-    kernels.finish(state_of(first, i), p.value_dim, 1, 1,
-                   {to(p.y), to(p.lse), to(p.max), to(p.sum), p.y.row, p.y.col, 0, 0, 0});
+    finish(p, state_of(first, i), batch, head_of(p, job % p.kv_heads, i), query_of(p, i));
+  }
+
+  // A query that no packed sequence has.
+  void finish_without_keys(Real* room, std::int64_t row) const {
+    const Problem rest = whole.of(whole.sequences);
+    const State state = state_at(room);
+    clear(state);
+    finish(rest, state, whole.sequences, row / rest.seq_q, row % rest.seq_q);
   }
 
  private:
-  std::int64_t head_of(std::int64_t kv_head, std::int64_t row) const {
-    return kv_head * whole.group() + row / whole.seq_q;
+  static std::int64_t head_of(const Problem& p, std::int64_t kv_head, std::int64_t row) {
+    return kv_head * p.group() + row / p.seq_q;
   }
-  std::int64_t query_of(std::int64_t row) const { return row % whole.seq_q; }
+  static std::int64_t query_of(const Problem& p, std::int64_t row) { return row % p.seq_q; }
+  void clear(const State& state) const {
+    *static_cast<Real*>(state.max) = -kInfinity<Real>;
+    std::fill_n(static_cast<Real*>(state.sum), whole.value_dim + 1, Real(0));
+  }
+  void finish(const Problem& p, const State& state, std::int64_t batch, std::int64_t head,
+              std::int64_t query) const {
+    const auto to = [&](const Array& array) {
+      return array ? array.at(batch, head, query) : nullptr;
+    };
+    kernels.finish(state, p.value_dim, 1, 1,
+                   {to(p.y), to(p.lse), to(p.max), to(p.sum), p.y.row, p.y.col, 0, 0, 0});
+  }
   State state_at(Real* at) const { return {at, at + 1, at + 2}; }
   State state_of(std::int64_t unit, std::int64_t row) const {
-    return state_at(states + (unit * queries_of(whole) + row) * state_size(whole));
+    return state_at(states + (unit * queries_of(sized) + row) * state_size(whole));
   }
 
   void take(const Problem& p, Real* room, std::int64_t unit, std::int64_t batch,
@@ -105,15 +124,18 @@ class Decode {
     Real* const weights = room + kMostQueries * kPitch;
     Real* const part = weights + kMostQueries * kPitch;
     Real* const sums = part + kMostQueries * state_size(p);
-    few.across(
-        {room, rows, p.head_dim, {p.k.at(batch, kv_head, key), p.k.row, 1, keys}, weights, kPitch});
+    const std::int64_t pitch = lines_of(p.value_dim);
+    Real* const gathered = sums + kMostQueries * pitch;
+    const Rows k = rows_of<T>(p, p.k, batch, kv_head, key, keys, p.head_dim, gathered);
+    few.across({room, rows, p.head_dim, {k.data, k.row, 1, keys}, weights, kPitch});
+    const Rows v = rows_of<T>(p, p.v, batch, kv_head, key, keys, p.value_dim, gathered);
     bool finite = true;
     for (std::int64_t i = 0; finite && i < keys; ++i)
-      finite = kernels.finite(p.v.at(batch, kv_head, key + i), 1, p.value_dim);
+      finite = kernels.finite(v.data + i * v.row * p.v.size, 1, p.value_dim);
     bool there[kMostQueries][kPanel];
     for (std::int64_t i = 0; i < rows; ++i) {
       Real* const line = weights + i * kPitch;
-      const std::int64_t head = head_of(kv_head, i), query = query_of(i);
+      const std::int64_t head = head_of(p, kv_head, i), query = query_of(p, i);
       const Range range = p.keys_of(query);
       const auto from = [&](const Array& array) {
         return array ? array.at(batch, head, query, key) : nullptr;
@@ -135,22 +157,16 @@ class Decode {
         if (!finite) there[i][j] = there[i][j] && keeps;
       }
     }
-    const std::int64_t pitch = lines_of(p.value_dim);
     if (finite) {
-      few.along({weights,
-                 rows,
-                 keys,
-                 {p.v.at(batch, kv_head, key), 1, p.v.row, p.value_dim},
-                 sums,
-                 pitch});
+      few.along({weights, rows, keys, {v.data, 1, v.row, p.value_dim}, sums, pitch});
     } else {
       std::fill_n(sums, rows * pitch, Real(0));
       for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < keys; ++j)
           for (std::int64_t d = 0; there[i][j] && d < p.value_dim; ++d)
-            sums[i * pitch + d] =
-                std::fma(weights[i * kPitch + j],
-                         element<Real, T>(p.v.at(batch, kv_head, key + j, d)), sums[i * pitch + d]);
+            sums[i * pitch + d] = std::fma(
+                weights[i * kPitch + j],
+                element<Real, T>(v.data + (j * v.row + d * v.col) * p.v.size), sums[i * pitch + d]);
     }
     for (std::int64_t i = 0; i < rows; ++i) {
       State state = state_at(part + i * state_size(p));
@@ -159,7 +175,7 @@ class Decode {
     }
   }
 
-  const Problem& whole;
+  const Problem &whole, &sized;
   const matmul::FewKernels& few;
   const Kernels& kernels;
   Real* states;
@@ -172,16 +188,23 @@ void run(const ForwardArgs&, const Problem& problem, const Plan&, const Executio
   const simd::FloatMode mode;  // of the numbers that all tasks share
   with_types(problem.dtype, [&]<class T, class Real>(T, Real) {
     auto* const states = reinterpret_cast<Real*>(execution.workspace);
-    const std::int64_t units = units_of(problem), queries = queries_of(problem);
-    Real* const rooms = states + units * queries * state_size(problem);
-    const Decode<T, Real> decode(problem, execution.machine.isa, states);
-    const std::int64_t tasks = simd::task_count(execution.machine, worth_of(problem), units);
+    const Problem sized = longest(problem);
+    const std::int64_t units = units_of(sized), queries = queries_of(sized);
+    Real* const rooms = states + units * queries * state_size(sized);
+    const Decode<T, Real> decode(problem, sized, execution.machine.isa, states);
+    const std::int64_t tasks =
+        simd::task_count(execution.machine, worth_of(problem), std::max<std::int64_t>(1, units));
     deal(execution, tasks, units, [&](std::int64_t task, std::int64_t unit) {
-      decode.run_unit(rooms + task * room_of(problem), unit);
+      decode.run_unit(rooms + task * room_of(sized), unit);
     });
-    const std::int64_t rows = problem.batch * problem.kv_heads * queries;
+    const std::int64_t rows = problem.sequences * problem.kv_heads * queries;
     deal(execution, std::min(tasks, rows), rows,
          [&](std::int64_t, std::int64_t row) { decode.finish(row); });
+    if (!problem.query_starts) return;
+    const std::int64_t rest = problem.heads * problem.queries_held(problem.sequences).count();
+    deal(execution, std::min(tasks, rest), rest, [&](std::int64_t task, std::int64_t row) {
+      decode.finish_without_keys(rooms + task * room_of(sized), row);
+    });
   });
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // flash: keys as rows of matmul's packed panels, queries as their columns, so that scores lie as
 // the second product reads its weights. Nothing as large as all scores is stored.
+#include <limits>
+
 #include "isobit/ops/attention/cpu_parts.h"
 
 namespace isobit::attention {
@@ -18,7 +20,7 @@ constexpr Knob kKnobs[] = {
 struct Sizes {
   std::int64_t part, k, v, panels;           // a part of a panel of k, a panel of k and of v
   std::int64_t lanes, queries, tile, state;  // of one block of columns
-  std::int64_t levels, job, unit;
+  std::int64_t levels, job, unit;            // where rows are gathered, a task's unit is free
 
   Sizes(const Problem& p, const matmul::PackKernels& pack, std::int64_t columns) {
     part = lines_of(parts_of(kPart, pack.rows) * pack.row_pitch * p.head_dim);
@@ -31,34 +33,39 @@ struct Sizes {
     state = lines_of((p.value_dim + 2) * lanes);
     levels = levels_of(parts_of(p.seq_k, kRunKeys));
     job = panels * (k + v) + lines_of(panels);  // a flag a panel
-    unit = columns * (queries + levels * state) + 2 * tile + state;
+    unit = std::max(columns * (queries + levels * state) + 2 * tile + state, room_for_rows(p));
   }
 };
 
-// Whether heads of k are shared out among threads, or the queries of one after the other.
-struct Shares {
-  std::int64_t jobs, tasks, inner = 1, columns;
+Shares shares_of(const Problem& p, const Machine& machine) {
+  const std::int64_t units = p.calls() * p.kv_heads * p.seq_q;
+  return {p, simd::task_count(machine, worth_of(p), std::max<std::int64_t>(1, units)),
+          std::numeric_limits<std::int64_t>::max()};
+}
 
-  Shares(const Problem& p, const Plan& plan, const matmul::PackKernels& pack,
-         const Machine& machine) {
-    jobs = p.batch * p.kv_heads;
-    tasks = simd::task_count(machine, worth_of(p), std::max<std::int64_t>(1, jobs * p.seq_q));
-    columns = std::min<std::int64_t>(plan[0], parts_of(p.seq_q, pack.cols));
-    if (jobs % tasks == 0 || jobs >= 8 * tasks) return;
-    inner = tasks;
-    tasks = 1;
-    while (columns > 1 && p.group() * parts_of(p.seq_q, columns * pack.cols) < 2 * inner)
-      columns = (columns + 1) / 2;
-  }
-};
+std::int64_t most_columns(const Problem& p, const Plan& plan, const matmul::PackKernels& pack) {
+  return std::clamp<std::int64_t>(parts_of(p.seq_q, pack.cols), 1, plan[0]);
+}
+// Of heads whose queries are shared out.
+std::int64_t fewer_columns(const Problem& p, const Plan& plan, const matmul::PackKernels& pack,
+                           std::int64_t tasks) {
+  std::int64_t columns = most_columns(p, plan, pack);
+  while (columns > 1 && p.group() * parts_of(p.seq_q, columns * pack.cols) < 2 * tasks)
+    columns = (columns + 1) / 2;
+  return columns;
+}
 
 std::size_t flash_workspace(const Problem& problem, const Plan& plan, const Machine& machine) {
   if (problem.empty()) return 0;
   const matmul::PackKernels& pack = matmul::pack_kernels_for(problem.dtype, machine.isa);
-  const Shares shares(problem, plan, pack, machine);
-  const Sizes sizes(problem, pack, shares.columns);
+  const Shares shares = shares_of(problem, machine);
+  const Sizes brief(shares.brief, pack, most_columns(shares.brief, plan, pack));
+  const Sizes lasting(shares.lasting, pack,
+                      fewer_columns(shares.lasting, plan, pack, shares.tasks));
+  const std::int64_t side_by_side = shares.tasks * (brief.job + brief.unit),
+                     together = lasting.job + shares.tasks * lasting.unit;
   return static_cast<std::size_t>(
-      (shares.tasks * sizes.job + shares.tasks * shares.inner * sizes.unit) *
+      std::max(shares.any_brief ? side_by_side : 0, shares.any_lasting ? together : 0) *
       size_of(problem.real()));
 }
 
@@ -77,18 +84,19 @@ class Flash {
   std::int64_t panels() const { return sizes.panels; }
   std::int64_t units() const { return p.group() * parts_of(p.seq_q, columns * pack.cols); }
 
-  // A panel of the keys and values of a job.
-  void pack_panel(Real* job, std::int64_t batch, std::int64_t kv_head, std::int64_t panel) const {
+  // A panel of the keys and values of a job. The room is that of a unit.
+  void pack_panel(Real* job, Real* room, std::int64_t batch, std::int64_t kv_head,
+                  std::int64_t panel) const {
     const std::int64_t first = panel * kPanel, keys = keys_in(panel);
+    const Rows k = rows_of<T>(p, p.k, batch, kv_head, first, keys, p.head_dim, room);
     for (std::int64_t at = 0; at < keys; at += kPart)
-      pack.pack_a(
-          {p.k.at(batch, kv_head, first + at), p.k.row, p.k.col, std::min(kPart, keys - at)},
-          p.head_dim, k_of(job, panel) + at / kPart * sizes.part);
-    pack.pack_a({p.v.at(batch, kv_head, first), p.v.col, p.v.row, p.value_dim}, keys,
-                v_of(job, panel));
+      pack.pack_a({k.data + at * k.row * p.k.size, k.row, k.col, std::min(kPart, keys - at)},
+                  p.head_dim, k_of(job, panel) + at / kPart * sizes.part);
+    const Rows v = rows_of<T>(p, p.v, batch, kv_head, first, keys, p.value_dim, room);
+    pack.pack_a({v.data, v.col, v.row, p.value_dim}, keys, v_of(job, panel));
     bool finite = true;
-    for (std::int64_t key = first; finite && key < first + keys; ++key)
-      finite = kernels.finite(p.v.at(batch, kv_head, key), p.v.col, p.value_dim);
+    for (std::int64_t i = 0; finite && i < keys; ++i)
+      finite = kernels.finite(v.data + i * v.row * p.v.size, v.col, p.value_dim);
     flags_of(job)[panel] = finite ? 1 : 0;
   }
 
@@ -261,7 +269,7 @@ class Flash {
         for (std::int64_t d = 0; d < p.value_dim; ++d) {
           Real& sum = static_cast<Real*>(part.rows)[d * cols + i];
           sum = std::fma(tile_of(u)[j * cols + i],
-                         element<Real, T>(p.v.at(u.batch, u.head / p.group(), key, d)), sum);
+                         element<Real, T>(p.key_at(p.v, u.batch, u.head / p.group(), key, d)), sum);
         }
       }
     }
@@ -305,32 +313,41 @@ class Flash {
 template <class T, class Real>
 void run_flash(const Problem& problem, const Plan& plan, const Execution& execution) {
   const matmul::PackKernels& pack = matmul::pack_kernels_for(problem.dtype, execution.machine.isa);
-  const Shares shares(problem, plan, pack, execution.machine);
-  const Sizes sizes(problem, pack, shares.columns);
+  const Shares shares = shares_of(problem, execution.machine);
+  const std::int64_t tasks = shares.tasks;
   auto* const memory = reinterpret_cast<Real*>(execution.workspace);
-  Real* const units = memory + shares.tasks * sizes.job;
-  if (shares.inner == 1)
-    return deal(execution, shares.tasks, shares.jobs, [&](std::int64_t task, std::int64_t job) {
-      const std::int64_t batch = job / problem.kv_heads, head = job % problem.kv_heads;
-      const Problem of_job = problem.of(batch);
-      const Flash<T, Real> flash(of_job, execution.machine.isa, shares.columns);
-      Real* const packed = memory + task * sizes.job;
-      for (std::int64_t panel = 0; panel < flash.panels(); ++panel)
-        flash.pack_panel(packed, batch, head, panel);
-      for (std::int64_t unit = 0; unit < flash.units(); ++unit)
-        flash.run_unit(packed, units + task * sizes.unit, batch, head, unit);
+  for (std::int64_t job = 0; shares.any_lasting && job < shares.jobs; ++job) {
+    const std::int64_t sequence = job / problem.kv_heads, head = job % problem.kv_heads;
+    if (shares.is_brief(problem.lengths(sequence))) continue;
+    const std::int64_t columns = fewer_columns(shares.lasting, plan, pack, tasks);
+    const Sizes sizes(shares.lasting, pack, columns);
+    Real* const units = memory + sizes.job;
+    const Problem of_job = problem.of(sequence);
+    const Flash<T, Real> flash(of_job, execution.machine.isa, columns);
+    deal(execution, tasks, flash.panels(), [&](std::int64_t task, std::int64_t panel) {
+      flash.pack_panel(memory, units + task * sizes.unit, sequence, head, panel);
     });
-  for (std::int64_t job = 0; job < shares.jobs; ++job) {
-    const std::int64_t batch = job / problem.kv_heads, head = job % problem.kv_heads;
-    const Problem of_job = problem.of(batch);
-    const Flash<T, Real> flash(of_job, execution.machine.isa, shares.columns);
-    deal(execution, shares.inner, flash.panels(),
-         [&](std::int64_t, std::int64_t panel) { flash.pack_panel(memory, batch, head, panel); });
     // The last queries may see the most keys.
-    deal(execution, shares.inner, flash.units(), [&](std::int64_t task, std::int64_t unit) {
-      flash.run_unit(memory, units + task * sizes.unit, batch, head, flash.units() - 1 - unit);
+    deal(execution, tasks, flash.units(), [&](std::int64_t task, std::int64_t unit) {
+      flash.run_unit(memory, units + task * sizes.unit, sequence, head, flash.units() - 1 - unit);
     });
   }
+  if (!shares.any_brief) return;
+  const std::int64_t columns = most_columns(shares.brief, plan, pack);
+  const Sizes sizes(shares.brief, pack, columns);
+  Real* const units = memory + tasks * sizes.job;
+  deal(execution, tasks, shares.jobs, [&](std::int64_t task, std::int64_t job) {
+    const std::int64_t sequence = job / problem.kv_heads, head = job % problem.kv_heads;
+    if (!shares.is_brief(problem.lengths(sequence))) return;
+    const Problem of_job = problem.of(sequence);
+    const Flash<T, Real> flash(of_job, execution.machine.isa, columns);
+    if (flash.units() == 0) return;
+    Real *const packed = memory + task * sizes.job, *const room = units + task * sizes.unit;
+    for (std::int64_t panel = 0; panel < flash.panels(); ++panel)
+      flash.pack_panel(packed, room, sequence, head, panel);
+    for (std::int64_t unit = 0; unit < flash.units(); ++unit)
+      flash.run_unit(packed, room, sequence, head, unit);
+  });
 }
 
 void run(const ForwardArgs&, const Problem& problem, const Plan& plan, const Execution& execution) {

@@ -26,6 +26,18 @@ struct Known {
   }
 };
 
+// Where a row of queries or keys of all heads is.
+struct Place {
+  std::int64_t sequence, head, row;  // among the rows of all packed sequences
+
+  static Place of(const Problem& p, std::int64_t heads, const Array& starts, std::int64_t index,
+                  std::int64_t rows) {
+    const std::int64_t head = index / rows, row = index % rows;
+    if (starts) return {sequence_of(starts, p.sequences, row), head, row};
+    return {head / heads, head % heads, row};
+  }
+};
+
 std::size_t forward_workspace(const Problem& problem, const Plan&, const Machine& machine) {
   const std::int64_t levels = levels_of(parts_of(problem.seq_k, kRunKeys)) + 2;
   return static_cast<std::size_t>(machine.threads *
@@ -62,7 +74,8 @@ void forward_row(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t 
           if (!row.is_there(exponents[j])) continue;
           if (dropout && !dropout.keeps(b, h, query, first + j)) continue;
           const Real weight = dropout ? weights[j] * dropout.scale : weights[j];
-          chain = std::fma(weight, element<Real, T>(p.v.at(b, h / p.group(), first + j, c)), chain);
+          chain = std::fma(weight, element<Real, T>(p.key_at(p.v, b, h / p.group(), first + j, c)),
+                           chain);
         }
         panel.at(c) = chain;
       }
@@ -93,10 +106,10 @@ void run_forward(const ForwardArgs&, const Problem& problem, const Plan&,
   const std::int64_t room = static_cast<std::int64_t>(
       forward_workspace(problem, {}, execution.machine) / execution.machine.threads);
   deal(execution, tasks, rows, [&](std::int64_t task, std::int64_t row) {
-    const std::int64_t query = row % problem.seq_q, head = row / problem.seq_q;
+    const Place place = Place::of(problem, problem.heads, problem.query_starts, row, problem.seq_q);
     with_types(problem.dtype, [&]<class T, class Real>(T, Real) {
-      forward_row<T, Real>(problem.of(head / problem.heads), head / problem.heads,
-                           head % problem.heads, query,
+      forward_row<T, Real>(problem.of(place.sequence), place.sequence, place.head,
+                           place.row - problem.queries_held(place.sequence).begin,
                            reinterpret_cast<Real*>(execution.workspace + task * room));
     });
   });
@@ -211,13 +224,14 @@ void backward_query(const Problem& p, std::int64_t b, std::int64_t h, std::int64
   }
 }
 
-template <class T, class Real>
+// mean_at(head, query): what mean_of gave.
+template <class T, class Real, class MeanAt>
 void backward_key(const Problem& p, std::int64_t b, std::int64_t kv_head, std::int64_t key,
-                  const Real* means, Pair<Real>* pairs) {
+                  const MeanAt& mean_at, Pair<Real>* pairs) {
   const std::int64_t queries = p.group() * p.seq_q, first = kv_head * p.group();
   for (std::int64_t i = 0; i < queries; ++i)
     pairs[i] = pair_of<T, Real>(p, b, first + i / p.seq_q, i % p.seq_q, key,
-                                means[(b * p.heads + first) * p.seq_q + i]);
+                                mean_at(first + i / p.seq_q, i % p.seq_q));
   const auto columns = [&](const Array& to, const Array& from, std::int64_t cols, Real scale,
                            auto is_there, auto factor) {
     for (std::int64_t c = 0; to && c < cols; ++c) {
@@ -278,23 +292,29 @@ void run_backward(const BackwardArgs&, const Problem& problem, const Plan&,
     deal(execution, tasks, rows, [&](std::int64_t task, std::int64_t row) {
       auto* pairs = reinterpret_cast<Pair<Real>*>(execution.workspace + task * room);
       if (row < of_q) {
-        const std::int64_t head = row / problem.seq_q;
-        const std::int64_t batch = head / problem.heads, query = row % problem.seq_q;
-        backward_query<T, Real>(problem.of(batch), batch, head % problem.heads, query, pairs);
+        const auto [sequence, head, query] =
+            Place::of(problem, problem.heads, problem.query_starts, row, problem.seq_q);
+        const std::int64_t begin = problem.queries_held(sequence).begin;
+        backward_query<T, Real>(problem.of(sequence), sequence, head, query - begin, pairs);
         if (problem.grad_bias)
-          for_each_absent(problem, batch, [&](std::int64_t key) {
-            *reinterpret_cast<T*>(problem.grad_bias.at(batch, head % problem.heads, query, key)) =
-                narrow<T>(Real(0));
+          for_each_absent(problem, sequence, [&, b = sequence, h = head, i = query](auto key) {
+            *reinterpret_cast<T*>(problem.grad_bias.at(b, h, i, key)) = narrow<T>(Real(0));
           });
       } else {
-        const std::int64_t head = (row - of_q) / problem.seq_k;
-        const std::int64_t batch = head / problem.kv_heads, kv_head = head % problem.kv_heads;
-        const std::int64_t key = (row - of_q) % problem.seq_k;
-        const Range held = problem.held(batch);
+        const Place of_key =
+            Place::of(problem, problem.kv_heads, problem.key_starts, row - of_q, problem.seq_k);
+        const std::int64_t sequence = of_key.sequence, kv_head = of_key.head, key = of_key.row;
+        const Range held = problem.keys_held(sequence);
+        const std::int64_t begin = problem.queries_held(sequence).begin;
+        const std::int64_t batch = problem.query_starts ? 0 : sequence;
+        const auto mean_at = [&](std::int64_t head, std::int64_t query) {
+          return means[(batch * problem.heads + head) * problem.seq_q + begin + query];
+        };
         if (held.begin <= key && key < held.end)
-          backward_key<T, Real>(problem.of(batch), batch, kv_head, key - held.begin, means, pairs);
+          backward_key<T, Real>(problem.of(sequence), sequence, kv_head, key - held.begin, mean_at,
+                                pairs);
         else
-          clear_key<T, Real>(problem, batch, kv_head, key);
+          clear_key<T, Real>(problem, sequence, kv_head, key);
       }
     });
   });

@@ -69,20 +69,111 @@ void deal(const Execution& execution, std::int64_t tasks, std::int64_t units, co
   });
 }
 
-// Calls visit(key) for each key that a sequence does not have.
+// Calls visit(key) for each key that a sequence does not have. Of packed ones those behind the last
+// are the affair of the queries there.
 template <class Visit>
-void for_each_absent(const Problem& problem, std::int64_t batch, const Visit& visit) {
-  const Range held = problem.held(batch);
-  for (std::int64_t key = 0; key < held.begin; ++key) visit(key);
+void for_each_absent(const Problem& problem, std::int64_t sequence, const Visit& visit) {
+  if (problem.key_starts && sequence < problem.sequences) return;
+  const Range held = problem.keys_held(sequence);
+  for (std::int64_t key = 0; !problem.key_starts && key < held.begin; ++key) visit(key);
   for (std::int64_t key = held.end; key < problem.seq_k; ++key) visit(key);
+}
+
+// Pairs of a query and a key in all sequences.
+inline double pairs_of(const Problem& problem) {
+  if (!problem.query_starts && !problem.blocks)
+    return static_cast<double>(problem.batch) * Lengths{problem.seq_q, problem.seq_k}.pairs();
+  double pairs = 0;
+  for (std::int64_t s = 0; s < problem.sequences; ++s) pairs += problem.lengths(s).pairs();
+  return pairs;
 }
 
 // Products and additions of a call, in elements that wake a thread.
 inline std::int64_t worth_of(const Problem& problem) {
-  const double fmas = static_cast<double>(problem.batch) * static_cast<double>(problem.heads) *
-                      static_cast<double>(problem.seq_q) * static_cast<double>(problem.seq_k) *
+  const double fmas = pairs_of(problem) * static_cast<double>(problem.heads) *
                       static_cast<double>(problem.head_dim + problem.value_dim + 16);
   return static_cast<std::int64_t>(std::min(fmas / 8, 0x1p60));
+}
+
+// A call of as many sequences, each as long as the longest of those that count(lengths).
+template <class Count>
+Problem longest(const Problem& problem, const Count& count) {
+  Problem result = problem;
+  if (!problem.query_starts && !problem.blocks) return result;
+  result.seq_q = result.seq_k = 0;
+  for (std::int64_t s = 0; s < problem.sequences; ++s) {
+    const Lengths lengths = problem.lengths(s);
+    if (!count(lengths)) continue;
+    result.seq_q = std::max(result.seq_q, lengths.queries);
+    result.seq_k = std::max(result.seq_k, lengths.keys);
+  }
+  return result;
+}
+inline Problem longest(const Problem& problem) {
+  return longest(problem, [](const Lengths&) { return true; });
+}
+
+// The packed sequence that a row belongs to, or how many there are where it belongs to none.
+inline std::int64_t sequence_of(const Array& starts, std::int64_t sequences, std::int64_t row) {
+  std::int64_t low = 0, high = sequences;  // starts[low] <= row
+  if (row >= Problem::number(starts, high)) return sequences;
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (Problem::number(starts, middle) <= row ? low : high) = middle;
+  }
+  return low;
+}
+
+// Which jobs, of a sequence and a head of k each, threads take side by side; for the others all
+// threads come together. The latter are those with much of the work, or with more keys than a
+// thread may hold.
+struct Shares {
+  std::int64_t jobs, tasks;
+  double most_pairs;
+  std::int64_t most_keys;
+  Problem brief, lasting;  // as long as the longest of each kind
+  bool any_brief = false, any_lasting = false;
+
+  Shares(const Problem& p, std::int64_t threads, std::int64_t keys)
+      : jobs(p.calls() * p.kv_heads), tasks(threads), most_keys(keys) {
+    constexpr int kMany = 8;  // jobs of a thread, so that the last ones to end are a small part
+    const bool even = jobs % tasks == 0 || jobs >= kMany * tasks;
+    const double share =
+        pairs_of(p) * static_cast<double>(p.kv_heads) / static_cast<double>(kMany * tasks);
+    most_pairs = p.query_starts && tasks > 1 ? share : even ? 0x1p200 : -1;
+    brief = longest(p, [&](const Lengths& lengths) { return is_brief(lengths); });
+    lasting = longest(p, [&](const Lengths& lengths) { return !is_brief(lengths); });
+    for (std::int64_t s = 0; s < p.calls(); ++s)
+      (is_brief(p.lengths(s)) ? any_brief : any_lasting) = true;
+  }
+  bool is_brief(const Lengths& job) const {
+    return job.pairs() <= most_pairs && job.keys <= most_keys;
+  }
+};
+
+// Rows of keys, as they lie in memory or gathered from blocks.
+struct Rows {
+  const std::byte* data;
+  std::int64_t row, col;  // elements from one to the next
+};
+
+// Some rows of k or v. The room is of `count` rows side by side.
+template <class T>
+Rows rows_of(const Problem& p, const Array& array, std::int64_t batch, std::int64_t kv_head,
+             std::int64_t first, std::int64_t count, std::int64_t cols, void* room) {
+  const std::int64_t place = p.first + first;
+  if (!p.blocks || count == 0 || place / p.block == (place + count - 1) / p.block)
+    return {count == 0 ? array.data : p.key_at(array, batch, kv_head, first), array.row, array.col};
+  auto* const to = static_cast<T*>(room);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto* from = reinterpret_cast<const T*>(p.key_at(array, batch, kv_head, first + i));
+    for (std::int64_t c = 0; c < cols; ++c) to[i * cols + c] = from[c * array.col];
+  }
+  return {static_cast<const std::byte*>(room), cols, 1};
+}
+// Numbers that its room takes, of any panel of k or v.
+inline std::int64_t room_for_rows(const Problem& p) {
+  return p.blocks ? lines_of(kPanel * std::max(p.head_dim, p.value_dim)) : 0;
 }
 
 // Which keys of a query are there, element by element: the exponents of their scores, -infinity
@@ -100,7 +191,7 @@ class Row {
 
   Real product(std::int64_t key) const {
     const std::byte* q = problem_.q.at(batch_, head_, query_);
-    const std::byte* k = problem_.k.at(batch_, head_ / problem_.group(), key);
+    const std::byte* k = problem_.key_at(problem_.k, batch_, head_ / problem_.group(), key);
     Real sum = 0;
     for (std::int64_t d = 0; d < problem_.head_dim; ++d)
       sum = std::fma(element<Real, T>(q + d * problem_.q.col * problem_.q.size),

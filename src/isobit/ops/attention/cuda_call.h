@@ -136,6 +136,8 @@ void launch(const Kernel& kernel, const Execution& execution) {
 
 // `numbers`: that the largest of its kernels has in shared memory.
 inline std::string declines(const Problem& problem, std::int64_t numbers, const Machine& machine) {
+  if (problem.query_starts || problem.blocks)
+    return "takes neither packed sequences nor blocks; call it with each sequence by itself";
   if (std::max(problem.head_dim, problem.value_dim) > kMostDim)
     return "needs heads of at most 5120 elements";
   if (numbers * size_of(problem.real()) > machine.gpu.shared_bytes)

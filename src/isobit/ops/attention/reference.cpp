@@ -55,6 +55,68 @@ Real sized(Real scale, Real on_the_way = 0) {
   return inside ? scale : Real(kEndless);
 }
 
+// The sequence of a query, and where its keys are.
+template <class Real>
+struct Sequence {
+  std::int64_t number;     // as dropout counts
+  std::int64_t query = 0;  // of the sequence
+  std::int64_t queries = 0, keys = 0;
+  std::int64_t begin = 0, end = 0;  // of the keys that it has
+  std::int64_t first = 0;           // row of its first key
+  const Real* blocks = nullptr;
+  std::int64_t block = 0, kv_heads = 0, kv_head = 0;
+
+  static std::int64_t whole(const TensorView& view, std::int64_t at) {
+    return static_cast<std::int64_t>(static_cast<double>(data<Real>(view)[at]));
+  }
+  static const TensorView* pool_of(const ForwardArgs& args) {
+    return args.blocks.given() ? &args.blocks : nullptr;
+  }
+  static const TensorView* pool_of(const BackwardArgs&) { return nullptr; }
+
+  template <class Args>
+  Sequence(const Args& args, std::int64_t batch, std::int64_t real_batch, std::int64_t head,
+           std::int64_t row)
+      : number(real_batch), query(row) {
+    std::int64_t at = batch;  // of what sequences have
+    queries = args.q.shape[2];
+    kv_heads = args.k.shape[1];
+    kv_head = head / (args.q.shape[1] / kv_heads);
+    keys = args.k.shape[2];
+    first = (batch * kv_heads + kv_head) * keys;
+    const bool packed = args.query_starts.given();
+    const std::int64_t sequences = packed ? args.query_starts.shape[0] - 1 : 0;
+    if (packed) {
+      at = 0;
+      while (at < sequences && whole(args.query_starts, at + 1) <= row) ++at;
+      number = at;
+      const std::int64_t start = whole(args.query_starts, at);
+      query = row - start;
+      queries = (at < sequences ? whole(args.query_starts, at + 1) : queries) - start;
+    }
+    const bool none = packed && at == sequences;
+    if (args.key_starts.given()) {
+      first += whole(args.key_starts, at);
+      keys = none ? 0 : whole(args.key_starts, at + 1) - whole(args.key_starts, at);
+    }
+    if (const TensorView* pool = pool_of(args)) {
+      block = args.k.shape[2];
+      keys = none ? 0 : whole(args.key_end, at);
+      blocks = data<Real>(*pool) + (none ? 0 : at * pool->shape[1]);
+    }
+    end = keys;
+    if (none) return;
+    if (args.key_begin.given()) begin = whole(args.key_begin, at);
+    if (args.key_end.given()) end = whole(args.key_end, at);
+  }
+  // Of all rows of k and v.
+  std::int64_t row_of(std::int64_t key) const {
+    if (blocks == nullptr) return first + key;
+    const auto found = static_cast<std::int64_t>(static_cast<double>(blocks[key / block]));
+    return (found * kv_heads + kv_head) * block + key % block;
+  }
+};
+
 // The scores of one query.
 template <class Real>
 struct Scores {
@@ -65,12 +127,11 @@ struct Scores {
   Real keep_scale = 1;
 
   template <class Args>
-  Scores(const Args& args, std::int64_t batch, std::int64_t real_batch, std::int64_t head,
-         std::int64_t query) {
-    const std::int64_t heads = args.q.shape[1], queries = args.q.shape[2], dim = args.q.shape[3];
-    const std::int64_t kv_heads = args.k.shape[1], keys = args.k.shape[2];
-    const std::int64_t kv_head = head / (heads / kv_heads);
-    const std::int64_t of_row = (batch * heads + head) * queries + query;
+  Scores(const Args& args, const Sequence<Real>& sequence, std::int64_t batch, std::int64_t head,
+         std::int64_t row) {
+    const std::int64_t heads = args.q.shape[1], dim = args.q.shape[3];
+    const std::int64_t query = sequence.query, queries = sequence.queries, keys = sequence.keys;
+    const std::int64_t of_row = (batch * heads + head) * args.q.shape[2] + row;
     const Real* q = data<Real>(args.q) + of_row * dim;
     const Real log2e = Real(1.4426950408889634073599246810018921374L);
     const Real scale = args.scale != 0 ? Real(args.scale)
@@ -79,13 +140,9 @@ struct Scores {
     const std::int64_t position =
         query + (args.causal == Causal::bottom_right ? keys - queries : 0);
     keep_scale = args.dropout > 0 ? 1 / (1 - Real(args.dropout)) : Real(1);
-    const auto place = [&](const TensorView& view, std::int64_t otherwise) {
-      return view.given() ? static_cast<std::int64_t>(static_cast<double>(data<Real>(view)[batch]))
-                          : otherwise;
-    };
-    const std::int64_t begin = place(args.key_begin, 0), end = place(args.key_end, keys);
+    const std::int64_t begin = sequence.begin, end = sequence.end;
     for (std::int64_t key = 0; key < keys; ++key) {
-      const Real* k = data<Real>(args.k) + ((batch * kv_heads + kv_head) * keys + key) * dim;
+      const Real* k = data<Real>(args.k) + sequence.row_of(key) * dim;
       Real product = 0, size = 0;
       for (std::int64_t d = 0; d < dim; ++d) {
         product += q[d] * k[d];
@@ -125,13 +182,13 @@ struct Scores {
       off.push_back(sized(error, size));
       slope.push_back(bend);
       slope_scale.push_back(bend_error);
-      kept.push_back(args.dropout == 0 ||
-                     norms::reference::random_word(args.dropout_seed,
-                                                   static_cast<std::uint64_t>(real_batch) << 32 |
-                                                       static_cast<std::uint64_t>(head),
-                                                   (static_cast<std::uint64_t>(query) << 32) * 4 +
-                                                       static_cast<std::uint64_t>(key - begin)) >=
-                         std::floor(args.dropout * 4294967296.0));
+      kept.push_back(args.dropout == 0 || norms::reference::random_word(
+                                              args.dropout_seed,
+                                              static_cast<std::uint64_t>(sequence.number) << 32 |
+                                                  static_cast<std::uint64_t>(head),
+                                              (static_cast<std::uint64_t>(query) << 32) * 4 +
+                                                  static_cast<std::uint64_t>(key - begin)) >=
+                                              std::floor(args.dropout * 4294967296.0));
     }
   }
 };
@@ -155,11 +212,11 @@ bool may_round_otherwise(Real exponent, Real off, std::int64_t dim) {
 template <class Real>
 void forward_query(const ForwardArgs& args, const ForwardArgs& scales, const Rounding& rounding,
                    std::int64_t batch, std::int64_t head, std::int64_t query) {
-  const std::int64_t heads = args.q.shape[1], queries = args.q.shape[2], keys = args.k.shape[2];
-  const std::int64_t kv_heads = args.k.shape[1], cols = args.v.shape[3];
-  const Scores<Real> scores(args, batch, rounding.first + batch, head, query);
+  const std::int64_t heads = args.q.shape[1], queries = args.q.shape[2], cols = args.v.shape[3];
+  const Sequence<Real> sequence(args, batch, rounding.first + batch, head, query);
+  const std::int64_t keys = sequence.keys;
+  const Scores<Real> scores(args, sequence, batch, head, query);
   const std::int64_t row = (batch * heads + head) * queries + query;
-  const Real* v = data<Real>(args.v) + (batch * kv_heads + head / (heads / kv_heads)) * keys * cols;
   const Real nan = std::numeric_limits<double>::quiet_NaN();
   Real top = -Real(kEndless), off = 0;
   bool number = true;
@@ -182,7 +239,8 @@ void forward_query(const ForwardArgs& args, const ForwardArgs& scales, const Rou
     sum += weight;
     if (!scores.kept[at]) continue;
     for (std::int64_t c = 0; c < cols; ++c) {
-      const Real value = v[key * cols + c], size = magnitude(value) * scores.keep_scale;
+      const Real value = data<Real>(args.v)[sequence.row_of(key) * cols + c],
+                 size = magnitude(value) * scores.keep_scale;
       y[static_cast<std::size_t>(c)] += weight * scores.keep_scale * value;
       terms[static_cast<std::size_t>(c)] += weight * size;
       sizes[static_cast<std::size_t>(c)] += size;
@@ -222,11 +280,12 @@ template <class Real>
 void backward_query(const BackwardArgs& args, const BackwardArgs& scales, const Rounding& rounding,
                     std::int64_t batch, std::int64_t head, std::int64_t query) {
   using M = Machine<Real>;
-  const std::int64_t heads = args.q.shape[1], queries = args.q.shape[2], keys = args.k.shape[2];
-  const std::int64_t kv_heads = args.k.shape[1], cols = args.v.shape[3], dim = args.q.shape[3];
-  const Scores<Real> scores(args, batch, rounding.first + batch, head, query);
+  const std::int64_t heads = args.q.shape[1], queries = args.q.shape[2];
+  const std::int64_t cols = args.v.shape[3], dim = args.q.shape[3];
+  const Sequence<Real> sequence(args, batch, rounding.first + batch, head, query);
+  const std::int64_t keys = sequence.keys, first = sequence.first;
+  const Scores<Real> scores(args, sequence, batch, head, query);
   const std::int64_t row = (batch * heads + head) * queries + query;
-  const std::int64_t first = (batch * kv_heads + head / (heads / kv_heads)) * keys;
   const Real *q = data<Real>(args.q) + row * dim, *grad = data<Real>(args.grad_y) + row * cols,
              *y = data<Real>(args.y) + row * cols;
   const Real max = data<Real>(args.max)[row], sum = data<Real>(args.sum)[row];
@@ -341,14 +400,16 @@ void backward_reference(const BackwardArgs& exact, const BackwardArgs& scale,
 void forward_intermediates(const ForwardArgs& exact, const Rounding& rounding,
                            const EmitArray& emit) {
   const std::int64_t queries = exact.q.shape[2], keys = exact.k.shape[2];
+  const bool alike = !exact.query_starts.given() && !exact.blocks.given();
   std::vector<double> all;
   for (std::int64_t batch = 0; batch < exact.q.shape[0]; ++batch)
     for (std::int64_t head = 0; head < exact.q.shape[1]; ++head)
       for (std::int64_t query = 0; query < queries; ++query) {
-        const Scores<double> scores(exact, batch, rounding.first + batch, head, query);
+        const Sequence<double> sequence(exact, batch, rounding.first + batch, head, query);
+        const Scores<double> scores(exact, sequence, batch, head, query);
         all.insert(all.end(), scores.exponent.begin(), scores.exponent.end());
       }
-  emit("exponents", exact.q.shape[0] * exact.q.shape[1] * queries, keys, all);
+  if (alike) emit("exponents", exact.q.shape[0] * exact.q.shape[1] * queries, keys, all);
   forward_reference(exact, {}, rounding);
   emit_view("y", exact.y, emit);
   emit_view("lse", exact.lse, emit);
