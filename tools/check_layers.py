@@ -72,7 +72,7 @@ RULES = (
     ),
     (
         "ops/convolution/cuda*",
-        "core/* dispatch/* simt/simt.h FORMULA PROBLEMS ops/OP/cuda*.h ops/matmul/cuda_call.h",
+        "core/* dispatch/* simt/simt.h FORMULA PROBLEMS ops/OP/cuda*.h ops/matmul/cuda*.h",
     ),
     ("ops/convolution/problem.h", "core/* dispatch/* FACE PROBLEMS"),
     ("ops/convolution/definition.h", "dispatch/* SHARED ops/OP/cases.h ops/OP/reference.h"),

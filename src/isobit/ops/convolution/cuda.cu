@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions on GPUs in the order of order.h: one result a thread, straight from memory, or from
-// a tile of the image with its halo in shared memory.
+// a tile of the image with its halo in shared memory; and the tables of all variants.
 #include <algorithm>
 #include <cstdint>
 #include <string>
 
 #include "isobit/ops/convolution/cuda_call.h"
+#include "isobit/ops/convolution/cuda_parts.h"
 #include "isobit/ops/convolution/cuda_sums.h"
+#include "isobit/ops/matmul/cuda_tiles.h"
 
 namespace isobit::convolution {
 namespace {
@@ -17,8 +19,10 @@ struct Direct {
   static constexpr int kMostThreads = 256;
   using Real = RealOf<T>;
   Call<T> call;
+  const unsigned* only_if;  // this is not 0; null: in any case
 
   ISOBIT_DEVICE void operator()() const {
+    if (only_if != nullptr && *only_if == 0) return;
     const std::int64_t channels = call.groups * call.outs;
     for (std::int64_t at = simt::block() * simt::threads() + simt::thread(); at < call.results();
          at += simt::blocks() * simt::threads()) {
@@ -161,24 +165,6 @@ struct TiledHalo {
   }
 };
 
-template <class Run>
-void with_type(const Problem& problem, const Run& run) {
-  switch (problem.element) {
-    case DType::f16:  return run(f16{});
-    case DType::bf16: return run(bf16{});
-    case DType::f64:  return run(double{});
-    default:          return run(float{});
-  }
-}
-
-void run_direct(const Problem& problem, const Execution& execution) {
-  if (problem.empty()) return;
-  with_type(problem, [&]<class T>(T) {
-    const Direct<T> kernel{Call<T>(problem)};
-    matmul::launch(kernel, (kernel.call.results() + 255) / 256, 256, execution);
-  });
-}
-
 constexpr std::int64_t kMostHalo = 96 << 10;  // bytes: two blocks a multiprocessor
 
 std::int64_t halo_bytes(const Problem& problem) {
@@ -201,34 +187,118 @@ void run_tiled_halo(const Problem& problem, const Execution& execution) {
   });
 }
 
-std::size_t backward_workspace(const BackwardProblem& problem, const Machine&) {
-  const std::size_t weight =
-      problem.wants_weight ? static_cast<std::size_t>(weight_room(problem.to_weight)) : 0;
-  const std::size_t bias =
-      problem.wants_bias ? static_cast<std::size_t>(bias_room(problem.to_weight)) : 0;
-  return std::max(weight, bias);
-}
-
-void run_backward(const BackwardProblem& problem, const Execution& execution) {
-  if (problem.wants_x) run_direct(problem.to_x, execution);
-  with_type(problem.to_weight, [&]<class T>(T) {
-    if (problem.wants_weight) sum_weights<T>(problem.to_weight, execution);
-    if (problem.wants_bias) sum_bias<T>(problem.to_weight, problem.to_bias.first.bias, execution);
-  });
+void run_direct(const Problem& problem, const Execution& execution) {
+  launch_direct(problem, nullptr, execution);
 }
 
 constexpr AnyVariant<Problem> kTiledHalo = {
     .name = "tiled_halo", .declines = declines_halo, .run = run_tiled_halo};
 constexpr AnyVariant<Problem> kDirect = {.name = "direct", .run = run_direct};
-constexpr AnyVariant<BackwardProblem> kDirectGradients = {
-    .name = "direct", .workspace = backward_workspace, .run = run_backward};
+
+// Backward: grad_x by a variant of forward, or one by one where that declines; grad_weight in tiles
+// of a product, or one weight a thread.
+template <const AnyVariant<Problem>& kToX, bool kTiles>
+struct Gradients {
+  static bool computes_x(const BackwardProblem& problem, const Machine& machine) {
+    return problem.wants_x && kToX.declines(problem.to_x, machine).empty();
+  }
+  static bool computes_weights(const BackwardProblem& problem) {
+    return kTiles && problem.wants_weight && tiles_suit_weights(problem.to_weight);
+  }
+
+  // Large tiles only where both products have enough of them.
+  static Plan choose(const BackwardProblem& problem, const Machine& machine) {
+    Plan plan = {8};
+    if (computes_x(problem, machine)) plan = kToX.choose(problem.to_x, machine);
+    if (computes_weights(problem))
+      plan = std::min(plan, choose_tiles_of_weights(problem.to_weight, machine));
+    return plan;
+  }
+  static std::size_t workspace(const BackwardProblem& problem, const Machine& machine) {
+    std::size_t bytes = 0;
+    if (computes_x(problem, machine) && kToX.workspace != nullptr)
+      bytes = kToX.workspace(problem.to_x, machine);
+    if (computes_weights(problem))
+      bytes = std::max(bytes, tiles_of_weights_workspace(problem.to_weight));
+    else if (problem.wants_weight)
+      bytes = std::max(bytes, static_cast<std::size_t>(weight_room(problem.to_weight)));
+    if (problem.wants_bias)
+      bytes = std::max(bytes, static_cast<std::size_t>(bias_room(problem.to_weight)));
+    return bytes;
+  }
+  static void run(const BackwardProblem& problem, const Plan& plan, const Execution& execution) {
+    if (!computes_x(problem, execution.machine)) {
+      if (problem.wants_x) run_direct(problem.to_x, execution);
+    } else if (kToX.run_plan != nullptr) {
+      kToX.run_plan(problem.to_x, plan, execution);
+    } else {
+      kToX.run(problem.to_x, execution);
+    }
+    if (computes_weights(problem)) sum_weights_in_tiles(problem.to_weight, plan, execution);
+    with_type(problem.to_weight, [&]<class T>(T) {
+      if (problem.wants_weight && !computes_weights(problem))
+        sum_weights<T>(problem.to_weight, execution);
+      if (problem.wants_bias) sum_bias<T>(problem.to_weight, problem.to_bias.first.bias, execution);
+    });
+  }
+  static void run_without_plan(const BackwardProblem& problem, const Execution& execution) {
+    run(problem, {}, execution);
+  }
+};
+using DepthwiseGradients = Gradients<kCudaDepthwise, false>;
+using ImplicitGradients = Gradients<kCudaImplicit, true>;
+using DirectGradients = Gradients<kDirect, false>;
+
+std::string declines_depthwise(const BackwardProblem& problem, const Machine& machine) {
+  return problem.wants_x ? kCudaDepthwise.declines(problem.to_x, machine)
+                         : "has a way of its own to grad_x alone";
+}
+std::string declines_implicit(const BackwardProblem& problem, const Machine& machine) {
+  if (ImplicitGradients::computes_x(problem, machine) ||
+      ImplicitGradients::computes_weights(problem))
+    return {};
+  return "has ways of its own to grad_x where zeros are padded, and to grad_weight where that "
+         "fills tiles";
+}
+// Where grad_x is asked for, what suits that of forward.
+bool suits_implicit(const BackwardProblem& problem, const Machine& machine) {
+  return ImplicitGradients::computes_weights(problem) || kCudaImplicit.suits(problem.to_x, machine);
+}
+
+constexpr AnyVariant<BackwardProblem> kDepthwiseGradients = {
+    .name = "depthwise_tiled",
+    .declines = declines_depthwise,
+    .workspace = DepthwiseGradients::workspace,
+    .run = DepthwiseGradients::run_without_plan};
+constexpr AnyVariant<BackwardProblem> kImplicitGradients = {
+    .name = "implicit",
+    .knobs = matmul::kTileKnobs,
+    .declines = declines_implicit,
+    .suits = suits_implicit,
+    .choose = ImplicitGradients::choose,
+    .workspace = ImplicitGradients::workspace,
+    .run_plan = ImplicitGradients::run};
+constexpr AnyVariant<BackwardProblem> kDirectGradients = {.name = "direct",
+                                                          .workspace = DirectGradients::workspace,
+                                                          .run = DirectGradients::run_without_plan};
 
 }  // namespace
 
+void launch_direct(const Problem& problem, const unsigned* only_if, const Execution& execution) {
+  if (problem.empty()) return;
+  with_type(problem, [&]<class T>(T) {
+    const Direct<T> kernel{Call<T>(problem), only_if};
+    matmul::launch(kernel, (kernel.call.results() + 255) / 256, 256, execution);
+  });
+}
+
+// The first that suits is the default: by counts of instructions, as nothing was measured.
 template <class Args>
 std::span<const Variant<Args, Problem>> cuda_forward_variants() {
-  static const Variant<Args, Problem> kVariants[] = {of_args<Args, Problem, kTiledHalo>(),
-                                                     of_args<Args, Problem, kDirect>()};
+  static const Variant<Args, Problem> kVariants[] = {
+      of_args<Args, Problem, kCudaDepthwise>(), of_args<Args, Problem, kCudaImplicit>(),
+      of_args<Args, Problem, kTiledHalo>(), of_args<Args, Problem, kCudaIm2col>(),
+      of_args<Args, Problem, kDirect>()};
   return kVariants;
 }
 template std::span<const Variant<ForwardArgs, Problem>> cuda_forward_variants();
@@ -237,6 +307,8 @@ template std::span<const Variant<ForwardArgs1d, Problem>> cuda_forward_variants(
 template <class Args>
 std::span<const Variant<Args, BackwardProblem>> cuda_backward_variants() {
   static const Variant<Args, BackwardProblem> kVariants[] = {
+      of_args<Args, BackwardProblem, kDepthwiseGradients>(),
+      of_args<Args, BackwardProblem, kImplicitGradients>(),
       of_args<Args, BackwardProblem, kDirectGradients>()};
   return kVariants;
 }

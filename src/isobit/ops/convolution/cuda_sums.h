@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "isobit/ops/convolution/cuda_call.h"
+#include "isobit/ops/convolution/cuda_parts.h"
 
 namespace isobit::convolution {
 
@@ -130,10 +131,6 @@ inline std::int64_t weight_room(const Problem& problem) {
   if (positions <= matmul::kRunK) return 0;
   return (positions + matmul::kRunK - 1) / matmul::kRunK * problem.groups * problem.outs *
          problem.k() * size_of(problem.real());
-}
-
-inline std::int64_t blocks_for(std::int64_t count) {
-  return std::max<std::int64_t>(1, (count + 255) / 256);
 }
 
 template <class T>

@@ -142,23 +142,32 @@ struct AnyVariant {
 
   std::string_view name;
   bool each_isa = false;
+  std::span<const Knob> knobs = {};
   std::string (*declines)(const Problem&, const Machine&) = Defaults::declines;
   bool (*suits)(const Problem&, const Machine&) = Defaults::suits;
+  Plan (*choose)(const Problem&, const Machine&) = Defaults::choose;
   std::size_t (*workspace)(const Problem&, const Machine&) = nullptr;
-  void (*run)(const Problem&, const Execution&);
+  void (*run)(const Problem&, const Execution&) = nullptr;
+  void (*run_plan)(const Problem&, const Plan&, const Execution&) = nullptr;  // where it has knobs
 };
 template <class Args, class Problem, const AnyVariant<Problem>& kVariant>
 Variant<Args, Problem> of_args() {
-  return {.name = kVariant.name,
-          .each_isa = kVariant.each_isa,
-          .declines = kVariant.declines,
-          .suits = kVariant.suits,
-          .workspace =
-              [](const Problem& problem, const Plan&, const Machine& machine) {
-                return kVariant.workspace == nullptr ? 0 : kVariant.workspace(problem, machine);
-              },
-          .run = [](const Args&, const Problem& problem, const Plan&,
-                    const Execution& execution) { kVariant.run(problem, execution); }};
+  return {
+      .name = kVariant.name,
+      .knobs = kVariant.knobs,
+      .each_isa = kVariant.each_isa,
+      .declines = kVariant.declines,
+      .suits = kVariant.suits,
+      .choose = kVariant.choose,
+      .workspace =
+          [](const Problem& problem, const Plan&, const Machine& machine) {
+            return kVariant.workspace == nullptr ? 0 : kVariant.workspace(problem, machine);
+          },
+      .run =
+          [](const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
+            if (kVariant.run_plan != nullptr) return kVariant.run_plan(problem, plan, execution);
+            kVariant.run(problem, execution);
+          }};
 }
 
 }  // namespace isobit::convolution

@@ -121,9 +121,8 @@ void run_register_tiled(const ForwardArgs&, const Problem& problem, const Plan& 
 
 void run_tiled(const ForwardArgs&, const Problem& problem, const Plan&,
                const Execution& execution) {
-  with_type(problem, [&]<class T>(T) {
-    launch_tiles<T>(Tiled<T>(problem, execution.workspace), problem, execution);
-  });
+  with_type(problem,
+            [&]<class T>(T) { launch_tiles(Tiled<T>(problem, execution.workspace), execution); });
 }
 
 std::size_t tiles_workspace(const Problem& problem, const Plan&, const Machine&) {

@@ -55,10 +55,10 @@ struct ColumnsOfB {
   }
 };
 
-// A and B: where its operands come from, for each tile. Shared memory holds kDepth of k of a tile;
-// each of 16 x 16 threads has kEach x kEach sums, in pieces of 16 bytes. A run of k a block; where
-// there are several, their sums wait in `sums`.
-template <class T, int kEach, class A = RowsOfA<T>, class B = ColumnsOfB<T>>
+// A and B: where its operands come from, for each tile; C: what becomes of a sum. Shared memory
+// holds kDepth of k of a tile; each of 16 x 16 threads has kEach x kEach sums, in pieces of 16
+// bytes. A run of k a block; where there are several, their sums wait in `sums`.
+template <class T, int kEach, class A = RowsOfA<T>, class B = ColumnsOfB<T>, class C = Call<T>>
 struct RegisterTiled {
   static constexpr int kMostThreads = 256;
   static constexpr int kAcross = 16, kDepth = 16, kSide = kAcross * kEach;
@@ -67,14 +67,14 @@ struct RegisterTiled {
   struct alignas(16) Piece {
     Real elements[kInPiece];
   };
-  Call<T> call;
+  C call;
   Tiles tiles;
   Real* sums;  // product, run, row, column
   A a;
   B b;
 
-  RegisterTiled(const Problem& problem, std::byte* workspace, const A& a = {}, const B& b = {})
-      : call(problem), tiles(call, kSide), sums(reinterpret_cast<Real*>(workspace)), a(a), b(b) {}
+  RegisterTiled(const C& call, std::byte* workspace, const A& a = {}, const B& b = {})
+      : call(call), tiles(call, kSide), sums(reinterpret_cast<Real*>(workspace)), a(a), b(b) {}
 
   struct Memory {
     Real *a, *b;
@@ -166,11 +166,11 @@ struct RegisterTiled {
 };
 
 // The sums of runs, added by adjacent pairs; and what becomes of them.
-template <class T>
+template <class C>
 struct AddRuns {
   static constexpr int kMostThreads = 256;
-  using Real = RealOf<T>;
-  Call<T> call;
+  using Real = typename C::Real;
+  C call;
   const Real* sums;
 
   ISOBIT_DEVICE void operator()() const {
@@ -189,12 +189,13 @@ struct AddRuns {
 };
 
 // The kernel, and what adds its runs where there are several.
-template <class T, class Kernel>
-void launch_tiles(const Kernel& kernel, const Problem& problem, const Execution& execution) {
+template <class Kernel>
+void launch_tiles(const Kernel& kernel, const Execution& execution) {
   launch(kernel, kernel.tiles.count(), Kernel::kMostThreads, execution);
   if (kernel.tiles.runs == 1) return;
-  const AddRuns<T> add{kernel.call, kernel.sums};
-  launch(add, (problem.products() * problem.m * problem.n + 255) / 256, 256, execution);
+  const auto& call = kernel.call;
+  const AddRuns<std::remove_cvref_t<decltype(call)>> add{call, kernel.sums};
+  launch(add, (call.products * call.m * call.n + 255) / 256, 256, execution);
 }
 
 inline std::size_t room_for_runs(const Problem& problem) {
@@ -223,8 +224,8 @@ void run_in_registers(const Problem& problem, const Plan& plan, const Execution&
   with_type(problem, [&]<class T>(T type) {
     const auto run = [&]<int kSums>(std::integral_constant<int, kSums>) {
       using Kernel = RegisterTiled<T, kSums, decltype(a_of(type)), decltype(b_of(type))>;
-      launch_tiles<T>(Kernel(problem, execution.workspace, a_of(type), b_of(type)), problem,
-                      execution);
+      launch_tiles(Kernel(Call<T>(problem), execution.workspace, a_of(type), b_of(type)),
+                   execution);
     };
     if constexpr (sizeof(T) < sizeof(double))
       if (plan[0] == 8) return run(std::integral_constant<int, 8>{});
