@@ -84,7 +84,7 @@ RULES = (
     ),
     (
         "ops/linear_cross_entropy/cuda*",
-        "core/* simt/simt.h norms/cuda* ops/cross_entropy/cuda_totals.h"
+        "core/* simt/simt.h tile/* ops/cross_entropy/cuda_totals.h"
         " ops/linear_cross_entropy/pieces.h",
     ),
     ("ops/linear_cross_entropy/pieces.h", "core/* dispatch/* SHARED"),

@@ -124,12 +124,8 @@ def _reduced(call, losses, reduction, count):
 
 
 def _narrowed(call, array):
-    """In the type of input, rounded once."""
+    """In the type of input, rounded once: by the library, since NumPy has no bfloat16."""
     y = call.empty(array.shape, call.dtype)
-    if call.dtype != "bfloat16":
-        y[...] = array
-        return y
-    bits = array.astype(np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-    y.view(np.uint16)[...] = np.where(np.isnan(array), 0x7FC0, rounded)
+    tensors = {"x": call.tensor(array.reshape(1, -1)), "y": call.tensor(y.reshape(-1, 1))}
+    c_abi.call("transpose", "fwd", context(), **tensors)
     return y

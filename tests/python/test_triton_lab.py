@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,25 +15,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from triton_verified import LAB, verified  # noqa: E402
+
 from isobit.lab import gpu_timing  # noqa: E402
 from isobit.lab import triton as triton_lab  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
-LAB = ROOT / "build" / "release" / "isobit"
 VARIANTS = {"fwd": {"row_per_program", "streamed"}, "bwd": {"one_pass", "two_pass"}}
 
 GIVEN = "--statistics given --offset 3"
 ATTENTION = (
     "attention --batch 1 --heads 2 --kv-heads 1 --seq-q 3 --seq-k 9 --head-dim 5 --value-dim 4"
 )
-
-
-def verified(call):
-    """The lines of `isobit verify`, all of which passed."""
-    command = [LAB, "verify", *call.split(), "--device", "triton", "--json"]
-    lab = subprocess.run(command, capture_output=True, text=True)
-    assert lab.returncode == 0, lab.stderr
-    return [json.loads(line) for line in lab.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -355,6 +346,7 @@ def test_operators_are_those_with_a_file():
     others += ["batch_norm", "embedding", "group_norm", "pool2d", "softmax", "transpose"]
     others += ["cross_entropy", "linear_cross_entropy"]
     others += ["adam", "lion", "sgd", "vector_norm"]
+    others += ["dropout", "interpolate", "pointwise_loss", "random", "reduce"]
     assert list(triton_lab.operators()) == sorted(products + others)
 
 

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from isobit.ops.triton_sums import pairs
-from isobit.ops.triton_variants import parts, widened
+from isobit.ops.triton_variants import parts, walked, widened
 
 BLOCK = tl.constexpr(512)
 LANES = tl.constexpr(64)
@@ -54,6 +54,13 @@ class Steps(NamedTuple):
     extent: tl.tensor
     segment: tl.tensor  # from one to the next
     element: tl.tensor
+
+
+class Loops(NamedTuple):
+    """The same of any loops, from the innermost on: their turns, and from one to the next."""
+
+    extents: tuple
+    steps: tuple
 
 
 class Source(NamedTuple):
@@ -94,8 +101,11 @@ def columns(chunk, tile: tl.constexpr):
 def placed(steps, at):
     """How far from the first some columns stand."""
     if steps is not None:
-        segment = (at // steps.extent).to(tl.int64)
-        at = segment * steps.segment + (at % steps.extent).to(tl.int64) * steps.element
+        if hasattr(steps, "extents"):
+            at = walked(steps.extents, steps.steps, at.to(tl.int64))
+        else:
+            segment = (at // steps.extent).to(tl.int64)
+            at = segment * steps.segment + (at % steps.extent).to(tl.int64) * steps.element
     return at
 
 

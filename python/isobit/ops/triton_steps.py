@@ -7,6 +7,7 @@ the first two and the gradient anew. States that there are not, are zeros.
 
 import math
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +25,28 @@ from isobit.ops.triton_variants import (
     widened,
 )
 
-_STATES = 3
+
+class Arrays(NamedTuple):
+    """Of a call; None for what there is not."""
+
+    param: Any
+    grad: Any
+    state_0: Any
+    state_1: Any
+    state_2: Any
+    new_param: Any
+    narrow: Any
+    new_state_0: Any
+    new_state_1: Any
+    new_state_2: Any
+
+    @classmethod
+    def of(cls, given, states):
+        """Of arrays by name; states: names of what is read and written."""
+        found = {name: given.get(name) for name in cls._fields}
+        for i, (state, new_state) in enumerate(states):
+            found |= {f"state_{i}": given.get(state), f"new_state_{i}": given.get(new_state)}
+        return cls(**found)
 
 
 @triton.jit
@@ -42,89 +64,27 @@ def _put(pointer, at, value, inside):
 
 
 @triton.jit
-def _elements(
-    rule: tl.constexpr,
-    numbers,
-    param,
-    grad,
-    state_0,
-    state_1,
-    state_2,
-    new_param,
-    narrow,
-    new_state_0,
-    new_state_1,
-    new_state_2,
-    at,
-    inside,
-):
-    value = widened(param, at, inside)
-    a = _state(state_0, at, inside, value)
-    b = _state(state_1, at, inside, value)
-    c = _state(state_2, at, inside, value)
-    value, a, b, c = rule(numbers, value, widened(grad, at, inside), a, b, c)
-    store(new_param, at, value, inside)
-    _put(narrow, at, value, inside)
-    _put(new_state_0, at, a, inside)
-    _put(new_state_1, at, b, inside)
-    _put(new_state_2, at, c, inside)
+def _elements(rule: tl.constexpr, numbers, arrays, at, inside):
+    value = widened(arrays.param, at, inside)
+    a = _state(arrays.state_0, at, inside, value)
+    b = _state(arrays.state_1, at, inside, value)
+    c = _state(arrays.state_2, at, inside, value)
+    value, a, b, c = rule(numbers, value, widened(arrays.grad, at, inside), a, b, c)
+    store(arrays.new_param, at, value, inside)
+    _put(arrays.narrow, at, value, inside)
+    _put(arrays.new_state_0, at, a, inside)
+    _put(arrays.new_state_1, at, b, inside)
+    _put(arrays.new_state_2, at, c, inside)
 
 
 @triton.jit
-def _step(
-    rule: tl.constexpr,
-    numbers,
-    param,
-    grad,
-    state_0,
-    state_1,
-    state_2,
-    new_param,
-    narrow,
-    new_state_0,
-    new_state_1,
-    new_state_2,
-    count,
-    BLOCK: tl.constexpr,
-):
+def _step(rule: tl.constexpr, numbers, arrays, count, BLOCK: tl.constexpr):
     first = tl.program_id(0).to(tl.int64) * BLOCK
     at = first + tl.arange(0, BLOCK)
-    inside = at < count
     if first + BLOCK <= count:  # a mask that is not constant would keep vectors away
-        whole = tl.full([BLOCK], True, tl.int1)
-        _elements(
-            rule,
-            numbers,
-            param,
-            grad,
-            state_0,
-            state_1,
-            state_2,
-            new_param,
-            narrow,
-            new_state_0,
-            new_state_1,
-            new_state_2,
-            at,
-            whole,
-        )
+        _elements(rule, numbers, arrays, at, tl.full([BLOCK], True, tl.int1))
     else:
-        _elements(
-            rule,
-            numbers,
-            param,
-            grad,
-            state_0,
-            state_1,
-            state_2,
-            new_param,
-            narrow,
-            new_state_0,
-            new_state_1,
-            new_state_2,
-            at,
-            inside,
-        )
+        _elements(rule, numbers, arrays, at, at < count)
 
 
 def rounded(value):
@@ -201,12 +161,9 @@ def _make(op, rule, states, numbers_of, lane_bytes, plan, **given):
     _check(op, states, arrays)
     count, warps = arrays["param"].numel(), plan["warps"]
     block = 32 * warps * (lane_bytes // arrays["param"].itemsize if lane_bytes else 1)
-    arguments = {name: arrays.get(name) for name in ("param", "grad", "new_param", "narrow")}
-    for i in range(_STATES):
-        names = states[i] if i < len(states) else ("", "")
-        arguments |= {f"state_{i}": arrays.get(names[0]), f"new_state_{i}": arrays.get(names[1])}
     numbers = numbers_of(Options(op, options), arrays)
-    arguments |= {"rule": rule, "numbers": numbers, "count": count, "BLOCK": block}
+    arguments = {"rule": rule, "numbers": numbers, "arrays": Arrays.of(arrays, states)}
+    arguments |= {"count": count, "BLOCK": block}
     yield Launch(_step, (parts(count, block),), arguments, warps)
 
 

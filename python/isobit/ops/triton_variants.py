@@ -3,6 +3,7 @@
 
 import contextlib
 import math
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -85,6 +86,45 @@ def narrow(value, dtype: tl.constexpr):
     elif dtype.is_floating():
         value = tl.where(value != value, float("nan"), value)
     return value
+
+
+@triton.jit
+def rounded_to_odd(value):
+    """Doubles as floats that round to 16 bits as the doubles would: see core/odd.h."""
+    nearest = value.to(tl.float32)
+    bits = nearest.to(tl.uint32, bitcast=True)
+    back = nearest.to(tl.float64)
+    lost = (back != value) & (value == value) & (bits & 1 == 0)
+    too_large = tl.abs(back) > tl.abs(value)
+    bits = tl.where(lost, tl.where(too_large, bits - 1, bits + 1), bits)
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def quotient(a, b):
+    """Rounded to nearest: of floats `/` is not."""
+    return a / b if a.dtype == tl.float64 else tl.math.div_rn(a, b)
+
+
+@triton.jit
+def scalar(number_bits, like):
+    """A number of the type that is computed in, from its bits, since kernels take no doubles."""
+    if like.dtype == tl.float64:
+        number = tl.full([], number_bits, tl.int64).to(tl.float64, bitcast=True)
+    else:
+        number = tl.full([], number_bits, tl.int32).to(tl.float32, bitcast=True)
+    return number
+
+
+@triton.jit
+def walked(extents, steps, index):
+    """Where a turn of loops stands, which are told from the innermost on."""
+    at = tl.zeros(index.shape, tl.int64)
+    for loop in tl.static_range(len(extents)):
+        rest = index // extents[loop]
+        at += (index - rest * extents[loop]) * steps[loop]
+        index = rest
+    return at
 
 
 @triton.jit
@@ -213,6 +253,12 @@ class Variant:
     def run(self, plan: Mapping[str, int] = MappingProxyType({}), **arrays):
         for launch in self.launches(plan, **arrays):
             launch()
+
+
+def bits_of(number, dtype):
+    """Of a number, rounded to the type that is computed in."""
+    number_type, integer_type = ("<d", "<q") if dtype == torch.float64 else ("<f", "<i")
+    return struct.unpack(integer_type, struct.pack(number_type, number))[0]
 
 
 def by_name(*variants: Variant) -> dict[str, Variant]:

@@ -9,16 +9,14 @@
 #include "isobit/norms/philox.h"
 #include "isobit/norms/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/in_turn.h"
 #include "isobit/tile/piece.h"
 
 namespace isobit::norms {
 
 using tile::kPiece;
 using tile::Place;
-
-// What a type is computed in.
-template <class T>
-using RealOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+using tile::RealOf;
 
 // Whether all rows begin where pieces may.
 inline bool on_pieces(const Matrix& matrix, std::int64_t size) {

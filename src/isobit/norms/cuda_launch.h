@@ -10,9 +10,13 @@
 #include "isobit/norms/cuda_row.h"
 #include "isobit/norms/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/in_turn.h"
 #include "isobit/tile/row_group.h"
 
 namespace isobit::norms {
+
+using tile::blocks_for;
+using tile::with_type;
 
 // The threads of a block and the blocks that share a row.
 struct GroupShape {
@@ -61,28 +65,6 @@ int largest_within(const int (&values)[kCount], int most) {
   for (const int value : values)
     if (value <= most) largest = value;
   return largest;
-}
-
-// The blocks of a launch: as many as `groups` need at `at_once` to a block, or `turns` a
-// multiprocessor, which then take turns.
-inline std::int64_t blocks_for(std::int64_t groups, int at_once, int cluster, int turns,
-                               const Machine& machine) {
-  const std::int64_t needed = (groups + at_once - 1) / at_once;
-  const std::int64_t resident = std::int64_t{turns} * machine.gpu.multiprocessors / cluster;
-  const std::int64_t most =
-      turns == 0 ? simt::kMostBlocks / cluster : std::max<std::int64_t>(1, resident);
-  return std::min(needed, most) * cluster;
-}
-
-// Calls body(Type<T>) with x's type.
-template <class Body>
-auto with_type(DType dtype, const Body& body) {
-  switch (dtype) {
-    case DType::f16:  return body(Type<f16>{});
-    case DType::bf16: return body(Type<bf16>{});
-    case DType::f64:  return body(Type<double>{});
-    default:          return body(Type<float>{});
-  }
 }
 
 }  // namespace isobit::norms

@@ -3,12 +3,12 @@
 // take tiles of a row in turn; a variant is what a block does with one.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 #include "isobit/optimizers/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/in_turn.h"
 #include "isobit/tile/scalar.h"
 
 namespace isobit::optimizers {
@@ -42,7 +42,7 @@ struct Array {
 // All of a call: tiles of `size` elements, `in_row` to a row.
 template <class Rule, class T, class G>
 struct Tiles {
-  using Real = std::conditional_t<sizeof(T) == 8, double, float>;
+  using Real = tile::RealOf<T>;
   Array<T> param, new_param, state[kStates], new_state[kStates];
   Array<G> grad, narrow;
   std::int64_t rows, cols, size, in_row;
@@ -218,10 +218,10 @@ template <class Rule, template <class, class, class> class Kernel, class T, clas
 void launch(const Problem& problem, const Plan& plan, const Execution& execution) {
   const Kernel<Rule, T, G> kernel{Tiles<Rule, T, G>(
       problem, problem.constants, std::int64_t{plan[0]} * Kernel<Rule, T, G>::kElements)};
-  const std::int64_t most =
-      plan[1] == 0 ? simt::kMostBlocks : plan[1] * execution.machine.gpu.multiprocessors;
   simt::launch(static_cast<simt::Stream>(execution.stream),
-               {.blocks = std::min(kernel.tiles.count(), most), .threads = plan[0]}, kernel);
+               {.blocks = tile::blocks_for(kernel.tiles.count(), 1, 1, plan[1], execution.machine),
+                .threads = plan[0]},
+               kernel);
 }
 
 template <class Rule, template <class, class, class> class Kernel, class Args, class Problem>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variants for GPUs: one element a thread, and vectors of 16 bytes. Blocks take tiles of a row
 // in turn; a variant is what a block does with one.
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 #include "isobit/ops/activation/formula.h"
 #include "isobit/ops/activation/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/in_turn.h"
 #include "isobit/tile/scalar.h"
 
 namespace isobit::activation {
@@ -61,8 +61,7 @@ struct Tiles {
   }
 };
 
-template <class T>
-using RealOf = std::conditional_t<sizeof(T) == 8, double, float>;
+using tile::RealOf;
 
 // The results of one element.
 template <class T>
@@ -187,16 +186,13 @@ template <class Args, template <class> class Kernel>
 void run_variant(const Args&, const Problem& problem, const Plan& plan,
                  const Execution& execution) {
   if (problem.y.rows == 0 || problem.y.cols == 0) return;
-  visit(problem.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    if constexpr (!std::is_same_v<T, quad> && !std::is_same_v<T, std::int32_t>) {
-      const Kernel<T> kernel{Tiles<T>(problem, std::int64_t{plan[0]} * Kernel<T>::kElements)};
-      constexpr std::int64_t kMostBlocks = 0x7fffffff;
-      const std::int64_t most =
-          plan[1] == 0 ? kMostBlocks : plan[1] * execution.machine.gpu.multiprocessors;
-      simt::launch(static_cast<simt::Stream>(execution.stream),
-                   {.blocks = std::min(kernel.tiles.count(), most), .threads = plan[0]}, kernel);
-    }
+  tile::with_type(problem.dtype, [&]<class T>(Type<T>) {
+    const Kernel<T> kernel{Tiles<T>(problem, std::int64_t{plan[0]} * Kernel<T>::kElements)};
+    simt::launch(
+        static_cast<simt::Stream>(execution.stream),
+        {.blocks = tile::blocks_for(kernel.tiles.count(), 1, 1, plan[1], execution.machine),
+         .threads = plan[0]},
+        kernel);
   });
 }
 

@@ -29,8 +29,7 @@ from isobit.ops.attention.triton_scores import (
     start,
     taken,
 )
-from isobit.ops.matmul.triton_products import scalar
-from isobit.ops.triton_variants import Launch, parts, store, widened
+from isobit.ops.triton_variants import Launch, parts, scalar, store, widened
 
 
 @triton.jit

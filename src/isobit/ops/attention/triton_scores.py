@@ -31,8 +31,7 @@ from isobit.ops.activation.triton_functions import (
     _tanh_derivative,
     function_of,
 )
-from isobit.ops.matmul.triton_products import scalar
-from isobit.ops.triton_variants import wide, widened
+from isobit.ops.triton_variants import scalar, wide, widened
 
 PANEL = tl.constexpr(128)  # keys, or queries, whose terms are one chain
 RUN = tl.constexpr(16)  # panels that are folded one after the other

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variant for GPUs: a thread has the four columns of a counter.
-#include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "isobit/ops/dropout/formula.h"
 #include "isobit/ops/dropout/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/in_turn.h"
 
 namespace isobit::dropout {
 namespace {
@@ -14,16 +13,25 @@ namespace {
 template <class T>
 struct Fours {
   static constexpr int kMostThreads = 256;
-  using Real = std::conditional_t<sizeof(T) == 8, double, float>;
+  using Real = tile::RealOf<T>;
   const T* x;
   T* y;
   std::int64_t x_stride, y_stride, rows, cols, groups;  // groups: of a row
   Mask<Real> mask;
 
+  explicit Fours(const Problem& problem)
+      : x(reinterpret_cast<const T*>(problem.x.data)),
+        y(reinterpret_cast<T*>(problem.y.data)),
+        x_stride(problem.x.stride),
+        y_stride(problem.y.stride),
+        rows(problem.y.rows),
+        cols(problem.y.cols),
+        groups((cols + 3) / 4),
+        mask(Mask<Real>::of(problem.p, problem.seed)) {}
+
+  ISOBIT_EITHER std::int64_t count() const { return rows * groups; }
   ISOBIT_DEVICE void operator()() const {
-    const std::int64_t step = simt::blocks() * simt::threads();
-    for (std::int64_t at = simt::block() * simt::threads() + simt::thread(); at < rows * groups;
-         at += step) {
+    tile::in_turn(count(), [&](std::int64_t at) {
       const std::int64_t row = at / groups, group = at - row * groups;
       const Words words = mask.words(row, group);
       ISOBIT_UNROLL(4)
@@ -33,7 +41,7 @@ struct Fours {
         const Real value = simt::Conversions::widen<Real>(x[row * x_stride + col]);
         y[row * y_stride + col] = simt::Conversions::narrow<T>(mask.value(words[i], value));
       }
-    }
+    });
   }
 };
 
@@ -45,35 +53,10 @@ constexpr Knob kKnobs[] = {
      "blocks per multiprocessor, which take fours in turn; 0: as many as there are fours for"},
 };
 
-template <class T>
-void launch(const Problem& problem, const Plan& plan, const Execution& execution) {
-  const Matrix &x = problem.x, &y = problem.y;
-  if (y.rows == 0 || y.cols == 0) return;
-  const std::int64_t groups = (y.cols + 3) / 4;
-  using Real = typename Fours<T>::Real;
-  const Fours<T> kernel{reinterpret_cast<const T*>(x.data),
-                        reinterpret_cast<T*>(y.data),
-                        x.stride,
-                        y.stride,
-                        y.rows,
-                        y.cols,
-                        groups,
-                        Mask<Real>::of(problem.p, problem.seed)};
-  const std::int64_t most =
-      plan[1] == 0 ? simt::kMostBlocks : plan[1] * execution.machine.gpu.multiprocessors;
-  simt::launch(
-      static_cast<simt::Stream>(execution.stream),
-      {.blocks = std::min((y.rows * groups + plan[0] - 1) / plan[0], most), .threads = plan[0]},
-      kernel);
-}
-
 void run(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
-  switch (problem.dtype) {
-    case DType::f64:  return launch<double>(problem, plan, execution);
-    case DType::f16:  return launch<f16>(problem, plan, execution);
-    case DType::bf16: return launch<bf16>(problem, plan, execution);
-    default:          return launch<float>(problem, plan, execution);
-  }
+  tile::with_type(problem.dtype, [&]<class T>(Type<T>) {
+    tile::launch_in_turn(Fours<T>(problem), plan[0], plan[1], execution);
+  });
 }
 
 constexpr DropoutVariant kVariants[] = {

@@ -2,13 +2,13 @@
 // The variants for GPUs: one element a thread, four, by way of shared memory, in vectors of 16
 // bytes, and fetched in bulk. Blocks take tiles of a row in turn; a variant is what a block does
 // with one.
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 #include "isobit/ops/elementwise/formula.h"
 #include "isobit/ops/elementwise/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/in_turn.h"
 #include "isobit/tile/ring.h"
 
 namespace isobit::elementwise {
@@ -278,10 +278,11 @@ void run_variant(const Args&, const Problem& problem, const Plan& plan,
     using T = typename decltype(type)::type;
     if constexpr (!std::is_same_v<T, quad>) {
       const Kernel<T> kernel = elementwise::kernel<Kernel, T>(problem, plan[0]);
-      const std::int64_t most =
-          plan[1] == 0 ? simt::kMostBlocks : plan[1] * execution.machine.gpu.multiprocessors;
-      simt::launch(static_cast<simt::Stream>(execution.stream),
-                   {.blocks = std::min(kernel.tiles.count(), most), .threads = plan[0]}, kernel);
+      simt::launch(
+          static_cast<simt::Stream>(execution.stream),
+          {.blocks = tile::blocks_for(kernel.tiles.count(), 1, 1, plan[1], execution.machine),
+           .threads = plan[0]},
+          kernel);
     }
   });
 }

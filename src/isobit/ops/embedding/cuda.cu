@@ -2,7 +2,6 @@
 // The variants for GPUs. Forward, a thread moves 16 bytes of a row. Backward, positions are sorted
 // by token, and some threads take a token: each adds up a piece of its row, occurrence after
 // occurrence. No thread adds to what another writes.
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -12,6 +11,7 @@
 #include "isobit/ops/embedding/cuda_sort.h"
 #include "isobit/ops/embedding/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/in_turn.h"
 #include "isobit/tile/piece.h"
 
 namespace isobit::embedding {
@@ -45,8 +45,7 @@ struct Gather {
 
   ISOBIT_EITHER std::int64_t count() const { return rows * in_row; }
   ISOBIT_DEVICE void operator()() const {
-    for (std::int64_t at = simt::block() * simt::threads() + simt::thread(); at < count();
-         at += simt::blocks() * simt::threads()) {
+    tile::in_turn(count(), [&](std::int64_t at) {
       const std::int64_t row = at / in_row, col = (at - row * in_row) * kElements;
       const std::int64_t token = index.at(row);
       simt::store(
@@ -54,7 +53,7 @@ struct Gather {
           index.has(token)
               ? simt::load(reinterpret_cast<const Unit*>(weight + token * weight_stride + col))
               : none());
-    }
+    });
   }
 
  private:
@@ -72,17 +71,6 @@ struct Gather {
   }
 };
 
-template <class Kernel>
-void gather(const ForwardProblem& problem, const Plan& plan, const Execution& execution) {
-  const Kernel kernel(problem);
-  const std::int64_t count = kernel.count(), threads = plan[0];
-  if (count == 0) return;
-  simt::launch(
-      static_cast<simt::Stream>(execution.stream),
-      {.blocks = std::min((count + threads - 1) / threads, simt::kMostBlocks), .threads = plan[0]},
-      kernel);
-}
-
 void run_gather(const ForwardArgs&, const ForwardProblem& problem, const Plan& plan,
                 const Execution& execution) {
   norms::with_type(problem.dtype, [&]<class T>(Type<T>) {
@@ -90,9 +78,9 @@ void run_gather(const ForwardArgs&, const ForwardProblem& problem, const Plan& p
     const bool in_units = norms::on_pieces(problem.weight, sizeof(T)) &&
                           norms::on_pieces(problem.y, sizeof(T)) && problem.cols % Unit::kSize == 0;
     if (in_units)
-      gather<Gather<T, Unit>>(problem, plan, execution);
+      tile::launch_in_turn(Gather<T, Unit>(problem), plan[0], 0, execution);
     else
-      gather<Gather<T, T>>(problem, plan, execution);
+      tile::launch_in_turn(Gather<T, T>(problem), plan[0], 0, execution);
   });
 }
 

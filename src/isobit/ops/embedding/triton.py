@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from isobit.ops.triton_sums import RUN, push, total_of
-from isobit.ops.triton_variants import Launch, Variant, by_name, parts, store, widened
+from isobit.ops.triton_variants import Launch, Variant, by_name, parts, quotient, store, widened
 
 # By the size of an element: what has as many bits, and the canonical NaN.
 _BITS = {
@@ -74,10 +74,7 @@ def _add_up(
     total = total_of(nodes, runs)
     if BY_FREQUENCY:
         divisor = tl.zeros_like(col) + tl.maximum(count, 1)
-        if total.dtype == tl.float64:
-            total = total / divisor.to(tl.float64)
-        else:
-            total = tl.math.div_rn(total, divisor.to(tl.float32))
+        total = quotient(total, divisor.to(total.dtype))
     to = token * grad_weight_steps[0] + col * grad_weight_steps[1]
     store(grad_weight, to, total, inside)
 

@@ -2,21 +2,19 @@
 // The variants for GPUs: a thread takes a result, or in the backward pass an element of x, whose
 // gradient it gathers from the results that it has a part in, in their order. No thread waits for
 // another, and none adds to what another writes.
-#include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "isobit/ops/interpolate/formula.h"
 #include "isobit/ops/interpolate/problem.h"
 #include "isobit/simt/simt.h"
 #include "isobit/tile/images.h"
+#include "isobit/tile/in_turn.h"
 
 namespace isobit::interpolate {
 namespace {
 
-template <class T>
-using RealOf = std::conditional_t<sizeof(T) == 8, double, float>;
-using Conversions = simt::Conversions;
+using tile::Position;
+using tile::RealOf;
 
 // An image's channel.
 template <class T>
@@ -24,109 +22,48 @@ struct Plane {
   const T* data;
   std::int64_t h, w;
 
+  ISOBIT_DEVICE Plane(const Images& images, const Position& of)
+      : data(tile::plane<const T>(images, of)), h(images.h), w(images.w) {}
   ISOBIT_DEVICE RealOf<T> operator()(std::int64_t row, std::int64_t col) const {
-    return Conversions::template widen<RealOf<T>>(data[row * h + col * w]);
+    return simt::Conversions::widen<RealOf<T>>(data[row * h + col * w]);
   }
 };
 
 template <class T>
-struct Array {
-  T* data;
-  std::int64_t n, c, h, w;
-
-  explicit Array(const Images& images)
-      : data(reinterpret_cast<T*>(images.data)),
-        n(images.n),
-        c(images.c),
-        h(images.h),
-        w(images.w) {}
-  ISOBIT_DEVICE bool channels_last() const { return c == 1 && w != 1; }
-  ISOBIT_DEVICE Plane<T> plane(const tile::Position& of) const {
-    return {data + of.image * n + of.channel * c, h, w};
-  }
-  ISOBIT_DEVICE void put(const tile::Position& to, RealOf<T> value) const {
-    data[to.image * n + to.channel * c + to.row * h + to.col * w] =
-        Conversions::template narrow<T>(value);
-  }
-};
-
-// What both passes have.
-template <class T>
-struct Call {
-  Axis h, w;
-  std::int64_t batch, channels;
-  Array<T> x, y;
-
-  explicit Call(const Problem& problem)
-      : h(problem.h),
-        w(problem.w),
-        batch(problem.batch),
-        channels(problem.channels),
-        x(problem.x),
-        y(problem.y) {}
-};
-
-template <class T>
-struct Forward : Call<T> {
-  using Call<T>::Call;
-
-  ISOBIT_EITHER std::int64_t count() const {
-    return this->batch * this->channels * this->h.results * this->w.results;
-  }
-  ISOBIT_DEVICE void compute(std::int64_t at) const {
-    const Axis &h = this->h, &w = this->w;
-    const auto to =
-        tile::Position::of(at, this->channels, h.results, w.results, this->y.channels_last());
-    this->y.put(to, interpolated<RealOf<T>>(h, w, to.row, to.col, this->x.plane(to)));
-  }
-};
-
-template <class T>
-struct Backward : Call<T> {
-  using Call<T>::Call;
-
-  ISOBIT_EITHER std::int64_t count() const {
-    return this->batch * this->channels * this->h.sources * this->w.sources;
-  }
-  ISOBIT_DEVICE void compute(std::int64_t at) const {
-    const Axis &h = this->h, &w = this->w;
-    const auto to =
-        tile::Position::of(at, this->channels, h.sources, w.sources, this->x.channels_last());
-    this->x.put(to, gathered<RealOf<T>>(h, w, to.row, to.col, this->y.plane(to)));
-  }
-};
-
-template <class Pass>
-struct Kernel {
+struct Forward {
   static constexpr int kMostThreads = 256;
-  Pass pass;
+  Problem p;
 
+  ISOBIT_EITHER std::int64_t count() const { return p.planes() * p.h.results * p.w.results; }
   ISOBIT_DEVICE void operator()() const {
-    for (std::int64_t at = simt::block() * simt::threads() + simt::thread(); at < pass.count();
-         at += simt::blocks() * simt::threads())
-      pass.compute(at);
+    tile::in_turn(count(), [&](std::int64_t at) {
+      const Position to = Position::of(at, p.channels, p.h.results, p.w.results, p.y);
+      tile::element<T>(p.y, to) = simt::Conversions::narrow<T>(
+          interpolated<RealOf<T>>(p.h, p.w, to.row, to.col, Plane<T>(p.x, to)));
+    });
   }
 };
 
-template <template <class> class Pass, class T>
-void launch(const Problem& problem, const Plan& plan, const Execution& execution) {
-  const Kernel<Pass<T>> kernel{Pass<T>(problem)};
-  const std::int64_t count = kernel.pass.count();
-  if (count == 0) return;
-  const std::int64_t blocks =
-      std::min<std::int64_t>((count + plan[0] - 1) / plan[0], simt::kMostBlocks);
-  simt::launch(static_cast<simt::Stream>(execution.stream), {.blocks = blocks, .threads = plan[0]},
-               kernel);
-}
+template <class T>
+struct Backward {
+  static constexpr int kMostThreads = 256;
+  Problem p;
+
+  ISOBIT_EITHER std::int64_t count() const { return p.planes() * p.h.sources * p.w.sources; }
+  ISOBIT_DEVICE void operator()() const {
+    tile::in_turn(count(), [&](std::int64_t at) {
+      const Position to = Position::of(at, p.channels, p.h.sources, p.w.sources, p.x);
+      tile::element<T>(p.x, to) = simt::Conversions::narrow<T>(
+          gathered<RealOf<T>>(p.h, p.w, to.row, to.col, Plane<T>(p.y, to)));
+    });
+  }
+};
 
 template <template <class> class Pass, class Args>
 void run(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
-  switch (problem.dtype) {
-    case DType::f16:  return launch<Pass, f16>(problem, plan, execution);
-    case DType::bf16: return launch<Pass, bf16>(problem, plan, execution);
-    case DType::f64:  return launch<Pass, double>(problem, plan, execution);
-    default:          return launch<Pass, float>(problem, plan, execution);
-  }
+  tile::with_type(problem.dtype, [&]<class T>(Type<T>) {
+    tile::launch_in_turn(Pass<T>{problem}, plan[0], 0, execution);
+  });
 }
 
 constexpr int kThreads[] = {64, 128, 256};

@@ -20,7 +20,7 @@ struct Problem {
   Axis h, w;
   Images x, y;
 
-  std::int64_t planes() const { return batch * channels; }
+  ISOBIT_INLINE std::int64_t planes() const { return batch * channels; }
 };
 
 using ForwardVariant = Variant<ForwardArgs, Problem>;

@@ -63,17 +63,24 @@ def statistics_of(held, source, cols, eps, tile: tl.constexpr):
 
 
 @triton.jit
-def variance_of(row, held, source, cols, tile: tl.constexpr):
-    """The variance of a row whose statistics are known, as channel_norm/formula.h has it."""
+def spread_of(row, held, source, cols, tile: tl.constexpr):
+    """The variance of a row whose statistics are known, as reduce/formula.h has it: times
+    4^exponent; and the exponent."""
     one, n = tl.cast(1.0, tl.float32), tl.cast(cols, tl.float32)
     _, shift, squares = _two_rounds(one, one, held, source, cols, tile)
     mean_square = tl.div_rn(squares, n)
-    variance = _variance(shift, mean_square)
+    variance, exponent = _variance(shift, mean_square), tl.cast(0, tl.int32)
     if (is_in_range(squares) & _accurate(shift, mean_square)) == 0:
         missed, squares = sum_and_dot(deviations, row, held, source, cols, tile)
-        scaled = _variance(tl.div_rn(missed, n), tl.div_rn(squares, n))
-        variance = ldexp(scaled, -2 * (exponent_of(row.factor) + exponent_of(row.factor_again)))
-    return variance
+        variance = _variance(tl.div_rn(missed, n), tl.div_rn(squares, n))
+        exponent = exponent_of(row.factor) + exponent_of(row.factor_again)
+    return variance, exponent
+
+
+@triton.jit
+def variance_of(row, held, source, cols, tile: tl.constexpr):
+    variance, exponent = spread_of(row, held, source, cols, tile)
+    return ldexp(variance, -2 * exponent)
 
 
 @triton.jit

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variants for GPUs: both operators by their defaults. Sums are added and rounded by kernels of
 // their own.
-#include <algorithm>
 #include <string>
 #include <type_traits>
 
-#include "isobit/norms/cuda_arrays.h"
-#include "isobit/norms/cuda_launch.h"
 #include "isobit/ops/cross_entropy/cuda_totals.h"
 #include "isobit/ops/linear_cross_entropy/pieces.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/in_turn.h"
 
 namespace isobit::linear_cross_entropy {
 namespace {
@@ -22,13 +20,14 @@ struct Write {
   static constexpr int kMostThreads = kThreads;
   T* to;
   const Real* sums;  // null for zeros
-  std::int64_t count, cols, stride;
+  std::int64_t elements, cols, stride;
 
+  ISOBIT_EITHER std::int64_t count() const { return elements; }
   ISOBIT_DEVICE void operator()() const {
-    for (std::int64_t i = simt::block() * simt::threads() + simt::thread(); i < count;
-         i += simt::blocks() * simt::threads())
+    tile::in_turn(count(), [&](std::int64_t i) {
       to[i / cols * stride + i % cols] =
           simt::Conversions::template narrow<T>(sums == nullptr ? Real(0) : sums[i]);
+    });
   }
 };
 
@@ -37,22 +36,17 @@ struct Add {
   static constexpr int kMostThreads = kThreads;
   Real* into;
   const Real* from;
-  std::int64_t count;
+  std::int64_t elements;
 
+  ISOBIT_EITHER std::int64_t count() const { return elements; }
   ISOBIT_DEVICE void operator()() const {
-    for (std::int64_t i = simt::block() * simt::threads() + simt::thread(); i < count;
-         i += simt::blocks() * simt::threads())
-      into[i] = into[i] + from[i];
+    tile::in_turn(count(), [&](std::int64_t i) { into[i] = into[i] + from[i]; });
   }
 };
 
 template <class Kernel>
 void launch(const Kernel& kernel, const Execution& execution) {
-  if (kernel.count == 0) return;
-  simt::launch(static_cast<simt::Stream>(execution.stream),
-               {.blocks = std::min((kernel.count + kThreads - 1) / kThreads, simt::kMostBlocks),
-                .threads = kThreads},
-               kernel);
+  tile::launch_in_turn(kernel, kThreads, 0, execution);
 }
 
 struct Tables {
@@ -83,8 +77,8 @@ struct Tables {
   // Rows of adjacent sums, rounded to the type of the result; without sums it is 0.
   static void write(const TensorView& result, const std::byte* sums, const Execution& execution) {
     if (sums == result.data) return;
-    norms::with_type(result.dtype, [&]<class T>(Type<T>) {
-      using Real = norms::RealOf<T>;
+    tile::with_type(result.dtype, [&]<class T>(Type<T>) {
+      using Real = tile::RealOf<T>;
       launch(Write<T, Real>{static_cast<T*>(result.data), reinterpret_cast<const Real*>(sums),
                             result.shape[0] * result.shape[1], result.shape[1], result.strides[0]},
              execution);

@@ -9,9 +9,18 @@ import triton
 import triton.language as tl
 
 from isobit.ops.activation.triton_functions import gradient
-from isobit.ops.matmul.triton_products import arrays_of, bits_of, forward, scalar, start
+from isobit.ops.matmul.triton_products import arrays_of, forward, start
 from isobit.ops.triton_sums import RUN, folds, pairs
-from isobit.ops.triton_variants import Launch, narrow, parts, store, wide, widened
+from isobit.ops.triton_variants import (
+    Launch,
+    bits_of,
+    narrow,
+    parts,
+    scalar,
+    store,
+    wide,
+    widened,
+)
 
 _RUNS, _COLUMNS = 4, 128  # of s, that a program takes
 

@@ -5,7 +5,6 @@ of all other variants.
 tl.dot promises no order, so products are added k after k.
 """
 
-import struct
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +13,7 @@ import triton.language as tl
 
 from isobit.ops.activation.triton_functions import function_of
 from isobit.ops.triton_sums import push, total_of
-from isobit.ops.triton_variants import Launch, parts, store, widened
+from isobit.ops.triton_variants import Launch, bits_of, parts, scalar, store, walked, widened
 
 PANEL, RUN = tl.constexpr(512), tl.constexpr(16 * 512)  # k
 _BLOCK = 128  # elements whose runs a program adds up
@@ -31,23 +30,8 @@ class Array(NamedTuple):
 
 @triton.jit
 def start(array, extents, product):
-    """Where a product's elements begin. Loops are told from the innermost on."""
-    at = tl.zeros([], tl.int64)
-    for loop in tl.static_range(len(extents)):
-        rest = product // extents[loop]
-        at += (product - rest * extents[loop]) * array.steps[loop]
-        product = rest
-    return array.data + at
-
-
-@triton.jit
-def scalar(number_bits, like):
-    """A number of the type that is computed in, from its bits, since kernels take no doubles."""
-    if like.dtype == tl.float64:
-        number = tl.full([], number_bits, tl.int64).to(tl.float64, bitcast=True)
-    else:
-        number = tl.full([], number_bits, tl.int32).to(tl.float32, bitcast=True)
-    return number
+    """Where a product's elements begin."""
+    return array.data + walked(extents, array.steps, product)
 
 
 @triton.jit
@@ -184,12 +168,6 @@ def add_runs(
         *(total, bias, c, residual, y, pre, extents, product),
         *(row, at - row * n, inside, alpha, beta, ACTIVATION),
     )
-
-
-def bits_of(number, dtype):
-    """Of a number, rounded to the type that is computed in."""
-    number_type, integer_type = ("<d", "<q") if dtype == torch.float64 else ("<f", "<i")
-    return struct.unpack(integer_type, struct.pack(number_type, number))[0]
 
 
 def levels_for(runs):

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variant for GPUs: one element a thread.
-#include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "isobit/ops/pointwise_loss/formula.h"
 #include "isobit/ops/pointwise_loss/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/in_turn.h"
 #include "isobit/tile/scalar.h"
 
 namespace isobit::pointwise_loss {
@@ -32,7 +31,7 @@ struct Array {
 template <class T>
 struct Naive {
   static constexpr int kMostThreads = 256;
-  using Real = std::conditional_t<sizeof(T) == 8, double, float>;
+  using Real = tile::RealOf<T>;
   using S = tile::Scalar<Real>;
   Array<T> x, target, weight, pos_weight, grad_x;
   Array<Real> losses;
@@ -52,10 +51,9 @@ struct Naive {
         kind(problem.kind),
         beta(static_cast<Real>(problem.beta)) {}
 
+  ISOBIT_EITHER std::int64_t count() const { return rows * cols; }
   ISOBIT_DEVICE void operator()() const {
-    const std::int64_t step = simt::blocks() * simt::threads();
-    for (std::int64_t i = simt::block() * simt::threads() + simt::thread(); i < rows * cols;
-         i += step) {
+    tile::in_turn(count(), [&](std::int64_t i) {
       const std::int64_t row = i / cols, col = i - row * cols;
       const Element<S> element{x.template at<Real>(row, col), target.template at<Real>(row, col),
                                weight.template at<Real>(row, col),
@@ -65,7 +63,7 @@ struct Naive {
       else
         grad_x(row, col) =
             simt::Conversions::narrow<T>(gradient<S>(kind, beta, element, losses(row, col)));
-    }
+    });
   }
 };
 
@@ -78,25 +76,11 @@ constexpr Knob kKnobs[] = {
      "for"},
 };
 
-template <class T>
-void launch(const Problem& problem, const Plan& plan, const Execution& execution) {
-  const std::int64_t count = problem.x.rows * problem.x.cols;
-  if (count == 0) return;
-  const std::int64_t most =
-      plan[1] == 0 ? simt::kMostBlocks : plan[1] * execution.machine.gpu.multiprocessors;
-  simt::launch(static_cast<simt::Stream>(execution.stream),
-               {.blocks = std::min((count + plan[0] - 1) / plan[0], most), .threads = plan[0]},
-               Naive<T>(problem));
-}
-
 template <class Args>
 void run(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
-  switch (problem.dtype) {
-    case DType::f64:  return launch<double>(problem, plan, execution);
-    case DType::f16:  return launch<f16>(problem, plan, execution);
-    case DType::bf16: return launch<bf16>(problem, plan, execution);
-    default:          return launch<float>(problem, plan, execution);
-  }
+  tile::with_type(problem.dtype, [&]<class T>(Type<T>) {
+    tile::launch_in_turn(Naive<T>(problem), plan[0], plan[1], execution);
+  });
 }
 
 template <class Args>

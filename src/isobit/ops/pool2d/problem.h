@@ -79,7 +79,7 @@ struct Problem {
   std::int64_t divisor = 0;
   Images x, y, index;
 
-  std::int64_t planes() const { return batch * channels; }
+  ISOBIT_INLINE std::int64_t planes() const { return batch * channels; }
   ISOBIT_INLINE std::int64_t divisor_of(const Window& of_h, const Window& of_w) const {
     if (divisor != 0) return divisor;
     return h.counted(of_h, with_padding) * w.counted(of_w, with_padding);

@@ -14,21 +14,12 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from isobit.ops.triton_variants import Launch, Variant, by_name, parts, store, widened
+from isobit.ops.triton_images import at_place, images_of, places
+from isobit.ops.triton_variants import Launch, Variant, by_name, parts, quotient, store, widened
 
 _PANEL = tl.constexpr(512)  # terms
 _INFINITY = tl.constexpr(float("inf"))
 _LANES = 256  # of a program
-
-
-class Images(NamedTuple):
-    """Elements from one image, channel, row and column to the next."""
-
-    data: Any
-    n: int
-    c: int
-    h: int
-    w: int
 
 
 class Axis(NamedTuple):
@@ -48,20 +39,6 @@ class Divisor(NamedTuple):
     """What sums are divided by: a number, or where it is None, a count."""
 
     number: Any
-
-
-@triton.jit
-def _places(index, channels, rows, cols):
-    """(image, channel, row, col) of what has an index."""
-    line = index // cols
-    plane = line // rows
-    image = plane // channels
-    return image, plane - image * channels, line - plane * rows, index - line * cols
-
-
-@triton.jit
-def _at(images, image, channel, row, col):
-    return image * images.n + channel * images.c + row * images.h + col * images.w
 
 
 @triton.jit
@@ -89,17 +66,12 @@ def _counted(axis, first, taps, WITH_PADDING: tl.constexpr):
 
 @triton.jit
 def _divided(value, h, w, first_h, taps_h, first_w, taps_w, divisor, WITH_PADDING: tl.constexpr):
-    """Quotients rounded to nearest, of what is computed in."""
     if divisor.number is None:
         count = _counted(h, first_h, taps_h, WITH_PADDING)
         by = count * _counted(w, first_w, taps_w, WITH_PADDING)
     else:
         by = tl.zeros_like(first_h) + divisor.number
-    if value.dtype == tl.float64:
-        quotient = value / by.to(tl.float64)
-    else:
-        quotient = tl.math.div_rn(value, by.to(tl.float32))
-    return quotient
+    return quotient(value, by.to(value.dtype))
 
 
 @triton.jit
@@ -131,7 +103,7 @@ def _forward(
     """Windows, one a lane."""
     number = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     inside = number < count
-    image, channel, row, col = _places(number, channels, h.results, w.results)
+    image, channel, row, col = places(number, channels, h.results, w.results)
     first_h, taps_h = _window(h, row, BINS_H)
     first_w, taps_w = _window(w, col, BINS_W)
     zero = widened(x.data, number * 0, inside & False)
@@ -143,7 +115,7 @@ def _forward(
         for j in range(w.most):
             c = first_w + j * w.dilation
             there = there_h & (j < taps_w) & (c >= 0) & (c < w.sources)
-            value = widened(x.data, _at(x, image, channel, r, c), there)
+            value = widened(x.data, at_place(x, image, channel, r, c), there)
             if MAX:
                 takes = there & ((place < 0) | (value > largest) | (value != value))
                 largest = tl.where(takes, value, largest)
@@ -153,12 +125,12 @@ def _forward(
     if MAX:
         result = largest
         if index.data is not None:
-            tl.store(index.data + _at(index, image, channel, row, col), place, mask=inside)
+            tl.store(index.data + at_place(index, image, channel, row, col), place, mask=inside)
     else:
         result = _divided(
             total + part, h, w, first_h, taps_h, first_w, taps_w, divisor, WITH_PADDING
         )
-    store(y.data, _at(y, image, channel, row, col), result, inside)
+    store(y.data, at_place(y, image, channel, row, col), result, inside)
 
 
 @triton.jit
@@ -200,7 +172,7 @@ def _backward(
     """Elements of x, one a lane: of the largest where there is an index."""
     number = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     inside = number < count
-    image, channel, row, col = _places(number, channels, h.sources, w.sources)
+    image, channel, row, col = places(number, channels, h.sources, w.sources)
     begin_h, count_h = _reaching(h, row, BINS_H)
     begin_w, count_w = _reaching(w, col, BINS_W)
     zero = widened(grad_y.data, number * 0, inside & False)
@@ -212,17 +184,17 @@ def _backward(
             first_w, taps_w = _window(w, begin_w + j, BINS_W)
             there = there_h & (j < count_w) & _has(w, first_w, taps_w, col)
             if index.data is not None:
-                at = _at(index, image, channel, begin_h + i, begin_w + j)
+                at = at_place(index, image, channel, begin_h + i, begin_w + j)
                 place = tl.load(index.data + at, mask=there, other=-1)
                 there = there & (place == row * w.sources + col)
-            at = _at(grad_y, image, channel, begin_h + i, begin_w + j)
+            at = at_place(grad_y, image, channel, begin_h + i, begin_w + j)
             value = widened(grad_y.data, at, there)
             if index.data is None:
                 value = _divided(
                     value, h, w, first_h, taps_h, first_w, taps_w, divisor, WITH_PADDING
                 )
             total, part, panel = _added(total, part, panel, i * count_w + j, value, there)
-    store(grad_x.data, _at(grad_x, image, channel, row, col), total + part, inside)
+    store(grad_x.data, at_place(grad_x, image, channel, row, col), total + part, inside)
 
 
 _NUMBERS = {"window": 0, "bins": 1, "stride": 0, "padding": 0, "dilation": 1}
@@ -250,10 +222,6 @@ def _axis(side, sources, backward, options):
     return Axis(sources, results, window, stride, dilation, padding, most)
 
 
-def _images(array):
-    return Images(None, 0, 0, 0, 0) if array is None else Images(array, *array.stride())
-
-
 def _call(plan, index=None, **given):
     options = {name: given.pop(name) for name in list(given) if name in _OPTIONS}
     backward = "grad_y" in given
@@ -274,7 +242,7 @@ def _call(plan, index=None, **given):
     arguments |= {"BINS_H": int(options.get("window_h", 0)) == 0, "LANES": _LANES}
     arguments["BINS_W"] = int(options.get("window_w", 0)) == 0
     arguments["WITH_PADDING"] = options.get("count_include_pad", "no") == "yes"
-    arguments |= {name: _images(array) for name, array in (*given.items(), ("index", index))}
+    arguments |= {name: images_of(array) for name, array in (*given.items(), ("index", index))}
     arguments["count"] = x.numel() if backward else y.numel()
     if not backward:
         arguments["MAX"] = largest

@@ -11,6 +11,7 @@
 #include "isobit/ops/rope/problem.h"
 #include "isobit/ops/rope_tables/formula.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/in_turn.h"
 #include "isobit/tile/scalar.h"
 
 namespace isobit::rope {
@@ -18,8 +19,7 @@ namespace {
 
 using Wide = tile::Scalar<double>;
 
-template <class T>
-using RealOf = std::conditional_t<sizeof(T) == 8, double, float>;
+using tile::RealOf;
 
 template <class T>
 struct Array {
@@ -318,22 +318,17 @@ Plan blocks_take_turns(const Problem&, const Machine&) { return {128, 8}; }
 
 template <class Kernel>
 void launch(const Kernel& kernel, const Plan& plan, const Execution& execution) {
-  const std::int64_t most =
-      plan[1] == 0 ? simt::kMostBlocks : plan[1] * execution.machine.gpu.multiprocessors;
-  const std::int64_t size = Kernel::a_block(plan[0]);
-  const std::int64_t blocks = (kernel.count(plan[0]) + size - 1) / size;
   simt::launch(static_cast<simt::Stream>(execution.stream),
-               {.blocks = std::min(blocks, most), .threads = plan[0]}, kernel);
+               {.blocks = tile::blocks_for(kernel.count(plan[0]), Kernel::a_block(plan[0]), 1,
+                                           plan[1], execution.machine),
+                .threads = plan[0]},
+               kernel);
 }
 
 // Calls run(Type<T>) with the elements' type, where there is anything to do.
 template <class Run>
 void with_type(const Problem& problem, const Run& run) {
-  if (problem.elements() == 0) return;
-  visit(problem.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    if constexpr (!std::is_same_v<T, quad> && !std::is_same_v<T, std::int32_t>) run(type);
-  });
+  if (problem.elements() > 0) tile::with_type(problem.dtype, run);
 }
 
 template <class Args>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variant for GPUs: an angle a thread. A position that no table has gives NaN.
-#include <algorithm>
 #include <cstdint>
 
 #include "isobit/ops/rope_tables/formula.h"
 #include "isobit/ops/rope_tables/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/in_turn.h"
 #include "isobit/tile/scalar.h"
 
 namespace isobit::rope_tables {
@@ -24,11 +24,10 @@ struct Naive {
   std::int64_t cos_stride, sin_stride, rows, pairs;
   double base;
 
+  ISOBIT_EITHER std::int64_t count() const { return rows * pairs; }
   ISOBIT_DEVICE void operator()() const {
     const Two<Scalar> ratio = frequency_ratio<Scalar>(base, pairs);
-    const std::int64_t step = simt::blocks() * simt::threads();
-    for (std::int64_t at = simt::block() * simt::threads() + simt::thread(); at < rows * pairs;
-         at += step) {
+    tile::in_turn(count(), [&](std::int64_t at) {
       const std::int64_t row = at / pairs, i = at - row * pairs;
       const std::int64_t position = positions == nullptr ? row : positions[row * position_step];
       // Where there is no such position, no angle is below the end.
@@ -41,7 +40,7 @@ struct Naive {
       const auto found = turn<Scalar>(angle_of, frequency_of);
       cos[row * cos_stride + i] = simt::Conversions::narrow<T>(static_cast<T>(found.cosine));
       sin[row * sin_stride + i] = simt::Conversions::narrow<T>(static_cast<T>(found.sine));
-    }
+    });
   }
 };
 
@@ -70,15 +69,10 @@ void launch(const Problem& problem, const Plan& plan, const Execution& execution
                         cos.rows,
                         cos.cols,
                         problem.base};
-  const std::int64_t most =
-      plan[1] == 0 ? simt::kMostBlocks : plan[1] * execution.machine.gpu.multiprocessors;
-  const std::int64_t blocks = (cos.rows * cos.cols + plan[0] - 1) / plan[0];
-  simt::launch(static_cast<simt::Stream>(execution.stream),
-               {.blocks = std::min(blocks, most), .threads = plan[0]}, kernel);
+  tile::launch_in_turn(kernel, plan[0], plan[1], execution);
 }
 
 void run(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
-  if (problem.cos.rows == 0 || problem.cos.cols == 0) return;
   if (problem.dtype == DType::f64)
     launch<double>(problem, plan, execution);
   else

@@ -7,7 +7,15 @@ What keeps its dtype keeps its bytes; else each element is rounded once.
 import triton
 import triton.language as tl
 
-from isobit.ops.triton_variants import Launch, Variant, by_name, fitting, parts, store
+from isobit.ops.triton_variants import (
+    Launch,
+    Variant,
+    by_name,
+    fitting,
+    parts,
+    rounded_to_odd,
+    store,
+)
 
 
 @triton.jit
@@ -29,21 +37,9 @@ def _put(y, at, value, inside):
     elif y.dtype.element_ty.primitive_bitwidth == 64:
         store(y, at, _single(value).to(tl.float64), inside)
     elif value.dtype.primitive_bitwidth == 64 and y.dtype.element_ty.primitive_bitwidth == 16:
-        store(y, at, _rounded_to_odd(value), inside)
+        store(y, at, rounded_to_odd(value), inside)
     else:
         store(y, at, _single(value), inside)
-
-
-@triton.jit
-def _rounded_to_odd(value):
-    """Doubles as floats that round to 16 bits as the doubles would: see formula.h."""
-    nearest = value.to(tl.float32)
-    bits = nearest.to(tl.uint32, bitcast=True)
-    back = nearest.to(tl.float64)
-    lost = (back != value) & (value == value) & (bits & 1 == 0)
-    too_large = tl.abs(back) > tl.abs(value)
-    bits = tl.where(lost, tl.where(too_large, bits - 1, bits + 1), bits)
-    return bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit
