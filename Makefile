@@ -76,7 +76,7 @@ test-full: build ## sanitizers, the other compiler, another architecture, long t
 grids: build ## the C++ tests on all cases; make test takes one in three of those that only repeat
 	@ctest --preset grids
 
-reproduce: build ## three small trainings on every instruction set, with 1 and 2 threads, eager and compiled: one table of hashes
+reproduce: build ## three small trainings on every instruction set, with 1 and 2 threads, eager and compiled, on ARM and an emulated GPU: one table of hashes
 	@$(PYTHON) tools/reproduce.py
 
 coverage: build ## lines and branches of the C++ that the tests execute

@@ -6,6 +6,8 @@ import argparse
 import hashlib
 import json
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -185,6 +187,14 @@ def step(call, optimizer, batch):
     return loss.item()
 
 
+def recorded(folder, name):
+    """A block that records its calls where there is a folder."""
+    if folder is None:
+        return nullcontext()
+    folder.mkdir(parents=True, exist_ok=True)
+    return isobit.torch.record(folder / f"{name}.bin")
+
+
 def options_of(arguments):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="*", metavar="RUN", help=f"of {', '.join(RUNS)}; all if none")
@@ -193,6 +203,7 @@ def options_of(arguments):
     parser.add_argument("--compile", action="store_true", help="all steps but the first, compiled")
     parser.add_argument("--isa", default=isobit.torch.settings.isa, help="of Isobit's kernels")
     parser.add_argument("--json", action="store_true", help="print one line of JSON for each run")
+    parser.add_argument("--record", type=Path, help="a folder for RUN.bin, for `isobit replay`")
     options = parser.parse_args(arguments)
     for name in options.runs:
         if name not in RUNS:
@@ -211,7 +222,8 @@ def main(arguments=None):
     options = options_of(arguments)
     torch.set_num_threads(options.threads)
     for name in options.runs or RUNS:
-        found, first, last, remaining = train(name, options.steps, options.compile)
+        with recorded(options.record, name):
+            found, first, last, remaining = train(name, options.steps, options.compile)
         if options.json:
             said = {"run": name, "hash": found, "losses": [first, last], "remaining": remaining}
             print(json.dumps(said), flush=True)

@@ -1207,8 +1207,8 @@ typedef struct isobit_interpolate_backward_args {
 ISOBIT_API isobit_status isobit_interpolate_backward(const isobit_interpolate_backward_args* args,
                                                      const isobit_context* context);
 
-/* The sum, the mean, the variance, its root, or a norm of the elements of x at each index of the
- * dimensions that y keeps. */
+/* The sum, the mean, the variance, its root, a norm, or the largest or smallest of the elements
+ * of x at each index of the dimensions that y keeps. */
 typedef struct isobit_reduce_forward_args {
   size_t struct_size;
   const isobit_tensor* x; /* in f32, f16, bf16 or f64, of any strides; y's dimensions, and more,
@@ -1216,7 +1216,7 @@ typedef struct isobit_reduce_forward_args {
   const isobit_tensor* y; /* output, in x's dtype or, beside 16 bits, f32; of any strides */
   double correction;      /* var and std divide by the count less this, by 0 at least */
   int32_t reduction;      /* 0 sum, 1 mean, 2 var, 3 std; of magnitudes 4 l2, 5 l1, 6 largest, 7
-                             smallest; 8 how many are not 0 */
+                             smallest; 8 how many are not 0; of elements 9 max, 10 min */
 } isobit_reduce_forward_args;
 
 ISOBIT_API isobit_status isobit_reduce_forward(const isobit_reduce_forward_args* args,
@@ -1230,7 +1230,7 @@ typedef struct isobit_reduce_backward_args {
   const isobit_tensor* grad_x; /* output, like x */
   double correction;           /* var and std divide by the count less this, by 0 at least */
   int32_t reduction; /* 0 sum, 1 mean, 2 var, 3 std; of magnitudes 4 l2, 5 l1, 6 largest, 7
-                        smallest; 8 how many are not 0 */
+                        smallest; 8 how many are not 0; of elements 9 max, 10 min */
 } isobit_reduce_backward_args;
 
 ISOBIT_API isobit_status isobit_reduce_backward(const isobit_reduce_backward_args* args,

@@ -1844,8 +1844,8 @@ inline void interpolate_backward(const InterpolateBackward& given, const Context
   detail::check(isobit_interpolate_backward(&args, &context));
 }
 
-// The sum, the mean, the variance, its root, or a norm of the elements of x at each index of the
-// dimensions that y keeps.
+// The sum, the mean, the variance, its root, a norm, or the largest or smallest of the elements
+// of x at each index of the dimensions that y keeps.
 struct ReduceForward {
   Tensor x = {};
   Output y = {};

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sum, mean, var, std and norm of isobit.numpy."""
+"""sum, mean, var, std, norm, amax and amin of isobit.numpy."""
 
 import math
 
@@ -39,6 +39,16 @@ def norm(x, ord=2, axis=None, *, keepdims=False, dtype=None):
     return _reduced("norm", x, axis, keepdims, dtype, kind)
 
 
+def amax(x, axis=None, *, keepdims=False, dtype=None):
+    """The largest element along some axes, or of all; NaN where one is."""
+    return _reduced("amax", x, axis, keepdims, dtype, "max")
+
+
+def amin(x, axis=None, *, keepdims=False, dtype=None):
+    """The smallest element along some axes, or of all; NaN where one is."""
+    return _reduced("amin", x, axis, keepdims, dtype, "min")
+
+
 def _axes(function, axis, rank):
     if axis is None:
         return list(range(rank))
@@ -59,7 +69,8 @@ def _reduced(function, x, axis, keepdims, dtype, kind, correction=0.0):
     else:
         allowed = {call.dtype, "float64" if call.dtype == "float64" else "float32"}
         dtype = call.named("dtype", dtype, tuple(sorted(allowed)))
-    if kind in ("largest", "smallest") and math.prod(shape[each] for each in reduced) == 0:
+    of_some = ("largest", "smallest", "max", "min")
+    if kind in of_some and math.prod(shape[each] for each in reduced) == 0:
         raise ValueError(f"{function}: x has shape {shape}; no element is largest")
     y_shape = [shape[each] for each in kept]
     y = call.empty(y_shape, dtype)

@@ -41,7 +41,7 @@ from isobit._pointwise_losses import (
 )
 from isobit._pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from isobit._products import PackedMatrix, linear, matmul
-from isobit._reductions import mean, norm, std, sum, var
+from isobit._reductions import amax, amin, mean, norm, std, sum, var
 from isobit._rotary import apply_rotary, rotary_tables
 from isobit._scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from isobit._softmax import log_softmax, softmax
@@ -53,6 +53,8 @@ __all__ = [
     "add",
     "add_layer_norm",
     "add_rms_norm",
+    "amax",
+    "amin",
     "apply_rotary",
     "avg_pool2d",
     "batch_norm",

@@ -3,12 +3,15 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from pages import ROOT
 
 sys.path += [str(ROOT / "bench"), str(ROOT / "tools")]
+import beside_repdl
+import loss_curves
 import tables
 import timing
 import torch_operators
@@ -76,6 +79,49 @@ def test_the_memory_of_a_step_holds_the_logits_unless_the_loss_is_fused(monkeypa
     logits = 4 * tokens * words
     assert torch_training.memory_of("gpt-wide", "isobit", steps=1) > logits
     assert torch_training.memory_of("gpt-wide", torch_training.FUSED, steps=1) < logits
+
+
+def test_losses_of_both_libraries_lie_on_one_curve(monkeypatch, tmp_path):
+    lines = lines_of(loss_curves, monkeypatch, tmp_path, "mlp", "cnn", "--steps", "6")
+    for name, (theirs, ours, apart) in (("mlp", lines[:3]), ("cnn", lines[3:])):
+        assert theirs["by"] == "torch" and ours["by"] == "isobit"
+        assert len(theirs["losses"]) == len(ours["losses"]) == apart["steps"] == 6
+        assert {line["run"] for line in (theirs, ours, apart)} == {name}
+        assert ours["losses"] == pytest.approx(theirs["losses"], abs=1e-4)
+        assert ours["losses"] != theirs["losses"], "of two libraries, whose roundings differ"
+        at, most = apart["at_step"], apart["largest_difference"]
+        assert abs(ours["losses"][at] - theirs["losses"][at]) == pytest.approx(most, abs=1e-7)
+
+
+def test_a_run_that_is_unknown_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        loss_curves.main(["tree"])
+    assert "there is no run tree; known: gpt, cnn, mlp" in capsys.readouterr().err
+
+
+def test_a_step_beside_repdl_is_timed_where_there_is_a_clone(monkeypatch, tmp_path, capsys):
+    """PyTorch takes its place here: to compile the real one takes minutes."""
+    functions = SimpleNamespace(cross_entropy=torch.nn.functional.cross_entropy)
+    stand_in = SimpleNamespace(
+        **{"from_torch_module": lambda model: model, "optim": torch.optim},
+        nn=SimpleNamespace(functional=functions),
+    )
+    monkeypatch.setattr(beside_repdl, "load_repdl", lambda clone: stand_in)
+    quick = ["--threads", "1", "--steps", "3", "--seconds", "0", "--rounds", "2"]
+    lines = lines_of(beside_repdl, monkeypatch, tmp_path, "--repdl", "clone", *quick)
+    assert [line["by"] for line in lines] == ["repdl", "isobit", "torch"]
+    assert lines[0]["weights"] == lines[2]["weights"] != lines[1]["weights"]
+    for line in lines[1:]:
+        assert line["losses"] == pytest.approx(lines[0]["losses"], rel=1e-3)
+    without = lines_of(beside_repdl, monkeypatch, tmp_path, *quick)
+    assert [line["by"] for line in without] == ["isobit", "torch"]
+    assert without[0]["weights"] == lines[1]["weights"]
+    assert "git clone https://github.com/microsoft/RepDL" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_clone_of_repdl_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match="is no clone of RepDL"):
+        beside_repdl.load_repdl(tmp_path)
 
 
 def test_the_peak_of_memory_is_counted_from_a_place_on():

@@ -14,7 +14,7 @@ import tables
 
 sys.path.insert(0, str(pages.ROOT / "docs"))
 from extensions import marks
-from pictures import order
+from pictures import losses, order
 
 OPERATORS = (
     *("activation", "attention", "conv1d", "conv2d", "elementwise", "layernorm"),
@@ -147,6 +147,17 @@ def test_the_picture_of_the_order_has_the_numbers_of_the_order():
     """docs/pictures/order.py draws it anew."""
     assert order.draw() == (pages.ROOT / "docs/pictures/order.svg").read_text()
     assert order.constants() == (512, 64, 16)
+
+
+def test_the_picture_of_losses_is_of_what_was_measured():
+    """docs/pictures/losses.py draws it anew."""
+    assert losses.draw() == (pages.ROOT / "docs/pictures/losses.svg").read_text()
+    for name, (curves, apart) in losses.measured().items():
+        pairs = zip(curves["torch"], curves["isobit"], strict=True)
+        most = max(abs(one - other) for one, other in pairs)
+        assert most == pytest.approx(apart["largest_difference"], rel=1e-3)
+        figure = f"{apart['largest_difference']:.1e}"
+        assert figure in pages.text("docs/torch.md"), f"of {name}"
 
 
 def test_without_sphinx_the_site_is_not_built_and_says_what_to_install():

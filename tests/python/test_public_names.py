@@ -83,7 +83,7 @@ NUMBERS |= {"binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_lo
 NUMBERS |= {"nll_loss", "smooth_l1_loss"}
 STEPS = {"adam", "lion", "sgd", "vector_norm"}
 ACTIVATIONS |= {"interpolate"}
-REDUCTIONS = {"mean", "norm", "std", "sum", "var"}
+REDUCTIONS = {"amax", "amin", "mean", "norm", "std", "sum", "var"}
 
 
 POOLS = {"adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"}

@@ -77,7 +77,17 @@ def test_options_that_make_no_sense_end_with_2(example, capsys, arguments, compl
 
 
 def test_the_table_has_a_row_for_each_configuration(capsys):
-    arguments = ["--steps", "2", "--runs", "mlp", "--threads", "1", "--eager"]
+    arguments = [
+        "--steps",
+        "2",
+        "--runs",
+        "mlp",
+        "--threads",
+        "1",
+        "--eager",
+        "--elsewhere",
+        "none",
+    ]
     assert reproduce.main(arguments) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["configuration", "mlp"]
@@ -92,10 +102,63 @@ def test_a_hash_that_differs_is_marked_and_a_failure(capsys, monkeypatch):
         return {"gpt": ("b" * 64 if odd else "a" * 64, ["aten.mm"]), "mlp": ("c" * 64, [])}
 
     monkeypatch.setattr(reproduce, "results", results)
-    assert reproduce.main(["--isa", "scalar,avx2", "--runs", "gpt,mlp"]) == 1
+    arguments = ["--isa", "scalar,avx2", "--runs", "gpt,mlp", "--elsewhere", "none"]
+    assert reproduce.main(arguments) == 1
     shown = capsys.readouterr().out
     assert shown.count("b" * reproduce.SHOWN + "*") == shown.count("*") - 1 == 2
     assert "gpt: the bits differ (*). PyTorch computes of it\n  aten.mm" in shown
+
+
+def without_trainings(monkeypatch):
+    monkeypatch.setattr(
+        reproduce, "results", lambda *_: {"mlp": ("c" * 64, ["aten.mm at net.py:3"])}
+    )
+
+
+def test_a_few_steps_run_on_the_emulated_gpu(capsys, monkeypatch):
+    without_trainings(monkeypatch)
+    arguments = ["--isa", "scalar", "--threads", "1", "--eager", "--runs", "mlp"]
+    arguments += ["--elsewhere", "emu", "--recorded-steps", "1"]
+    assert reproduce.main(arguments) == 0
+    shown = capsys.readouterr().out.splitlines()
+    begin = shown.index("all results of all calls in 1 steps") + 2
+    here, emulated = (line.rsplit(maxsplit=1) for line in shown[begin : begin + 2])
+    assert [here[0], emulated[0]] == ["repeated here", "GPU, emulated"]
+    assert here[1] == emulated[1] and len(here[1]) == reproduce.SHOWN
+    assert shown[begin + 2 :] == ["", "all configurations end with the same bits"]
+
+
+def test_results_that_differ_elsewhere_are_a_failure(capsys, monkeypatch):
+    without_trainings(monkeypatch)
+    monkeypatch.setattr(
+        reproduce, "record", lambda runs, steps, folder: {"mlp": folder / "mlp.bin"}
+    )
+    printed = {"calls": 3, "unavailable": 2, "different": 0, "complaints": ["call 7: y is odd"]}
+
+    def output(command, **_):
+        emulated = "emu" in command
+        return [printed | {"hash": ("d" if emulated else "e") * 16, "different": int(emulated)}]
+
+    monkeypatch.setattr(reproduce, "output", output)
+    monkeypatch.setitem(reproduce.WAYS, "emu", (*reproduce.WAYS["emu"][:1], str, list, ["emu"]))
+    arguments = ["--isa", "scalar", "--threads", "1", "--eager", "--runs", "mlp"]
+    assert reproduce.main([*arguments, "--elsewhere", "emu"]) == 1
+    shown = capsys.readouterr().out
+    assert "d" * reproduce.SHOWN + "*" in shown
+    assert "GPU, emulated: call 7: y is odd" in shown
+    assert "GPU, emulated: mlp: 2 of 5 calls are unavailable" in shown
+    assert "mlp: the bits differ (*). PyTorch computes of it\n  aten.mm at net.py:3" in shown
+
+
+def test_what_is_missing_for_arm_is_told_in_a_line(capsys, monkeypatch):
+    without_trainings(monkeypatch)
+    monkeypatch.setattr(reproduce.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(reproduce.shutil, "which", lambda tool: None)
+    arguments = ["--isa", "scalar", "--threads", "1", "--eager", "--runs", "mlp"]
+    arguments += ["--elsewhere", "qemu", "--recorded-steps", "1"]
+    assert reproduce.main(arguments) == 0
+    said = "neon, under QEMU: left out, aarch64-linux-gnu-g++ is not installed; `tools/bootstrap"
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith(said)]
 
 
 def test_the_instruction_set_that_was_chosen_is_used(monkeypatch):

@@ -16,6 +16,8 @@ from isobit.torch import Generator, init
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 NAMES = ("uniform_", "normal_", "trunc_normal_", "xavier_uniform_", "xavier_normal_")
 NAMES += ("kaiming_uniform_", "kaiming_normal_")
+# Their numbers depend on each other.
+OF_MATRICES = ("orthogonal_", "sparse_")
 
 
 def bits(tensor):
@@ -26,7 +28,7 @@ def same(one, other):
     return torch.equal(bits(one), bits(other))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + OF_MATRICES)
 def test_arguments_are_those_of_pytorch(name):
     ours, theirs = (inspect.signature(getattr(each, name)) for each in (init, nn.init))
     assert [(p.name, p.default, p.kind) for p in ours.parameters.values()] == [
@@ -46,6 +48,75 @@ def test_numbers_are_spread_as_pytorchs(name, dtype):
     scale = theirs.float().std().item()
     torch.testing.assert_close(*quantiles, rtol=0, atol=0.05 * scale)
     assert ours.float().min() >= theirs.float().min() - scale
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(70, 40), (40, 70), (33, 33), (1, 5), (5, 1), (6, 4, 3, 2)])
+def test_orthogonal_matrices_are_those_of_pytorch_out_of_the_same_numbers(shape, dtype):
+    ours = torch.empty(shape, dtype=dtype)
+    assert init.orthogonal_(ours, 3.0, Generator(8)) is ours
+    flat = ours.double().reshape(len(ours), -1)
+    short = flat if flat.shape[0] <= flat.shape[1] else flat.t()
+    rounding = torch.finfo(dtype).eps
+    square = short @ short.t()
+    expected = 9 * torch.eye(len(short), dtype=torch.float64)
+    torch.testing.assert_close(square, expected, rtol=0, atol=60 * rounding)
+    drawn = init.normal_(torch.empty(flat.shape, dtype=torch.float64), generator=Generator(8))
+    tall = drawn if shape[0] >= drawn.shape[1] else drawn.t()
+    q, r = torch.linalg.qr(tall)
+    q = 3 * q * r.diagonal().sign()
+    theirs = q if tall is drawn else q.t()
+    torch.testing.assert_close(flat, theirs, rtol=0, atol=max(4 * rounding, 1e-10))
+
+
+def test_orthogonal_matrices_have_the_same_bits_with_any_threads_and_instructions():
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for count, isa in ((1, "auto"), (2, "auto"), (3, "scalar")):
+            torch.set_num_threads(count)
+            isobit.torch.settings.isa = isa
+            tensor = torch.empty(80, 130).t()
+            found.append(init.orthogonal_(tensor, generator=Generator(2)))
+    finally:
+        torch.set_num_threads(threads)
+        isobit.torch.settings.isa = "auto"
+    assert same(found[0], found[1]) and same(found[0], found[2])
+    wide = init.orthogonal_(torch.empty(130, 80, dtype=torch.float64), generator=Generator(2))
+    assert same(found[0], wide.float()), "the numbers of a type are those of float64, rounded"
+
+
+def test_rows_that_depend_on_others_do_not_become_noise():
+    """Nearly alike rows stay orthogonal; of equal ones nothing is left, or a row that is."""
+    from isobit.torch.orthonormal import orthonormal
+
+    draws = init.normal_(torch.empty(40, 50, dtype=torch.float64), generator=Generator(1))
+    near = draws[:1] + 1e-9 * draws
+    found = orthonormal(near)
+    torch.testing.assert_close(found @ found.t(), torch.eye(40).double(), rtol=0, atol=1e-14)
+    assert torch.equal(orthonormal(torch.zeros(3, 4).double()), torch.zeros(3, 4).double())
+    units = torch.eye(3, 5).double()
+    assert torch.equal(
+        orthonormal(units[[0, 0, 1]]), units[[0, 2, 1]] * torch.tensor([[1], [0], [1]])
+    )
+
+
+def test_sparse_columns_have_as_many_zeros_as_pytorchs():
+    ours, theirs = torch.empty(30, 200), torch.empty(30, 200)
+    assert init.sparse_(ours, 0.31, std=0.5, generator=Generator(4)) is ours
+    nn.init.sparse_(theirs, 0.31)
+    assert torch.equal((ours == 0).sum(0), (theirs == 0).sum(0))
+    assert (ours == 0).sum(1).min() > 20, "every row has its share"
+    assert abs(ours[ours != 0].std() - 0.5) < 0.02
+    dense = init.normal_(torch.empty(30, 200), 0, 0.5, Generator(4))
+    assert torch.equal(ours, dense.where(ours != 0, 0))
+    turned = init.sparse_(torch.empty(200, 30).t(), 0.31, 0.5, Generator(4))
+    assert same(turned, ours)
+    generator = Generator(4)
+    init.sparse_(torch.empty(30, 200), 0.31, generator=generator)
+    assert generator.offset == 2 * 30 * 200
+    assert (init.sparse_(torch.empty(3, 2), 1) == 0).all()
+    assert (init.sparse_(torch.empty(3, 2), 0) != 0).all()
 
 
 def test_bits_are_those_of_the_same_places_on_every_path():
@@ -131,6 +202,15 @@ def test_what_is_wrong_is_told_by_name():
     with pytest.raises(ValueError, match="std is -1"):
         init.normal_(torch.empty(3), 0.0, -1.0)
     assert init.normal_(torch.empty(3, device="meta")).is_meta
+    with pytest.raises(ValueError, match="orthogonal_: tensor has 1 dimensions; must have 2 or mo"):
+        init.orthogonal_(torch.empty(3))
+    with pytest.raises(ValueError, match="sparse_: tensor has 3 dimensions; must have 2"):
+        init.sparse_(torch.empty(3, 2, 2), 0.5)
+    with pytest.raises(ValueError, match=r"sparse_: sparsity is 1.5; allowed: 0 to 1"):
+        init.sparse_(torch.empty(3, 2), 1.5)
+    for each in (init.orthogonal_, lambda tensor: init.sparse_(tensor, 0.5)):
+        assert each(torch.empty(3, 2, device="meta")).is_meta
+    assert init.orthogonal_(torch.empty(0, 2)).shape == (0, 2)
 
 
 def test_opcheck():
@@ -225,6 +305,7 @@ def test_modules_that_draw_otherwise_are_refused():
     ways = {
         r"calls aten\.randn.*depend on the machine": lambda m: m.token.copy_(torch.randn(3)),
         r"calls aten\.erfinv_": lambda m: m.token.zero_().erfinv_(),
+        r"calls aten\.linalg_qr": lambda m: nn.init.orthogonal_(m.token.view(1, 3)),
         "a generator of PyTorch's": lambda m: m.token.normal_(generator=torch.Generator()),
     }
     for words, how in ways.items():

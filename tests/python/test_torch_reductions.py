@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""isobit.torch.sum, mean, var, std, var_mean, std_mean and norm beside PyTorch's: over all
-dimensions, in every type and any strides; bits, derivatives, transforms, and what is refused."""
+"""isobit.torch.sum, mean, var, std, var_mean, std_mean, norm, amax and amin beside
+PyTorch's: over all dimensions, in every type and any strides; bits, derivatives, transforms, and
+what is refused."""
 
 import functools
 import itertools
@@ -26,7 +27,17 @@ NORMS = {
     )
     for order in (2, 1, math.inf, -math.inf, 0)
 }
-EVERY = FUNCTIONS | NORMS
+BOUNDS = {
+    name: (
+        getattr(isobit.torch, name),
+        lambda x, dim, keepdim=False, name=name: getattr(x, name)(
+            dim if dim is not None else (), keepdim
+        ),
+    )
+    for name in ("amax", "amin")
+}
+EVERY = FUNCTIONS | NORMS | BOUNDS
+ROUGH = ("norminf", "norm-inf", "norm0", *BOUNDS)
 DTYPES = {
     torch.float32: 1e-5,
     torch.float64: 1e-12,
@@ -169,6 +180,24 @@ def test_of_nothing():
     assert isobit.torch.sum(torch.empty(0, 5), 0).tolist() == [0] * 5
     with pytest.raises(ValueError, match="norm: input has shape \\(3, 0\\); no element is largest"):
         isobit.torch.norm(x, math.inf, 1)
+    with pytest.raises(ValueError, match="amax: input has shape \\(3, 0\\); no element is largest"):
+        isobit.torch.amax(x)
+    assert isobit.torch.amin(x, 0).shape == (0,)
+
+
+def test_equal_elements_share_the_gradient_of_the_largest_and_a_nan_is_all():
+    x = torch.tensor([[1.0, 3, 3, -5, -5], [-0.0, 0, 0, -0.0, 0], [1, math.nan, 2, 3, 4]])
+    for name, (ours, theirs) in BOUNDS.items():
+        leaf, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+        y, expected = ours(leaf, 1), theirs(other, 1)
+        torch.testing.assert_close(y, expected, equal_nan=True)
+        assert not y[1].signbit(), f"{name}: a zero is +0"
+        y.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(leaf.grad, other.grad, equal_nan=True)
+        assert leaf.grad[0].tolist() == (
+            [0, 0.5, 0.5, 0, 0] if name == "amax" else [0, 0, 0, 0.5, 0.5]
+        )
 
 
 def test_a_number_is_reduced_to_itself():
@@ -213,7 +242,7 @@ def test_derivatives_of_two_orders(name):
             return ours(x, dim=dim)
 
         assert torch.autograd.gradcheck(function, x, check_forward_ad=True)
-        if name not in ("norminf", "norm-inf", "norm0"):
+        if name not in ROUGH:
             assert torch.autograd.gradgradcheck(function, x)
 
 
@@ -228,7 +257,7 @@ def test_transforms_and_compiled_code_have_the_same_bits(name):
     torch.compiler.reset()  # the same lines have been compiled for other functions
     compiled = torch.compile(lambda x: ours(x, dim=(0, 2)), fullgraph=True, backend="aot_eager")
     assert same_bits(compiled(x), ours(x, dim=(0, 2)))
-    if name in ("norminf", "norm-inf", "norm0"):
+    if name in ROUGH:
         return
 
     def loss(x):
@@ -266,8 +295,8 @@ def test_what_is_refused_names_function_and_argument():
         torch.ops.isobit.total(x, [-3])
     with pytest.raises(ValueError, match="total: dims has -1 twice"):
         torch.ops.isobit.total(x, [-1, -1])
-    with pytest.raises(ValueError, match="reduce: reduction is 9"):
-        torch.ops.isobit.reduce(x, [-1], 9)
+    with pytest.raises(ValueError, match="reduce: reduction is 11"):
+        torch.ops.isobit.reduce(x, [-1], 11)
     with pytest.raises(ValueError, match="reduce_backward: grad_y has shape"):
         torch.ops.isobit.reduce_backward(draw(4), x, [-1], 2)
     nested = torch.nested.nested_tensor([x, draw(2, 4)], layout=torch.jagged)
@@ -305,6 +334,7 @@ def test_convert_replaces_them_and_sums_of_what_was_broadcast():
             *(y.sum(0), torch.sum(y, dim=1), y.mean(), torch.mean(y, 1, keepdim=True).sum()),
             *(y.var(1), torch.std(y, 0), y.norm(), torch.norm(y, p=1, dim=1)),
             *(torch.linalg.vector_norm(y, dim=0), torch.linalg.norm(y), torch.var_mean(y, 1)[0]),
+            *(y.amax(1), torch.amin(y, dim=0), y.amax()),
         ]
         return torch.cat([each.reshape(-1) for each in parts])
 
@@ -321,6 +351,8 @@ def test_convert_replaces_them_and_sums_of_what_was_broadcast():
         "torch.linalg.vector_norm",
         "torch.var_mean",
         "torch.std",
+        "torch.Tensor.amax",
+        "torch.amin",
     } <= replaced
 
 

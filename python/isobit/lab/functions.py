@@ -410,11 +410,12 @@ def _reduce(call, library, dtype_named):
     options = call.cast("dtype", dtype_named)
     if kind in orders:
         return lambda x: {"y": library.norm(x, orders[kind], -1, **options)}
-    if kind in ("var", "std"):
-        if options and library.__name__.endswith("torch"):
-            raise Unavailable(f"isobit.torch.{kind} has no dtype")
+    name = {"max": "amax", "min": "amin"}.get(kind, kind)
+    if name in ("var", "std", "amax", "amin") and library.__name__.endswith("torch") and options:
+        raise Unavailable(f"isobit.torch.{name} has no dtype")
+    if name in ("var", "std"):
         options["correction"] = call.case["correction"]
-    return lambda x: {"y": getattr(library, kind)(x, -1, **options)}
+    return lambda x: {"y": getattr(library, name)(x, -1, **options)}
 
 
 # What Call.forward is of an operator; of all others it is the function of its name.

@@ -110,7 +110,17 @@ from isobit.torch.pooling_modules import (
 from isobit.torch.product_functions import bmm, linear, matmul, mm
 from isobit.torch.product_modules import Linear
 from isobit.torch.recording import record
-from isobit.torch.reduction_functions import mean, norm, std, std_mean, sum, var, var_mean
+from isobit.torch.reduction_functions import (
+    amax,
+    amin,
+    mean,
+    norm,
+    std,
+    std_mean,
+    sum,
+    var,
+    var_mean,
+)
 from isobit.torch.rotary import RotaryEmbedding, apply_rotary, rotary_tables
 from isobit.torch.scans import Scan, cummax, cummin, cumprod, cumsum, logcumsumexp
 from isobit.torch.self_attention import KeyValueCache, SelfAttention
@@ -188,6 +198,8 @@ __all__ = [
     "add",
     "add_layer_norm",
     "add_rms_norm",
+    "amax",
+    "amin",
     "apply_rotary",
     "avg_pool1d",
     "avg_pool2d",

@@ -400,7 +400,7 @@ FURTHER = {
     **_each(_with_indices(pooling_functions.max_pool1d), F.max_pool1d_with_indices),
     **_each(_with_indices(pooling_functions.max_pool2d), F.max_pool2d_with_indices),
     **_named(scans, "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"),
-    **_named(reduction_functions, "sum", "mean", "var", "std", suits=_reduces),
+    **_named(reduction_functions, "sum", "mean", "var", "std", "amax", "amin", suits=_reduces),
     **_named(reduction_functions, "var_mean", "std_mean", of=(torch,), suits=_reduces),
     **_LENGTHS,
     **_broadcasts(*_OF_TWO, *_INTO_ONE),

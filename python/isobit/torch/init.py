@@ -2,12 +2,12 @@
 """torch.nn.init with numbers that have the same bits on every machine, and whole models.
 
 Names and arguments are those of torch.nn.init; `generator` is an isobit.torch.Generator, or None
-for the one that isobit.torch.manual_seed begins. What draws nothing is PyTorch's own. orthogonal_
-needs a QR decomposition, which Isobit lacks, and sparse_ a permutation: neither is here.
+for the one that isobit.torch.manual_seed begins. What draws nothing is PyTorch's own.
 """
 
-from math import sqrt
+from math import ceil, sqrt
 
+import torch
 from torch.nn.init import _calculate_correct_fan as _fan
 from torch.nn.init import _calculate_fan_in_and_fan_out as _fans
 from torch.nn.init import (  # noqa: F401, some of them PyTorch's own under our roof
@@ -20,6 +20,7 @@ from torch.nn.init import (  # noqa: F401, some of them PyTorch's own under our 
 )
 
 from isobit.torch.generators import draw
+from isobit.torch.orthonormal import orthonormal
 from isobit.torch.resetting import reset_parameters_
 
 __all__ = [
@@ -27,7 +28,9 @@ __all__ = [
     "kaiming_normal_",
     "kaiming_uniform_",
     "normal_",
+    "orthogonal_",
     "reset_parameters_",
+    "sparse_",
     "trunc_normal_",
     "uniform_",
     "xavier_normal_",
@@ -80,3 +83,40 @@ def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", gener
     if 0 in tensor.shape:
         return tensor
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
+
+
+def orthogonal_(tensor, gain=1, generator=None):
+    """Of a tensor as a matrix of its first dimension and the others: the rows or, where they are
+    more than the columns, the columns are orthogonal and have the length `gain`. The numbers are
+    drawn and made orthogonal in float64 whatever the type, by products and sums in a fixed order.
+    """
+    if tensor.ndim < 2:
+        raise ValueError(f"orthogonal_: tensor has {tensor.ndim} dimensions; must have 2 or more")
+    if tensor.numel() == 0:
+        return tensor
+    rows = len(tensor)
+    drawn = tensor.new_empty((rows, tensor.numel() // rows), dtype=torch.float64)
+    matrix = normal_(drawn, generator=generator)
+    if tensor.is_meta:
+        return tensor
+    with torch.no_grad():
+        vectors = matrix if rows < matrix.shape[1] else matrix.t()
+        found = orthonormal(vectors) * gain
+        return tensor.copy_((found if vectors is matrix else found.t()).reshape(tensor.shape))
+
+
+def sparse_(tensor, sparsity, std=0.01, generator=None):
+    """Normal numbers, and in each column 0 in as many rows as the part `sparsity` of them is,
+    rounded up. Which rows, an order of uniform numbers says."""
+    if tensor.ndim != 2:
+        raise ValueError(f"sparse_: tensor has {tensor.ndim} dimensions; must have 2")
+    if not 0 <= sparsity <= 1:
+        raise ValueError(f"sparse_: sparsity is {sparsity}; allowed: 0 to 1")
+    rows, cols = tensor.shape
+    normal_(tensor, 0.0, std, generator)
+    keys = uniform_(tensor.new_empty((cols, rows), dtype=torch.float64), generator=generator)
+    if tensor.is_meta:
+        return tensor
+    zeros = keys.argsort(dim=1, stable=True)[:, : ceil(sparsity * rows)]
+    with torch.no_grad():
+        return tensor.scatter_(0, zeros.t(), 0)

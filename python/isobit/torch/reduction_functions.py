@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sum, mean, var, std, var_mean and norm: PyTorch's, over any dimensions, with the same bits
-wherever they are computed, and whatever the strides."""
+"""sum, mean, var, std, var_mean, norm, amax and amin: PyTorch's, over any dimensions,
+with the same bits wherever they are computed, and whatever the strides."""
 
 import math
 
@@ -134,7 +134,28 @@ def norm(input, ord=2, dim=None, keepdim=False, *, dtype=None):
         )
     _check("norm", input)
     if kind in ("largest", "smallest"):
-        rank = input.dim()
-        if any(input.shape[each] == 0 for each in _dims("norm", dim, rank)):
-            raise ValueError(f"norm: input has shape {tuple(input.shape)}; no element is largest")
+        _require_elements("norm", input, dim)
     return _reduce("norm", input, dim, keepdim, dtype, kind)
+
+
+def _require_elements(function, input, dim):
+    if any(input.shape[each] == 0 for each in _dims(function, dim, input.dim())):
+        raise ValueError(f"{function}: input has shape {tuple(input.shape)}; no element is largest")
+
+
+def _bound(function, input, dim, keepdim, kind):
+    _check(function, input)
+    _require_elements(function, input, dim)
+    return _reduce(function, input, dim, keepdim, None, kind)
+
+
+@overridable
+def amax(input, dim=(), keepdim=False):
+    """torch.amax of floating-point tensors, +0 of zeros. Equal elements share its gradient."""
+    return _bound("amax", input, dim, keepdim, "max")
+
+
+@overridable
+def amin(input, dim=(), keepdim=False):
+    """torch.amin of floating-point tensors, +0 of zeros. Equal elements share its gradient."""
+    return _bound("amin", input, dim, keepdim, "min")

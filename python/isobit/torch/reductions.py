@@ -12,10 +12,11 @@ import torch
 from isobit.torch.records import Axis, Operator, float32_result, total_of
 
 # By their numbers in the C ABI.
-KINDS = ("sum", "mean", "var", "std", "l2", "l1", "largest", "smallest", "nonzero")
+KINDS = ("sum", "mean", "var", "std", "l2", "l1", "largest", "smallest", "nonzero", "max", "min")
 CODES = {name: code for code, name in enumerate(KINDS)}
 _NORMS = tuple(CODES[name] for name in ("l2", "l1", "largest", "smallest", "nonzero"))
-_ROUGH = tuple(CODES[name] for name in ("l1", "largest", "smallest", "nonzero"))  # no curvature
+# These have no curvature.
+_ROUGH = tuple(CODES[name] for name in ("l1", "largest", "smallest", "nonzero", "max", "min"))
 
 
 def _kept(rank, dims):

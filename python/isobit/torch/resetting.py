@@ -20,8 +20,10 @@ _DRAWN = {
     _aten.bernoulli_.float: ("bernoulli", ("p",), (0.5,)),
 }
 _KEYWORDS = {"from": "low", "to": "high"}
-# By these PyTorch makes truncated normal numbers of others, in some versions and ranges.
+# By these PyTorch makes truncated normal numbers of others, in some versions and ranges, and
+# orthogonal ones.
 _OF_THE_MACHINE = (
+    _aten.linalg_qr.default,
     *(_aten.erfinv_.default, _aten.erfinv.default),
     *(_aten.log_.default, _aten.log.default),
 )

@@ -59,6 +59,10 @@ void observed(std::string_view title, const Args& args, const Execution& executi
     wholes.push_back({"dropout_seed", static_cast<std::uint64_t>(args.dropout_seed)});
   if constexpr (requires { args.seed; })
     wholes.push_back({"seed", static_cast<std::uint64_t>(args.seed)});
+  if constexpr (requires { args.random_seed; }) {
+    wholes.push_back({"random_seed", args.random_seed});
+    wholes.push_back({"random_offset", args.random_offset});
+  }
   // Nobody owns them here: they outlive the call.
   const Arguments shown(std::shared_ptr<void>(std::shared_ptr<void>(), const_cast<Args*>(&args)));
   observe(operation_titled(title), shown, wholes, execution.machine.device, call);

@@ -70,6 +70,7 @@ struct Way {
 // What became of the calls in one way.
 struct Outcome {
   std::uint64_t calls = 0, results = 0, different = 0, declined = 0;
+  recording::Hash hash;                 // of the hashes of all results
   std::vector<std::string> complaints;  // the first few
 };
 
@@ -142,6 +143,7 @@ void repeat(const RecordedCall& call, const Way& way, std::uint64_t number, Outc
     view.data = memories[i]->fetched();
     const std::uint64_t hash = recording::hash_of(view);
     ++outcome.results;
+    outcome.hash.add(std::as_bytes(std::span(&hash, 1)));
     if (hash == array.hash) continue;
     ++outcome.different;
     complain(outcome, fmt::format("call {}, {}: {} has the hash {:016x}; recorded: {:016x}", number,
@@ -205,6 +207,7 @@ int replay(const Flags& flags) {
                               {"results", outcome.results},
                               {"different", outcome.different},
                               {"unavailable", outcome.declined},
+                              {"hash", fmt::format("{:016x}", outcome.hash.value())},
                               {"complaints", outcome.complaints}}
                              .dump());
     table.add({ways[i].name, std::to_string(outcome.calls), std::to_string(outcome.results),

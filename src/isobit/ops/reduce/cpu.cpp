@@ -43,7 +43,9 @@ int rounds_of(Kind kind) {
     case Kind::var:
     case Kind::std:
     case Kind::largest:
-    case Kind::smallest: return 2;
+    case Kind::smallest:
+    case Kind::max:
+    case Kind::min:      return 2;
     case Kind::l2:       return 1;
     default:             return 0;
   }
@@ -122,18 +124,19 @@ void in_rounds(const Problem& p, const Measure<Real>& measure, const Kernels& ke
       else if (measure.centred())
         centres[part.first + i] = sums[i].sum / measure.n;
       else
-        centres[part.first + i] = measure.kind == Kind::largest ? sums[i].sum : sums[i].squares;
+        centres[part.first + i] = measure.extreme_of(sums[i]);
     }
   };
-  if (measure.extreme())
-    units.template sum<ExtremePieces<Real>>(first, taken);
+  if (measure.bound())
+    units.template sum<ExtremePieces<Real, true>>(first, taken);
+  else if (measure.extreme())
+    units.template sum<ExtremePieces<Real, false>>(first, taken);
   else
     units.sum(first, taken);
   if (!twice) return;
   units.sum(
       [&](const Part& part, Moments<Real>* sums) {
-        kernels.moments(p, part, measure.centred() ? Round::deviations : Round::equals,
-                        centres + part.first, sums);
+        kernels.moments(p, part, measure.second_round(), centres + part.first, sums);
       },
       [&](const Part& part, const Moments<Real>* sums) {
         for (std::int64_t i = 0; i < part.rows; ++i)

@@ -8,8 +8,8 @@
 
 namespace isobit::reduce {
 
-// Of magnitudes; NaN where one is.
-template <class Real>
+// Of magnitudes or, with their signs, of elements; NaN where one is.
+template <class Real, bool kSigned>
 class ExtremePieces {
  public:
   ISOBIT_INLINE void push(const Moments<Real>& piece) {
@@ -20,7 +20,8 @@ class ExtremePieces {
   ISOBIT_INLINE Moments<Real> total() const { return {most_, least_}; }
 
  private:
-  Real most_ = 0, least_ = std::numeric_limits<Real>::infinity();
+  static constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
+  Real most_ = kSigned ? -kInfinity : Real(0), least_ = kInfinity;
 };
 
 }  // namespace isobit::reduce

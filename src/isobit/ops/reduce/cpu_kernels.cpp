@@ -74,20 +74,20 @@ ISOBIT_INLINE Moments<typename S::Real> sums_of(const Problem& p, const Part& pa
   return {sums.total(), dots.total()};
 }
 
-template <class S, class T>
+template <class S, class T, bool kSigned>
 ISOBIT_INLINE Moments<typename S::Real> extremes_of(const Problem& p, const Part& part) {
   using Real = typename S::Real;
-  ExtremePieces<Real> all;
+  ExtremePieces<Real, kSigned> all;
   for_each_block<T>(p, part, [&](const T* x, std::int64_t count) ISOBIT_INLINE_LAMBDA {
-    LaneExtremes<S> lanes;
+    LaneExtremes<S, kSigned> lanes;
     std::int64_t i = 0;
     for (; i + S::kWidth <= count; i += S::kWidth) lanes.add(S::load(x + i));
     Moments<Real> each[S::kWidth];
     lanes.store(each);
     for (const Moments<Real>& of : each) all.push(of);
     for (; i < count; ++i) {
-      const Real size = std::fabs(widen<Real>(x[i]));
-      all.push({size, size});
+      const Real value = kSigned ? widen<Real>(x[i]) : std::fabs(widen<Real>(x[i]));
+      all.push({value, value});
     }
   });
   return all.total();
@@ -97,8 +97,9 @@ template <class S, class T>
 void moments(const Problem& p, const Part& part, Round round, const void* centres, void* to) {
   using Real = typename S::Real;
   auto& result = *static_cast<Moments<Real>*>(to);
-  if (round == Round::extremes) {
-    result = extremes_of<S, T>(p, part);
+  if (round == Round::extremes || round == Round::bounds) {
+    result = round == Round::bounds ? extremes_of<S, T, true>(p, part)
+                                    : extremes_of<S, T, false>(p, part);
     return;
   }
   const Real centre = centres == nullptr ? Real(0) : *static_cast<const Real*>(centres);

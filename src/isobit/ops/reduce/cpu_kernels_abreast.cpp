@@ -63,15 +63,15 @@ ISOBIT_INLINE void add(const Problem& p, const Part& part, const typename S::Rea
   }
 }
 
-template <class S, class T>
+template <class S, class T, bool kSigned>
 ISOBIT_INLINE void find_extremes(const Problem& p, const Part& part,
                                  Moments<typename S::Real>* to) {
   using Real = typename S::Real;
   const T* const x = reinterpret_cast<const T*>(p.x) + Walk(p.kept, part.first).x;
-  LaneExtremes<S> lanes[kMostAbreast / S::kWidth];
+  LaneExtremes<S, kSigned> lanes[kMostAbreast / S::kWidth];
   for_each_block(p, part, [&](const Places& places, std::int64_t count) ISOBIT_INLINE_LAMBDA {
     simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
-      LaneExtremes<S> of = lanes[j / S::kWidth];
+      LaneExtremes<S, kSigned> of = lanes[j / S::kWidth];
       for (std::int64_t i = 0; i < count; ++i) of.add(S::load(x + places.x[i] + j, some...));
       lanes[j / S::kWidth] = of;
     });
@@ -87,7 +87,8 @@ template <class S, class T>
 void moments(const Problem& p, const Part& part, Round round, const void* centres, void* to) {
   using Real = typename S::Real;
   auto* const results = static_cast<Moments<Real>*>(to);
-  if (round == Round::extremes) return find_extremes<S, T>(p, part, results);
+  if (round == Round::extremes) return find_extremes<S, T, false>(p, part, results);
+  if (round == Round::bounds) return find_extremes<S, T, true>(p, part, results);
   alignas(64) Real centre[kMostAbreast] = {};
   for (std::int64_t i = 0; i < part.rows && centres != nullptr; ++i)
     centre[i] = static_cast<const Real*>(centres)[i];

@@ -21,22 +21,24 @@ ISOBIT_INLINE void with_round(Round round, const Body& body) {
     case Round::magnitudes: return body(RoundConstant<Round::magnitudes>{});
     case Round::nonzeros:   return body(RoundConstant<Round::nonzeros>{});
     case Round::equals:     return body(RoundConstant<Round::equals>{});
+    case Round::matches:    return body(RoundConstant<Round::matches>{});
     default:                return body(RoundConstant<Round::deviations>{});
   }
 }
 
-// The largest and smallest magnitudes of lanes. A comparison passes over NaN, which no sum of
-// magnitudes does.
-template <class S>
+// The largest and smallest magnitudes of lanes or, with their signs, elements. A comparison passes
+// over NaN, which no sum of magnitudes does.
+template <class S, bool kSigned>
 struct LaneExtremes {
   using V = typename S::V;
   using Real = typename S::Real;
-  V most = S::zero(), least = S::all(std::numeric_limits<Real>::infinity()), sum = S::zero();
+  static constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
+  V most = S::all(kSigned ? -kInfinity : Real(0)), least = S::all(kInfinity), sum = S::zero();
 
   ISOBIT_INLINE void add(V x) {
-    const V size = magnitude_of<S>(x);
-    most = S::max(size, most);
-    least = S::min(size, least);
+    const V size = magnitude_of<S>(x), value = kSigned ? x : size;
+    most = S::max(value, most);
+    least = S::min(value, least);
     sum = S::add(sum, size);
   }
   // Of each lane.

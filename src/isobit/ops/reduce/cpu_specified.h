@@ -47,6 +47,16 @@ Moments<Real> sums_of(const Part& part, const Get& get, Real centre) {
   return {order::sum<Real>(count, term), order::dot<Real>(count, term, term)};
 }
 
+template <bool kSigned, class Real, class Get>
+Moments<Real> extremes_of(const Part& part, const Get& get) {
+  ExtremePieces<Real, kSigned> all;
+  for (std::int64_t i = part.begin; i < part.end; ++i) {
+    const Real value = kSigned ? get(i) : std::fabs(get(i));
+    all.push({value, value});
+  }
+  return all.total();
+}
+
 template <class T, class Real>
 void moments(const Problem& p, const Part& part, Round round, const void* centres, void* to) {
   const ElementsOf<T, Real> get(p, part.first);
@@ -57,14 +67,10 @@ void moments(const Problem& p, const Part& part, Round round, const void* centre
     case Round::magnitudes: result = sums_of<Round::magnitudes>(part, get, centre); return;
     case Round::nonzeros:   result = sums_of<Round::nonzeros>(part, get, centre); return;
     case Round::equals:     result = sums_of<Round::equals>(part, get, centre); return;
-    case Round::extremes:   break;
+    case Round::matches:    result = sums_of<Round::matches>(part, get, centre); return;
+    case Round::extremes:   result = extremes_of<false, Real>(part, get); return;
+    case Round::bounds:     result = extremes_of<true, Real>(part, get); return;
   }
-  ExtremePieces<Real> all;
-  for (std::int64_t i = part.begin; i < part.end; ++i) {
-    const Real size = std::fabs(get(i));
-    all.push({size, size});
-  }
-  result = all.total();
 }
 
 template <class T, class Real>

@@ -158,6 +158,8 @@ class ThreadRow {
   ISOBIT_DEVICE Extremes<Real> sizes() const {
     return extremes_of([](Real x) { return std::fabs(x); });
   }
+  // Of x, before a sum.
+  ISOBIT_DEVICE Extremes<Real> bounds() const { return extremes(); }
 
  private:
   ISOBIT_NOINLINE static std::int64_t walked(const Axes& axes, int i) { return Walk(axes, i).x; }
@@ -217,6 +219,11 @@ class GroupRow : public norms::RowInMemory<Group, RealOf<T>, Elements<const T, f
     const norms::RowInMemory<Group, Real, Sizes> row(Sizes(row_, axes_), cols_, memory_);
     const Extremes<Real> found = row.extremes();
     typename Base::Adder(memory_).begin();  // other threads may still read where this row will add
+    return found;
+  }
+  ISOBIT_DEVICE Extremes<Real> bounds() const {
+    const Extremes<Real> found = this->extremes();
+    typename Base::Adder(memory_).begin();  // as of sizes
     return found;
   }
   // of(element), whose elements are not looked at without kReads.
@@ -306,14 +313,15 @@ struct Kernel {
     switch (measure.first_round()) {
       case Round::magnitudes: return sums(OfRound<Round::magnitudes>{});
       case Round::nonzeros:   return sums(OfRound<Round::nonzeros>{});
-      case Round::extremes:   return extremes_of(row);
+      case Round::extremes:   return extremes_of(row.sizes(), Real(0));
+      case Round::bounds:     return extremes_of(row.bounds(), -std::numeric_limits<Real>::infinity());
       default:                return sums(OfRound<Round::deviations>{});
     }
   }
-  ISOBIT_DEVICE static Moments<Real> extremes_of(const Row& row) {
-    const Extremes<Real> sizes = row.sizes();
-    if (sizes.lowest > sizes.highest) return {0, std::numeric_limits<Real>::infinity()};
-    return {sizes.highest, sizes.lowest};
+  // none: the largest of no elements.
+  ISOBIT_DEVICE static Moments<Real> extremes_of(const Extremes<Real>& found, Real none) {
+    if (found.lowest > found.highest) return {none, std::numeric_limits<Real>::infinity()};
+    return {found.highest, found.lowest};
   }
   template <Round kRound>
   struct OfRound {
@@ -348,10 +356,12 @@ struct Kernel {
       second = first_of(measure, row).sum / measure.n;
       of_second = row.deviations(second);
     } else if (measure.extreme()) {
-      const Moments<Real> extremes = first_of(measure, row);
-      second = measure.kind == Kind::largest ? extremes.sum : extremes.squares;
-      of_second =
-          row.moments([second](Real x) { return term_of<Scalar, Round::equals>(x, second); });
+      second = measure.extreme_of(first_of(measure, row));
+      const bool bound = measure.bound();
+      of_second = row.moments([second, bound](Real x) {
+        return bound ? term_of<Scalar, Round::matches>(x, second)
+                     : term_of<Scalar, Round::equals>(x, second);
+      });
     } else if (measure.kind == Kind::l2) {
       first = first_of(measure, row);
     }

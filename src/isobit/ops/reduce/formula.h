@@ -18,9 +18,10 @@ using norms::Statistics;
 using vector_norm::Factors;
 
 // What is summed of a row, in one round over it: of x - centre and of its square, of |x|, of 1 for
-// each element that is not 0, of 1 for each whose magnitude is the centre. extremes sums nothing:
-// it finds the largest and the smallest magnitude, or NaN.
-enum class Round { deviations, magnitudes, nonzeros, equals, extremes };
+// each element that is not 0, of 1 for each whose magnitude is the centre, of 1 for each that is
+// the centre. extremes and bounds sum nothing: they find the largest and the smallest magnitude, or
+// element, or NaN.
+enum class Round { deviations, magnitudes, nonzeros, equals, matches, extremes, bounds };
 
 template <class Real>
 struct Measure {
@@ -34,7 +35,19 @@ struct Measure {
     freedom = left > 0 ? static_cast<Real>(left) : Real(0);
   }
   ISOBIT_INLINE bool centred() const { return kind == Kind::var || kind == Kind::std; }
-  ISOBIT_INLINE bool extreme() const { return kind == Kind::largest || kind == Kind::smallest; }
+  // Of elements, not of magnitudes.
+  ISOBIT_INLINE bool bound() const { return kind == Kind::max || kind == Kind::min; }
+  ISOBIT_INLINE bool extreme() const {
+    return kind == Kind::largest || kind == Kind::smallest || bound();
+  }
+  // Which one it is of what the first round over a row has found.
+  ISOBIT_INLINE Real extreme_of(const Moments<Real>& found) const {
+    return kind == Kind::largest || kind == Kind::max ? found.sum : found.squares;
+  }
+  // What the second round asks for, where there is one.
+  ISOBIT_INLINE Round second_round() const {
+    return centred() ? Round::deviations : bound() ? Round::matches : Round::equals;
+  }
   // What the first round over a row asks for.
   ISOBIT_INLINE Round first_round() const {
     switch (kind) {
@@ -42,6 +55,8 @@ struct Measure {
       case Kind::nonzero:  return Round::nonzeros;
       case Kind::largest:
       case Kind::smallest: return Round::extremes;
+      case Kind::max:
+      case Kind::min:      return Round::bounds;
       default:             return Round::deviations;
     }
   }
@@ -60,6 +75,8 @@ ISOBIT_INLINE typename S::V term_of(typename S::V x, typename S::V centre) {
   using Real = typename S::Real;
   const auto one = S::all(Real(1)), none = S::all(Real(0));
   if constexpr (kRound == Round::deviations) return S::sub(x, centre);
+  if constexpr (kRound == Round::matches)
+    return S::choose(S::less(x, centre), none, S::choose(S::less(centre, x), none, one));
   const auto size = magnitude_of<S>(x);
   if constexpr (kRound == Round::magnitudes || kRound == Round::extremes)
     return size;
@@ -148,12 +165,14 @@ ISOBIT_INLINE Real result_of(const Measure<Real>& measure, const Row& row,
       return Factors<Real>::of(-length.exponent).times(length.root);
     }
     case Kind::smallest: return first.squares;
+    case Kind::max:
+    case Kind::min:      return measure.extreme_of(first) + 0;  // of zeros, +0
     default:             return first.sum;
   }
 }
 
 // How an element's gradient follows from the element.
-enum class Form { constant, centred, signs };
+enum class Form { constant, centred, signs, matches };
 
 ISOBIT_INLINE Form form_of(Kind kind) {
   switch (kind) {
@@ -163,6 +182,8 @@ ISOBIT_INLINE Form form_of(Kind kind) {
     case Kind::l1:
     case Kind::largest:
     case Kind::smallest: return Form::signs;
+    case Kind::max:
+    case Kind::min:      return Form::matches;
     default:             return Form::constant;
   }
 }
@@ -171,6 +192,7 @@ ISOBIT_INLINE Form form_of(Kind kind) {
 // constant: factor everywhere.
 // centred: x is scaled by `into` and centred, multiplied by rstd and factor, and scaled back.
 // signs: factor with the sign of x where low <= |x| <= high, and `none` elsewhere.
+// matches: factor where low <= x <= high, and `none` elsewhere.
 template <class Real>
 struct Slope {
   Real factor = 0;
@@ -204,8 +226,8 @@ ISOBIT_INLINE Slope<Real> centred_slope(const Measure<Real>& measure, const Row&
   return slope;
 }
 
-// second: the mean that the second round was centred at, or the largest or smallest magnitude, of
-// which it counted the equals.
+// second: the mean that the second round was centred at, or the largest or smallest magnitude or
+// element, of which it counted the equals.
 template <class Row, class Real = typename Row::Real>
 ISOBIT_INLINE Slope<Real> slope_of(const Measure<Real>& measure, const Row& row, Real grad,
                                    const Moments<Real>& first, Real second,
@@ -231,6 +253,8 @@ ISOBIT_INLINE Slope<Real> slope_of(const Measure<Real>& measure, const Row& row,
       break;
     case Kind::largest:
     case Kind::smallest:
+    case Kind::max:
+    case Kind::min:
       slope.low = slope.high = second;
       if (second != second)
         slope.factor = slope.none = second;
@@ -263,6 +287,8 @@ struct Slopes {
       const V scaled = S::mul(S::mul(x, into0), into1);
       const V centred = S::sub(S::sub(S::sub(scaled, mean), shift), residue);
       return S::mul(S::mul(S::mul(S::mul(centred, rstd), factor), back0), back1);
+    } else if constexpr (kForm == Form::matches) {
+      return S::choose(S::less(x, low), none, S::choose(S::less(high, x), none, factor));
     } else {
       const V zero = S::all(Real(0)), size = magnitude_of<S>(x);
       // 0 of zeros, and NaN of NaN.
@@ -286,6 +312,7 @@ ISOBIT_INLINE void with_form(Kind kind, const Body& body) {
   switch (form_of(kind)) {
     case Form::constant: return body(FormConstant<Form::constant>{});
     case Form::centred:  return body(FormConstant<Form::centred>{});
+    case Form::matches:  return body(FormConstant<Form::matches>{});
     default:             return body(FormConstant<Form::signs>{});
   }
 }

@@ -11,7 +11,7 @@
 namespace isobit::reduce {
 namespace {
 
-constexpr int kKinds = 9;
+constexpr int kKinds = 11;
 
 std::int64_t stride_of(const TensorView& view, int dim) {
   return view.given() ? view.strides[dim] : 0;

@@ -10,8 +10,8 @@
 namespace isobit::reduce {
 namespace {
 
-constexpr std::string_view kKinds[] = {"sum", "mean",    "var",      "std",    "l2",
-                                       "l1",  "largest", "smallest", "nonzero"};
+constexpr std::string_view kKinds[] = {"sum",     "mean",     "var",     "std", "l2", "l1",
+                                       "largest", "smallest", "nonzero", "max", "min"};
 
 constexpr Dim kDims[] = {{.name = "kept", .usual = 64, .in_parity = 37, .batch = true},
                          {.name = "reduced", .usual = 768, .in_parity = 1000}};
@@ -50,7 +50,7 @@ template <class Args>
 constexpr Option kOptions[] = {
     option<&Args::reduction>("reduction", 0, kKinds)
         .means("0 sum, 1 mean, 2 var, 3 std; of magnitudes 4 l2, 5 l1, 6 largest, 7 smallest; 8 "
-               "how many are not 0"),
+               "how many are not 0; of elements 9 max, 10 min"),
     option<&Args::correction>("correction", 1)
         .means("var and std divide by the count less this, by 0 at least"),
 };
@@ -73,8 +73,8 @@ const Definition<ForwardArgs, Problem>& forward_definition() {
       .op = "reduce",
       .pass = "fwd",
       .summary =
-          "The sum, the mean, the variance, its root, or a norm of the elements of x at each index "
-          "of the dimensions that y keeps.",
+          "The sum, the mean, the variance, its root, a norm, or the largest or smallest of the "
+          "elements of x at each index of the dimensions that y keeps.",
       .version = 1,
       .dims = kDims,
       .arguments = kForwardArguments,

@@ -12,8 +12,9 @@ class Operation;
 namespace isobit::reduce {
 
 // What becomes of the elements that one of y's is made of. l2 is the root of their squares' sum, l1
-// the sum of their magnitudes, largest and smallest are of magnitudes, nonzero counts.
-enum class Kind { sum, mean, var, std, l2, l1, largest, smallest, nonzero };
+// the sum of their magnitudes, largest and smallest are of magnitudes, nonzero counts; max and min
+// are of the elements themselves.
+enum class Kind { sum, mean, var, std, l2, l1, largest, smallest, nonzero, max, min };
 
 // Whether a gradient depends on elements of x.
 constexpr bool reads_x(Kind kind) {

@@ -30,12 +30,14 @@ struct Row {
   const Real* x;
   std::int64_t count;
   Real sum{}, size{}, squares{}, largest{}, smallest{}, nonzero{};  // size: of magnitudes
+  Real max{}, min{};
   Real mean{}, rest{}, variance{};  // rest: what one number misses of the mean
   Real divided{};                   // by the count less the correction
   bool nan = false;
 
   Row(const Real* x, std::int64_t count, double correction) : x(x), count(count) {
-    smallest = static_cast<Real>(std::numeric_limits<double>::infinity());
+    smallest = min = static_cast<Real>(std::numeric_limits<double>::infinity());
+    max = -min;
     for (std::int64_t i = 0; i < count; ++i) {
       const Real of = magnitude(x[i]);
       nan = nan || x[i] != x[i];
@@ -44,9 +46,11 @@ struct Row {
       squares += of * of;
       largest = std::max(largest, of);
       smallest = std::min(smallest, of);
+      max = std::max(max, x[i]);
+      min = std::min(min, x[i]);
       if (x[i] != 0) nonzero += 1;
     }
-    if (nan) largest = smallest = not_a_number<Real>();
+    if (nan) largest = smallest = max = min = not_a_number<Real>();
     const Real n = static_cast<Real>(count);
     // Measured from the first element, so that a constant row is exact.
     const auto mean_of = [&](auto value) {
@@ -80,6 +84,8 @@ Real result(Kind kind, const Row<Real>& row) {
     case Kind::l1:       return row.size;
     case Kind::largest:  return row.largest;
     case Kind::smallest: return row.smallest;
+    case Kind::max:      return row.max == 0 ? Real(0) : row.max;
+    case Kind::min:      return row.min == 0 ? Real(0) : row.min;
     default:             return row.nonzero;
   }
 }
@@ -134,6 +140,15 @@ Gradient<Real> gradient(Kind kind, const Row<Real>& row, std::int64_t i, Real gr
         if (magnitude(row.x[j]) == norm) equals += 1;
       const bool one = magnitude(row.x[i]) == norm && norm != 0;
       return of_one(one ? sign(row.x[i]) * (grad / equals) : Real(0));
+    }
+    case Kind::max:
+    case Kind::min: {
+      const Real bound = kind == Kind::max ? row.max : row.min;
+      if (bound != bound) return {bound, bound};
+      Real equals = 0;
+      for (std::int64_t j = 0; j < row.count; ++j)
+        if (row.x[j] == bound) equals += 1;
+      return of_one(row.x[i] == bound ? grad / equals : Real(0));
     }
     default: return {0, 0};
   }

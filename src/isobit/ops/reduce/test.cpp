@@ -27,8 +27,9 @@ using Shape = std::vector<std::int64_t>;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kMost = std::numeric_limits<float>::max();
-constexpr Kind kKinds[] = {Kind::sum, Kind::mean,    Kind::var,      Kind::std,    Kind::l2,
-                           Kind::l1,  Kind::largest, Kind::smallest, Kind::nonzero};
+constexpr Kind kKinds[] = {Kind::sum,     Kind::mean, Kind::var,     Kind::std,
+                           Kind::l2,      Kind::l1,   Kind::largest, Kind::smallest,
+                           Kind::nonzero, Kind::max,  Kind::min};
 
 TensorView view_of(Floats& values, const Shape& shape, const Shape& strides) {
   TensorView view;
@@ -228,7 +229,9 @@ TEST(Reduce, OfNothingThereAreSumsAndNorms) {
     const auto of = [&](Kind kind) { return reduced(way, kind, {}, {2, 0}, {1, 1}, 1); };
     for (const Kind kind : {Kind::sum, Kind::l2, Kind::l1, Kind::largest, Kind::nonzero})
       EXPECT_TRUE(same_bits(of(kind), {0, 0}));
-    EXPECT_TRUE(same_bits(of(Kind::smallest), {kInfinity, kInfinity}));
+    for (const Kind kind : {Kind::smallest, Kind::min})
+      EXPECT_TRUE(same_bits(of(kind), {kInfinity, kInfinity}));
+    EXPECT_TRUE(same_bits(of(Kind::max), {-kInfinity, -kInfinity}));
     for (const Kind kind : {Kind::mean, Kind::var, Kind::std})
       EXPECT_TRUE(same_bits(of(kind), {kNaN, kNaN}));
   });
@@ -269,6 +272,32 @@ TEST(Reduce, ElementsThatAreTheLargestShareTheGradient) {
   });
 }
 
+TEST(Reduce, TheLargestAndSmallestElementsAreOnesWithTheirSigns) {
+  const Floats x = {-1, -3, -0.5f, -3, -0.5f, -0.5f};
+  const auto of = [&](const Way& way, Kind kind, const Floats& row) {
+    return reduced(way, kind, row, {1, std::ssize(row)}, {std::ssize(row), 1}, 1);
+  };
+  in_every_way([&](const Way& way) {
+    EXPECT_TRUE(same_bits(of(way, Kind::max, x), {-0.5f}));
+    EXPECT_TRUE(same_bits(of(way, Kind::min, x), {-3}));
+    for (const Kind kind : {Kind::max, Kind::min})
+      for (const Floats& zeros : {Floats{-0.0f}, {-0.0f, 0.0f}, {0.0f, -0.0f}, Floats(100, -0.0f)})
+        EXPECT_TRUE(same_bits(of(way, kind, zeros), {0.0f}));
+    EXPECT_TRUE(same_bits(of(way, Kind::max, {-kInfinity, -kInfinity}), {-kInfinity}));
+    Floats grad_y = {6}, grad_x(6), values = x;
+    BackwardArgs args;
+    args.x = view_of(values, {1, 6});
+    args.grad_y = view_of(grad_y, {1});
+    args.grad_x = view_of(grad_x, {1, 6});
+    args.reduction = Kind::max;
+    way(backward_operation(), args);
+    EXPECT_TRUE(same_bits(grad_x, {0, 0, 2, 0, 2, 2}));
+    args.reduction = Kind::min;
+    way(backward_operation(), args);
+    EXPECT_TRUE(same_bits(grad_x, {0, 3, 0, 3, 0, 0}));
+  });
+}
+
 TEST(Reduce, AConstantRowHasNoSpreadAndNoGradient) {
   in_every_way([&](const Way& way) {
     const Floats x(700, 1e6f / 3);
@@ -293,8 +322,8 @@ TEST(Reduce, RulesAreToldByName) {
   args.x = view_of(x, {2, 3, 4});
   args.y = view_of(y, {2, 3});
   EXPECT_EQ(complaint(args), "none");
-  args.reduction = static_cast<Kind>(9);
-  EXPECT_EQ(complaint(args), "reduce: reduction is 9; allowed: 0 to 8");
+  args.reduction = static_cast<Kind>(11);
+  EXPECT_EQ(complaint(args), "reduce: reduction is 11; allowed: 0 to 10");
   args.reduction = Kind::sum;
   args.y = view_of(y, {2, 3, 4});
   EXPECT_EQ(complaint(args),
