@@ -175,13 +175,22 @@ class DepthwisePixels {
   PixelsKernel multiply_;
 };
 
-std::string obstacle(const Problem& problem, const Machine&) {
-  if (problem.ins != 1 || problem.outs != 1 || problem.groups < 2)
-    return "needs groups of one channel and one filter";
+bool is_depthwise(const Problem& problem) {
+  return problem.ins == 1 && problem.outs == 1 && problem.groups > 1;
+}
+bool has_channels_last(const Problem& problem) {
   const auto last = [](const Images& images) { return !images || images.c == 1; };
-  if (problem.source.c != 1 || !last(problem.result) || !last(problem.residual) ||
-      !last(problem.pre))
-    return "needs channels that are adjacent in memory";
+  return last(problem.source) && last(problem.result) && last(problem.residual) &&
+         last(problem.pre);
+}
+// Without the words of why not, which take memory.
+bool suits(const Problem& problem, const Machine&) {
+  return is_depthwise(problem) && has_channels_last(problem);
+}
+
+std::string obstacle(const Problem& problem, const Machine&) {
+  if (!is_depthwise(problem)) return "needs groups of one channel and one filter";
+  if (!has_channels_last(problem)) return "needs channels that are adjacent in memory";
   if (problem.gradient && problem.mode != PaddingMode::zeros)
     return "adds no gradients of padding other than zeros";
   if (problem.k() > kMostPixelsK) return "needs at most 512 weights in a filter";
@@ -194,6 +203,7 @@ constinit const AnyVariant<Problem> kDepthwise = {
     .name = "depthwise",
     .each_isa = true,
     .declines = obstacle,
+    .suits = suits,
     .workspace =
         [](const Problem& problem, const Machine& machine) {
           return problem.empty() ? 0 : DepthwisePixels(problem, machine).workspace();
