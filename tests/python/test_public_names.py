@@ -140,6 +140,7 @@ def test_isobit_torch_shows_functions_modules_and_settings():
         "convert",
         "intercept",
         "override",
+        "paged_attention",
         "patch",
         "record",
         "register_transformers_attention",

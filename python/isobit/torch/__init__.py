@@ -74,6 +74,7 @@ from isobit.torch.norm_linear_functions import (
 )
 from isobit.torch.norm_linear_modules import LayerNormLinear, LayerNormMLP, RMSNormLinear
 from isobit.torch.packed_modules import PackedLinear
+from isobit.torch.paged_functions import paged_attention
 from isobit.torch.patching import Report, patch
 from isobit.torch.pointwise_loss_functions import (
     binary_cross_entropy_with_logits,
@@ -255,6 +256,7 @@ __all__ = [
     "nll_loss",
     "norm",
     "override",
+    "paged_attention",
     "patch",
     "record",
     "register_transformers_attention",
