@@ -338,6 +338,26 @@ void turn(const Turned& turned) {
   }
 }
 
+template <class T>
+void settle(const Turned& turned) {
+  using S = VectorsOf<T>;
+  auto* const to = reinterpret_cast<T*>(turned.to);
+  for (std::int64_t c = 0; c < turned.channels; c += S::kWidth) {
+    const auto* from =
+        reinterpret_cast<const typename S::Real*>(turned.from) + c * turned.channel_stride;
+    const std::int64_t left = turned.channels - c;
+    simd::across<S, 1>(from, turned.channel_stride, left, turned.count,
+                       [&](std::int64_t j, const auto& vectors) ISOBIT_INLINE_LAMBDA {
+                         const auto sum = S::add(vectors[0], S::zero());
+                         T* const at = to + j * turned.pitch + c;
+                         if (left >= S::kWidth)
+                           S::template store<simd::Stores::cached>(at, sum);
+                         else
+                           S::template store<simd::Stores::cached>(at, sum, S::first(left));
+                       });
+  }
+}
+
 // Sums of kTaps taps, from tap `first` on.
 template <class S, int kTaps>
 ISOBIT_INLINE void abreast_taps(const Abreast& abreast, std::int64_t first) {
@@ -392,6 +412,15 @@ StageKernel stage_kernel(DType element) {
     case DType::bf16: return stage<bf16>;
     case DType::f64:  return stage<double>;
     default:          return stage<float>;
+  }
+}
+
+SettleKernel settle_kernel(DType element) {
+  switch (element) {
+    case DType::f16:  return settle<f16>;
+    case DType::bf16: return settle<bf16>;
+    case DType::f64:  return settle<double>;
+    default:          return settle<float>;
   }
 }
 

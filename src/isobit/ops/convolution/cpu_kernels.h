@@ -65,6 +65,8 @@ struct Turned {
   std::int64_t pitch;
 };
 using TurnKernel = void (*)(const Turned& turned);
+// The same of sums that become elements, as many as there are channels and no more.
+using SettleKernel = TurnKernel;
 
 // Sums of channels side by side: those of tap t have, for each position in turn, its gradients
 // times the sources that lie offsets[position] + taps[t] behind the first.
@@ -96,6 +98,7 @@ using PixelsKernel = void (*)(const Pixels& pixels);
 ISOBIT_IN_EACH_ISA(const ProductKernel& product_kernel(DType real);
                    RowsKernel rows_kernel(DType real); AbreastKernel abreast_kernel(DType real);
                    PixelsKernel pixels_kernel(DType element);
-                   StageKernel stage_kernel(DType element); TurnKernel turn_kernel(DType element);)
+                   StageKernel stage_kernel(DType element); TurnKernel turn_kernel(DType element);
+                   SettleKernel settle_kernel(DType element);)
 
 }  // namespace isobit::convolution

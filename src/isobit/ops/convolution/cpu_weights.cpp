@@ -11,6 +11,7 @@ constexpr std::int64_t kMostSums = 1 << 20;    // bytes of a task's sums
 constexpr std::int64_t kMostStaged = 1 << 18;  // and of its staged images, where that is enough
 constexpr std::int64_t kMostOuts = 96;         // filters at a time
 constexpr std::int64_t kFewOuts = 2;
+constexpr std::int64_t kWorthTurning = 4;  // taps, which a vector holds side by side
 
 class WeightSums {
  public:
@@ -273,17 +274,27 @@ class WeightSums {
   void write(const Unit& unit, const Real* sums) const {
     auto* const weights = reinterpret_cast<T*>(p_.weight.data) + unit.group * p_.weight.group +
                           unit.out * p_.weight.out;
+    // Taps in vectors where they are adjacent: of a filter and channel all, or those of a row.
+    const std::int64_t step = joined_ ? p_.ins : segment_, of_row = in_row_ * segment_;
+    const bool all =
+        unit.taps == 1 || (of_row == p_.w.taps * step && p_.weight.h == p_.w.taps * p_.weight.w);
+    const std::int64_t rows = all ? 1 : unit.taps, taps = p_.w.taps * unit.taps / rows;
+    const bool turns = abreast_ == 1 && p_.weight.w == 1 && taps >= kWorthTurning;
+    const SettleKernel settle = settle_kernel_for(p_.element, isa_);
     for (std::int64_t out = 0; out < unit.outs; ++out)
-      for (std::int64_t tap = 0; tap < unit.taps; ++tap)
-        for (std::int64_t w = 0; w < p_.w.taps; ++w) {
-          const std::int64_t at =
-              joined_ ? tap * segment_ + w * p_.ins : (tap * in_row_ + w) * segment_;
-          T* const to =
-              weights + out * p_.weight.out + (unit.tap + tap) * p_.weight.h + w * p_.weight.w;
-          const std::int64_t step = abreast_ > 1 ? p_.weight.group : p_.weight.in;
-          for (std::int64_t c = 0; c < unit.groups * p_.ins; ++c)
-            to[c * step] = narrow<T>(sums[out * pitch() + at + c] + Real(0));
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const Real* const from = sums + out * pitch() + row * of_row;
+        T* const to = weights + out * p_.weight.out + (unit.tap + row) * p_.weight.h;
+        if (turns) {
+          settle({reinterpret_cast<const std::byte*>(from), step, p_.ins, taps, to, p_.weight.in});
+          continue;
         }
+        const std::int64_t channel = abreast_ > 1 ? p_.weight.group : p_.weight.in;
+        for (std::int64_t tap = 0; tap < taps; ++tap)
+          for (std::int64_t c = 0; c < unit.groups * p_.ins; ++c)
+            to[tap / p_.w.taps * p_.weight.h + tap % p_.w.taps * p_.weight.w + c * channel] =
+                narrow<T>(from[tap * step + c] + Real(0));
+      }
   }
 
   const Problem& p_;

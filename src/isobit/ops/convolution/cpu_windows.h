@@ -131,6 +131,9 @@ inline AbreastKernel abreast_kernel_for(DType real, Isa isa) {
 inline TurnKernel turn_kernel_for(DType element, Isa isa) {
   ISOBIT_RETURN_FOR_ISA(isa, turn_kernel(element));
 }
+inline SettleKernel settle_kernel_for(DType element, Isa isa) {
+  ISOBIT_RETURN_FOR_ISA(isa, settle_kernel(element));
+}
 inline StageKernel stage_kernel_for(DType element, Isa isa) {
   ISOBIT_RETURN_FOR_ISA(isa, stage_kernel(element));
 }
@@ -229,65 +232,111 @@ bool all_finite(const Real* from, std::int64_t count) {
 // 512 k one panel after the other, of each entry one weight a row. Says whether all are finite, if
 // it matters.
 template <class T, class Real>
-bool pack_weights(const Problem& p, const Phases& phases, std::int64_t group, std::int64_t first,
-                  std::int64_t count, std::int64_t rows, const matmul::PackKernels& kernels,
-                  Real* to) {
-  const std::int64_t panels = parts_of(count, rows), pitch = kernels.row_pitch;
-  const auto* const weights =
-      reinterpret_cast<const T*>(p.weight.data) + group * p.weight.group + first * p.weight.out;
-  // Some taps and channels at a time, since they lie side by side in memory.
-  constexpr std::int64_t kTaps = 16, kIns = 8, kMostPitch = 16;
-  alignas(64) Real lines[kTaps * kIns * kMostPitch];
-  const std::int64_t taps = phases.h.taps * phases.w.taps;
-  for (std::int64_t panel = 0; panel < panels; ++panel) {
-    const std::int64_t begin = count * panel / panels, end = count * (panel + 1) / panels;
-    // Where the entry of a k goes, and how many follow it there.
-    const auto line_of = [&](std::int64_t k, std::int64_t* left) {
-      const std::int64_t start = k / order::kPanel * order::kPanel;
-      const std::int64_t before_panel = phases.before(start);
-      const std::int64_t all = phases.before(start + order::kPanel) - before_panel;
-      *left = std::min(start + order::kPanel, (k / p.ins + 1) * p.ins) - k;
-      return to + (before_panel * panels + panel * all + phases.before(k) - before_panel) * rows;
-    };
+class WeightPacker {
+ public:
+  WeightPacker(const Problem& problem, const Phases& phases, std::int64_t group, std::int64_t first,
+               std::int64_t count, std::int64_t rows, const matmul::PackKernels& kernels, Real* to)
+      : p_(problem),
+        phases_(phases),
+        weights_(reinterpret_cast<const T*>(problem.weight.data) + group * problem.weight.group +
+                 first * problem.weight.out),
+        count_(count),
+        rows_(rows),
+        panels_(parts_of(count, rows)),
+        kernels_(kernels),
+        to_(to) {}
+
+  bool pack() const {
+    // Some taps and channels at a time, since they lie side by side in memory; and what is near in
+    // memory soon.
+    const bool panels_are_near = p_.weight.out < p_.weight.in;
+    const std::int64_t taps = phases_.h.taps * phases_.w.taps, parts = parts_of(p_.ins, kIns);
     for (std::int64_t tap = 0; tap < taps; tap += kTaps) {
-      const std::int64_t some = std::min(kTaps, taps - tap);
-      Real* line[kTaps];
-      std::int64_t left[kTaps] = {}, k[kTaps], offset[kTaps];
-      bool adjacent = true;
-      for (std::int64_t t = 0; t < some; ++t) {
-        const std::int64_t tap_h =
-                               phases.h.tap_first + (tap + t) / phases.w.taps * phases.h.tap_step,
-                           tap_w =
-                               phases.w.tap_first + (tap + t) % phases.w.taps * phases.w.tap_step;
-        k[t] = (tap_h * p.w.taps + tap_w) * p.ins;
-        offset[t] = tap_h * p.weight.h + tap_w * p.weight.w;
+      const Taps some(*this, tap, std::min(kTaps, taps - tap));
+      for (std::int64_t i = 0; i < panels_ * parts; ++i)
+        if (panels_are_near)
+          pack(some, i % panels_, i / panels_ * kIns);
+        else
+          pack(some, i / parts, i % parts * kIns);
+    }
+    return !p_.gradient || all_finite(to_, phases_.entries() * panels_ * rows_);
+  }
+
+ private:
+  static constexpr std::int64_t kTaps = 16, kIns = 8, kMostPitch = 16;
+
+  struct Taps {
+    std::int64_t count, k[kTaps], offset[kTaps];
+    bool adjacent = true;
+
+    Taps(const WeightPacker& of, std::int64_t first, std::int64_t count) : count(count) {
+      const Phase &h = of.phases_.h, &w = of.phases_.w;
+      for (std::int64_t t = 0; t < count; ++t) {
+        const std::int64_t tap_h = h.tap_first + (first + t) / w.taps * h.tap_step,
+                           tap_w = w.tap_first + (first + t) % w.taps * w.tap_step;
+        k[t] = (tap_h * of.p_.w.taps + tap_w) * of.p_.ins;
+        offset[t] = tap_h * of.p_.weight.h + tap_w * of.p_.weight.w;
         adjacent = adjacent && offset[t] == offset[0] + t;
       }
-      for (std::int64_t in = 0; in < p.ins; in += kIns) {
-        const std::int64_t ins = std::min(kIns, p.ins - in);
-        // So many entries by one call: all; or the taps of a channel; or one tap.
-        const std::int64_t at_once = !adjacent ? 1 : p.weight.in == some ? ins * some : some;
-        for (std::int64_t i = 0; i < ins * some; i += at_once) {
-          const T* const from =
-              weights + begin * p.weight.out + (in + i / some) * p.weight.in + offset[i % some];
-          kernels.pack_a({reinterpret_cast<const std::byte*>(from), p.weight.out, 1, end - begin},
-                         at_once, lines + i * pitch);
-        }
-        for (std::int64_t t = 0; t < some; ++t)
-          for (std::int64_t c = 0; c < ins; ++c, --left[t], line[t] += rows) {
-            if (left[t] == 0) line[t] = line_of(k[t] + in + c, &left[t]);
-            const Real* const from = lines + (c * some + t) * pitch;
-            // What is beyond the rows belongs to lines that come later, if there are such.
-            if (pitch == kMostPitch && pitch <= left[t] * rows)
-              std::memcpy(line[t], from, kMostPitch * sizeof(Real));
-            else
-              std::copy_n(from, rows, line[t]);
-          }
+    }
+  };
+
+  // Where the entry of a k goes, and how many follow it there.
+  Real* line_of(std::int64_t panel, std::int64_t k, std::int64_t* left) const {
+    const std::int64_t start = k / order::kPanel * order::kPanel;
+    const std::int64_t before_panel = phases_.before(start);
+    const std::int64_t all = phases_.before(start + order::kPanel) - before_panel;
+    *left = std::min(start + order::kPanel, (k / p_.ins + 1) * p_.ins) - k;
+    return to_ + (before_panel * panels_ + panel * all + phases_.before(k) - before_panel) * rows_;
+  }
+
+  void pack(const Taps& taps, std::int64_t panel, std::int64_t in) const {
+    alignas(64) Real lines[kTaps * kIns * kMostPitch];
+    const std::int64_t begin = count_ * panel / panels_, end = count_ * (panel + 1) / panels_;
+    const std::int64_t ins = std::min(kIns, p_.ins - in), pitch = kernels_.row_pitch;
+    const bool together = taps.adjacent && p_.weight.in == taps.count;
+    if (together) fetch_next(taps, begin, end, in + ins);
+    // So many entries by one call: all; or the taps of a channel; or one tap.
+    const std::int64_t at_once = !taps.adjacent ? 1 : together ? ins * taps.count : taps.count;
+    for (std::int64_t i = 0; i < ins * taps.count; i += at_once) {
+      const T* const from = weights_ + begin * p_.weight.out +
+                            (in + i / taps.count) * p_.weight.in + taps.offset[i % taps.count];
+      kernels_.pack_a({reinterpret_cast<const std::byte*>(from), p_.weight.out, 1, end - begin},
+                      at_once, lines + i * pitch);
+    }
+    for (std::int64_t t = 0; t < taps.count; ++t) {
+      std::int64_t left = 0;
+      Real* line = nullptr;
+      for (std::int64_t c = 0; c < ins; ++c, --left, line += rows_) {
+        if (left == 0) line = line_of(panel, taps.k[t] + in + c, &left);
+        const Real* const from = lines + (c * taps.count + t) * pitch;
+        // What is beyond the rows belongs to lines that come later, if there are such.
+        if (pitch == kMostPitch && pitch <= (std::min(left, ins - c)) * rows_)
+          std::memcpy(line, from, kMostPitch * sizeof(Real));
+        else
+          std::copy_n(from, rows_, line);
       }
     }
   }
-  return !p.gradient || all_finite(to, phases.entries() * panels * rows);
-}
+
+  // Rows are far from each other: processors do not foresee so many.
+  void fetch_next(const Taps& taps, std::int64_t begin, std::int64_t end, std::int64_t in) const {
+    if (in >= p_.ins) return;
+    constexpr std::int64_t kLine = 64 / sizeof(T);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* const from = weights_ + row * p_.weight.out + in * p_.weight.in + taps.offset[0];
+      for (std::int64_t i = 0; i < kIns * taps.count + kLine; i += kLine)
+        __builtin_prefetch(from + i);
+    }
+  }
+
+  const Problem& p_;
+  const Phases& phases_;
+  const T* weights_;
+  std::int64_t count_, rows_, panels_;
+  const matmul::PackKernels& kernels_;
+  Real* to_;
+};
 
 // Offsets of all entries in a staged image.
 inline void find_offsets(const Phases& phases, const Staged& staged, std::int64_t* to) {
