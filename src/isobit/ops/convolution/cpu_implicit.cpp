@@ -261,8 +261,8 @@ class Work {
         for (std::int64_t j = 0; j < phases_; ++j) {
           const Phases phases(p_, j);
           matmul::with_types(p_.element, [&]<class T, class Real>(T, Real) {
-            const WeightPacker<T, Real> packer(p_, phases, part.group, part.first, part.count,
-                                               rows_, kernels, reinterpret_cast<Real*>(at));
+            WeightPacker<T, Real> packer(p_, phases, part.group, part.first, part.count, rows_,
+                                         kernels, reinterpret_cast<Real*>(at));
             if (!packer.pack()) finite = false;
           });
           at += phases.entries() * parts_of(part.count, rows_) * rows_ * size_;

@@ -246,7 +246,7 @@ class WeightPacker {
         kernels_(kernels),
         to_(to) {}
 
-  bool pack() const {
+  bool pack() {
     // Some taps and channels at a time, since they lie side by side in memory; and what is near in
     // memory soon.
     const bool panels_are_near = p_.weight.out < p_.weight.in;
@@ -259,7 +259,7 @@ class WeightPacker {
         else
           pack(some, i / parts, i % parts * kIns);
     }
-    return !p_.gradient || all_finite(to_, phases_.entries() * panels_ * rows_);
+    return finite_;
   }
 
  private:
@@ -290,7 +290,7 @@ class WeightPacker {
     return to_ + (before_panel * panels_ + panel * all + phases_.before(k) - before_panel) * rows_;
   }
 
-  void pack(const Taps& taps, std::int64_t panel, std::int64_t in) const {
+  void pack(const Taps& taps, std::int64_t panel, std::int64_t in) {
     alignas(64) Real lines[kTaps * kIns * kMostPitch];
     const std::int64_t begin = count_ * panel / panels_, end = count_ * (panel + 1) / panels_;
     const std::int64_t ins = std::min(kIns, p_.ins - in), pitch = kernels_.row_pitch;
@@ -304,6 +304,7 @@ class WeightPacker {
       kernels_.pack_a({reinterpret_cast<const std::byte*>(from), p_.weight.out, 1, end - begin},
                       at_once, lines + i * pitch);
     }
+    if (p_.gradient) finite_ = finite_ && all_finite(lines, ins * taps.count * pitch);
     for (std::int64_t t = 0; t < taps.count; ++t) {
       std::int64_t left = 0;
       Real* line = nullptr;
@@ -336,6 +337,7 @@ class WeightPacker {
   std::int64_t count_, rows_, panels_;
   const matmul::PackKernels& kernels_;
   Real* to_;
+  bool finite_ = true;  // what matters of a gradient alone
 };
 
 // Offsets of all entries in a staged image.
