@@ -369,9 +369,10 @@ def test_doctor_says_which_operators_have_triton_versions(capsys, monkeypatch, g
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     how = "on a GPU" if gpu else "interpreted, because PyTorch finds no GPU"
     operators = "activation, adam, attention, batch_norm, conv1d, conv2d, cross_entropy"
-    operators += ", elementwise, embedding, group_norm, layernorm, layernorm_linear"
-    operators += ", linear_cross_entropy, lion, matmul, pool2d, rmsnorm, rmsnorm_linear, rope"
-    operators += ", scan, sgd, softmax, transpose, vector_norm"
+    operators += ", dropout, elementwise, embedding, group_norm, interpolate, layernorm"
+    operators += ", layernorm_linear, linear_cross_entropy, lion, matmul, pointwise_loss, pool2d"
+    operators += ", random, reduce, rmsnorm, rmsnorm_linear, rope, scan, sgd, softmax, transpose"
+    operators += ", vector_norm"
     what = f"Python's triton {triton.__version__}, for `--device triton`: {operators}"
     assert states(capsys)[f"{what}; {how}"] == "ok"
 

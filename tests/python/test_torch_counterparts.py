@@ -141,7 +141,7 @@ def others():
 
 
 def reductions():
-    for name in ("sum", "mean", "var", "std"):
+    for name in ("sum", "mean", "var", "std", "amax", "amin"):
         yield from also_method(name, getattr(isobit.torch, name), ROWS, 0).items()
     for name in ("var_mean", "std_mean"):
         ours = partial(getattr(isobit.torch, name), ROWS)

@@ -23,7 +23,7 @@ def _less(rows, others):
         rows -= matmul(matmul(rows, others.t()), others)
 
 
-@torch.compiler.disable  # in a graph it would be thousands of operators
+@torch._disable_dynamo  # in a graph it would be thousands of operators
 def orthonormal(rows):
     """The rows, in their order, each less what lies along those before it, with a length of 1. No
     more than there are columns; float64. A row of which nothing is left is 0."""
