@@ -13,7 +13,7 @@
 #include "attention_calls.h"
 #include "isobit/core/error.h"
 
-namespace isobit::attention {
+namespace isobit::attention::packed_sequences {
 namespace {
 
 using Numbers = std::vector<std::int64_t>;
@@ -471,4 +471,4 @@ TEST(AttentionBlocks, ThatAreNoneAreRefusedBeforeAnythingIsWritten) {
 }
 
 }  // namespace
-}  // namespace isobit::attention
+}  // namespace isobit::attention::packed_sequences
