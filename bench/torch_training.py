@@ -9,6 +9,7 @@ linear_cross_entropy.
 """
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
@@ -136,6 +137,7 @@ def time_of(name, threads, options):
 
 def memory_of(name, by, steps=2):
     """Bytes at most while steps were made, beyond what the process had without a model."""
+    gc.collect()  # what leaves later would be taken off
     before = status("VmRSS")
     step = step_of(name, by)
     step()  # compilers' own memory is not counted
