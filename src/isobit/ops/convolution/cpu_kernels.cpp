@@ -321,41 +321,37 @@ void stage(const Lines& lines) {
   }
 }
 
-template <class T>
-void turn(const Turned& turned) {
-  using S = VectorsOf<T>;
-  auto* const to = static_cast<typename S::Real*>(turned.to);
+// Lines of elements become columns: value(vector) of so many lines each.
+template <class From, class To, class Value>
+ISOBIT_INLINE void turn_all(const Turned& turned, const Value& value) {
+  using S = VectorsOf<From>;
   for (std::int64_t c = 0; c < turned.channels; c += S::kWidth) {
-    const auto* from = reinterpret_cast<const T*>(turned.from) + c * turned.channel_stride;
-    const std::int64_t room = turned.pitch - c;
-    simd::across<S, 1>(from, turned.channel_stride, turned.channels - c, turned.count,
+    const auto* from = reinterpret_cast<const From*>(turned.from) + c * turned.channel_stride;
+    const std::int64_t left = turned.channels - c;
+    simd::across<S, 1>(from, turned.channel_stride, left, turned.count,
                        [&](std::int64_t j, const auto& vectors) ISOBIT_INLINE_LAMBDA {
-                         if (room >= S::kWidth)
-                           put<S>(to + j * turned.pitch + c, vectors[0]);
+                         To* const to = static_cast<To*>(turned.to) + j * turned.pitch + c;
+                         const auto result = value(vectors[0]);
+                         if (left >= S::kWidth)
+                           S::template store<simd::Stores::cached>(to, result);
                          else
-                           put<S>(to + j * turned.pitch + c, vectors[0], S::first(room));
+                           S::template store<simd::Stores::cached>(to, result, S::first(left));
                        });
   }
 }
 
 template <class T>
+void turn(const Turned& turned) {
+  using S = VectorsOf<T>;
+  turn_all<T, typename S::Real>(turned,
+                                [](typename S::V element) ISOBIT_INLINE_LAMBDA { return element; });
+}
+
+template <class T>
 void settle(const Turned& turned) {
   using S = VectorsOf<T>;
-  auto* const to = reinterpret_cast<T*>(turned.to);
-  for (std::int64_t c = 0; c < turned.channels; c += S::kWidth) {
-    const auto* from =
-        reinterpret_cast<const typename S::Real*>(turned.from) + c * turned.channel_stride;
-    const std::int64_t left = turned.channels - c;
-    simd::across<S, 1>(from, turned.channel_stride, left, turned.count,
-                       [&](std::int64_t j, const auto& vectors) ISOBIT_INLINE_LAMBDA {
-                         const auto sum = S::add(vectors[0], S::zero());
-                         T* const at = to + j * turned.pitch + c;
-                         if (left >= S::kWidth)
-                           S::template store<simd::Stores::cached>(at, sum);
-                         else
-                           S::template store<simd::Stores::cached>(at, sum, S::first(left));
-                       });
-  }
+  turn_all<typename S::Real, T>(
+      turned, [](typename S::V sum) ISOBIT_INLINE_LAMBDA { return S::add(sum, S::zero()); });
 }
 
 // Sums of kTaps taps, from tap `first` on.

@@ -57,7 +57,7 @@ struct Lines {
 using StageKernel = void (*)(const Lines& lines);
 
 // Elements of several channels, of which each has its own adjacent, side by side: element j of
-// channel c goes to to[j * pitch + c]. What follows the channels up to the pitch may be anything.
+// channel c goes to to[j * pitch + c].
 struct Turned {
   const std::byte* from;
   std::int64_t channel_stride, count, channels;
@@ -65,7 +65,7 @@ struct Turned {
   std::int64_t pitch;
 };
 using TurnKernel = void (*)(const Turned& turned);
-// The same of sums that become elements, as many as there are channels and no more.
+// The same of sums that become elements.
 using SettleKernel = TurnKernel;
 
 // Sums of channels side by side: those of tap t have, for each position in turn, its gradients

@@ -30,6 +30,11 @@ void compute_directly(const Problem& problem, const Execution& execution);
 
 using matmul::parts_of;
 
+// Whether each channel has a filter of its own, and there are several.
+inline bool is_depthwise(const Problem& problem) {
+  return problem.ins == 1 && problem.outs == 1 && problem.groups > 1;
+}
+
 template <class T, class Real>
 Real element(const Images& images, std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
   return widen<Real>(*reinterpret_cast<const T*>(images.at(n, c, h, w)));

@@ -175,9 +175,6 @@ class DepthwisePixels {
   PixelsKernel multiply_;
 };
 
-bool is_depthwise(const Problem& problem) {
-  return problem.ins == 1 && problem.outs == 1 && problem.groups > 1;
-}
 bool has_channels_last(const Problem& problem) {
   const auto last = [](const Images& images) { return !images || images.c == 1; };
   return last(problem.source) && last(problem.result) && last(problem.residual) &&

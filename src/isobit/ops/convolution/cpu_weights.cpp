@@ -22,7 +22,7 @@ class WeightSums {
         stage_(stage_kernel_for(problem.element, machine.isa)),
         turn_(turn_kernel_for(problem.element, machine.isa)),
         size_(size_of(problem.real())),
-        abreast_(problem.ins == 1 && problem.outs == 1 && problem.groups > 1 ? kAbreast : 1),
+        abreast_(is_depthwise(problem) ? kAbreast : 1),
         channels_(abreast_ * problem.ins),
         joined_(problem.w.dilation == 1 && abreast_ == 1),
         lanes_(joined_ ? problem.w.taps * problem.ins : channels_),

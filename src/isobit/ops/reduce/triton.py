@@ -27,11 +27,16 @@ from isobit.ops.triton_norm_rows import (
     tile_of,
 )
 from isobit.ops.triton_variants import Launch, Variant, by_name, store, walked
-from isobit.ops.vector_norm.triton import _largest, _magnitudes, _root
+from isobit.ops.vector_norm.triton import (
+    _ELEMENTS,
+    _HELD,
+    _MOST_TILES,
+    _STREAMED,
+    _largest,
+    _magnitudes,
+    _root,
+)
 
-_HELD, _STREAMED = 16384, 4096  # columns of a tile
-_ELEMENTS = 32  # of a tile that a thread has, up to 16 warps
-_MOST_TILES = 1024  # of a row, whose sums a program keeps
 _REDUCTIONS = ("sum", "mean", "var", "std", "l2", "l1", "largest", "smallest", "nonzero")
 _INFINITY, _NAN = tl.constexpr(float("inf")), tl.constexpr(float("nan"))
 
