@@ -101,6 +101,34 @@ TEST_F(Lab, CommasMakeAGrid) {
 }
 
 // Flags that leave one value of an option make cases of different grids the same.
+TEST_F(Lab, OneFlagGivesBothSidesOfAWindow) {
+  const std::string call = "verify conv2d --pass fwd --variant naive --height 9 --width 8 --json ";
+  const std::vector<Json> lines = isobit(call + "--kernel 1,3 --stride 2 --padding-w 1").lines();
+  ASSERT_EQ(lines.size(), 2u);
+  for (const Json& line : lines) {
+    EXPECT_EQ(line.at("kernel_h"), line.at("kernel_w"));
+    EXPECT_EQ(line.at("stride_h"), 2);
+    EXPECT_EQ(line.at("stride_w"), 2);
+    EXPECT_EQ(line.at("padding_h"), 0);
+  }
+  EXPECT_EQ(lines[0].at("kernel_h"), 1);
+  EXPECT_EQ(lines[1].at("kernel_h"), 3);
+  // The flag of a side is meant for it.
+  const std::vector<Json> own =
+      isobit(call + "--kernel 3 --kernel-w 2 --stride 2,1 --stride-h 3").lines();
+  ASSERT_EQ(own.size(), 2u);
+  EXPECT_EQ(own[0].at("kernel_h"), 3);
+  EXPECT_EQ(own[0].at("kernel_w"), 2);
+  EXPECT_EQ(own[0].at("stride_h"), 3);
+  EXPECT_EQ(own[0].at("stride_w"), 2);
+  EXPECT_EQ(own[1].at("stride_w"), 1);
+  EXPECT_EQ(
+      isobit("verify pool2d --pass fwd --window 3 --stride 1 --json").lines().at(0).at("window_w"),
+      3);
+  EXPECT_EQ(isobit("parity conv2d --pass fwd --kernel 2").status, 0);
+  EXPECT_EQ(isobit("verify layernorm --kernel 3").status, 2);
+}
+
 TEST_F(Lab, ACaseOfTwoGridsIsSeenOnce) {
   const Outcome outcome = isobit(
       "verify layernorm --pass fwd --grid bench --with '' --dtype f32 --rows 3 --cols 5 "

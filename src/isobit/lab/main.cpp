@@ -47,15 +47,20 @@ void add_devices(CLI::App& app, Flags& flags) {
            "triton, verify and parity use small shapes by default");
 }
 
+// A flag that some operators share; true where it is new.
+bool is_new(const CLI::App& app, std::string_view name) {
+  return !name.empty() && app.get_option_no_throw(flag_of(name)) == nullptr;
+}
+
 // What is computed, as far as its speed depends on it.
 void add_shape_flags(CLI::App& app, Flags& flags) {
   for (const Operation* operation : catalog())
-    for (const Dim& dim : operation->dims) {
-      const std::string name = flag_of(dim.name);
-      if (app.get_option_no_throw(name) == nullptr && dim.derived == nullptr)
-        add_list(app, name, flags.dims[std::string(dim.name)],
-                 fmt::format("extents of dimension {}", dim.name));
-    }
+    for (const Dim& dim : operation->dims)
+      for (std::string_view name : {dim.name, flag_for_both_sides(dim.name)})
+        if (is_new(app, name) && dim.derived == nullptr)
+          add_list(app, flag_of(name), flags.dims[std::string(name)],
+                   name == dim.name ? fmt::format("extents of dimension {}", name)
+                                    : fmt::format("extents of both {0}_h and {0}_w", name));
   add_list(app, "--dtype", flags.dtype, "f32, f16, bf16, f64, i32, i64, bool or u8");
   add_list(app, "--weight-dtype", flags.weight_dtype, "default: the same as --dtype");
   add_list(app, "--y-dtype", flags.y_dtype, "default: the same as --dtype");
@@ -87,10 +92,13 @@ void add_way_flags(CLI::App& app, Flags& flags) {
   // The operators' own options, each once.
   for (const Operation* operation : catalog())
     for (const Option& option : operation->options) {
-      const std::string name = flag_of(option.name);
-      if (!option.in_lab || app.get_option_no_throw(name) != nullptr) continue;
+      if (!option.in_lab) continue;
+      if (const std::string_view both = flag_for_both_sides(option.name); is_new(app, both))
+        add_list(app, flag_of(both), flags.options[std::string(both)],
+                 fmt::format("both {0}_h and {0}_w", both));
+      if (!is_new(app, option.name)) continue;
       std::vector<std::string>& values = flags.options[std::string(option.name)];
-      add_list(app, name, values,
+      add_list(app, flag_of(option.name), values,
                option.choices.empty() ? fmt::format("default: {}", option.fallback)
                                       : fmt::format("{}", fmt::join(option.choices, " or ")));
       if (option.former.empty()) continue;

@@ -295,15 +295,12 @@ bool compare_ways(const Case& c, const Flags& flags, JsonLines& lines) {
 }  // namespace
 
 int parity(const Flags& given) {
+  const auto parity_extent = +[](const Dim& dim) -> std::int64_t { return dim.in_parity; };
   const bool small = contains(given.device, kTriton);
   JsonLines lines(given, "parity");
   bool same = true;
   for (const Operation* operation : operations_of(given)) {
-    Flags flags = given;
-    for (const Dim& dim : operation->dims)
-      if (std::vector<std::int64_t>& extents = flags.dims[std::string(dim.name)];
-          extents.empty() && dim.derived == nullptr)
-        extents = {small ? small_extent(dim) : dim.in_parity};
+    const Flags flags = with_extents(*operation, given, small ? small_extent : parity_extent);
     for (const Case& c : cases_of(*operation, flags, "quick"))
       same &= compare_ways(c, flags, lines);
   }

@@ -108,6 +108,39 @@ std::vector<bool> statistics_of(const Operation& operation, const Flags& flags) 
   return given;
 }
 
+bool means(std::string_view flag, std::string_view name) {
+  return flag == name || flag == flag_for_both_sides(name);
+}
+
+// What the flags give for a dim or an option.
+template <class T>
+struct Given {
+  std::span<const T> values;  // empty where they give nothing
+  bool both_sides = false;    // by the flag for both
+
+  Given(const std::map<std::string, std::vector<T>, std::less<>>& flags, std::string_view name) {
+    const auto find = [&](std::string_view flag) {
+      const auto found = flags.find(flag);
+      if (found != flags.end()) values = found->second;
+    };
+    find(name);
+    if (const std::string_view both = flag_for_both_sides(name); values.empty() && !both.empty()) {
+      find(both);
+      both_sides = !values.empty();
+    }
+  }
+};
+
+std::string first_side(std::string_view name) {
+  return fmt::format("{}_h", flag_for_both_sides(name));
+}
+
+// Whether a name is the second of two sides that one flag gives, so that it has the first's value.
+bool is_first_side_again(const auto& flags, std::string_view name) {
+  return name.ends_with("_w") && Given(flags, name).both_sides &&
+         Given(flags, first_side(name)).both_sides;
+}
+
 using Options = std::map<std::string_view, double>;
 
 // Whether an option's choices, if it has any, include this one.
@@ -131,10 +164,9 @@ double value_in(const Operation& operation, const Option& option, std::string_vi
 
 std::vector<double> values_of(const Operation& operation, const Option& option, const Flags& flags,
                               const CaseGrid* grid) {
-  if (const auto given = flags.options.find(option.name);
-      given != flags.options.end() && !given->second.empty()) {
+  if (const Given given(flags.options, option.name); !given.values.empty()) {
     std::vector<double> values;
-    for (const std::string& text : given->second)
+    for (const std::string& text : given.values)
       if (one_operator(flags) || has_value(option, text))
         values.push_back(value_in(operation, option, text));
     return values;
@@ -152,16 +184,18 @@ std::vector<double> values_of(const Operation& operation, const Option& option, 
 std::vector<Options> options_of(const Operation& operation, const Flags& flags,
                                 const CaseGrid* grid) {
   for (const auto& [name, values] : flags.options) {
-    const bool known =
-        std::ranges::find(operation.options, name, &Option::name) != operation.options.end();
+    const bool known = std::ranges::any_of(
+        operation.options, [&](const Option& option) { return means(name, option.name); });
     if (!known && !values.empty() && one_operator(flags))
       throw UsageError(fmt::format("{} has no option {}", operation.op, flag_of(name)));
   }
   std::vector<Options> combinations(1);
   for (const Option& option : operation.options) {
     std::vector<Options> wider;
+    const bool again = is_first_side_again(flags.options, option.name);
     for (const Options& options : combinations)
-      for (double value : values_of(operation, option, flags, grid)) {
+      for (double value : again ? std::vector{options.at(first_side(option.name))}
+                                : values_of(operation, option, flags, grid)) {
         wider.push_back(options);
         wider.back()[option.name] = value;
       }
@@ -172,8 +206,7 @@ std::vector<Options> options_of(const Operation& operation, const Flags& flags,
 
 // What the flags give for a dim.
 std::span<const std::int64_t> extents_in(const Flags& flags, const Dim& dim) {
-  const auto given = flags.dims.find(dim.name);
-  return given == flags.dims.end() ? std::span<const std::int64_t>() : given->second;
+  return Given(flags.dims, dim.name).values;
 }
 
 // Every combination of extents, in the order of the dims; those that others determine are 0.
@@ -186,9 +219,13 @@ std::vector<std::vector<std::int64_t>> shapes_of(const Operation& operation, con
     if (const auto listed = grid.dims.find(dim.name); extents.empty() && listed != grid.dims.end())
       extents = listed->second;
     if (extents.empty()) extents = {dim.derived != nullptr ? 0 : dim.usual};
+    const bool again = is_first_side_again(flags.dims, dim.name);
+    const std::string first = again ? first_side(dim.name) : std::string(dim.name);
+    const auto index = static_cast<std::size_t>(
+        std::ranges::find(operation.dims, first, &Dim::name) - operation.dims.begin());
     std::vector<std::vector<std::int64_t>> wider;
     for (const std::vector<std::int64_t>& shape : shapes)
-      for (std::int64_t extent : extents) {
+      for (std::int64_t extent : again ? std::vector{shape[index]} : extents) {
         wider.push_back(shape);
         wider.back().push_back(extent);
       }
@@ -201,7 +238,8 @@ std::vector<std::vector<std::int64_t>> shapes_of(const Operation& operation, con
 void check_dims(const Operation& operation, const Flags& flags) {
   for (const auto& [name, extents] : flags.dims) {
     if (extents.empty()) continue;
-    const auto dim = std::ranges::find(operation.dims, name, &Dim::name);
+    const auto dim =
+        std::ranges::find_if(operation.dims, [&](const Dim& one) { return means(name, one.name); });
     if (dim == operation.dims.end()) {
       std::vector<std::string> known;
       for (const Dim& one : operation.dims) known.push_back(flag_of(one.name));
@@ -235,8 +273,7 @@ bool names_a_case(const Operation& operation, const Flags& flags) {
       !flags.input.empty())
     return true;
   return std::any_of(operation.options.begin(), operation.options.end(), [&](const Option& option) {
-    const auto given = flags.options.find(option.name);
-    return option.choices.empty() && given != flags.options.end() && !given->second.empty();
+    return option.choices.empty() && !Given(flags.options, option.name).values.empty();
   });
 }
 
@@ -319,6 +356,18 @@ void leave_out_without_choices(std::vector<const Operation*>& operations, const 
 
 }  // namespace
 
+std::string_view flag_for_both_sides(std::string_view name) {
+  const bool is_side = name.ends_with("_h") || name.ends_with("_w");
+  return is_side ? name.substr(0, name.size() - 2) : std::string_view();
+}
+
+Flags with_extents(const Operation& operation, Flags flags, std::int64_t (*extent_of)(const Dim&)) {
+  for (const Dim& dim : operation.dims)
+    if (dim.derived == nullptr && extents_in(flags, dim).empty())
+      flags.dims[std::string(dim.name)] = {extent_of(dim)};
+  return flags;
+}
+
 bool one_operator(const Flags& flags) { return !flags.all && flags.ops.size() == 1; }
 
 template <class T>
@@ -362,11 +411,7 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
   if (!flags.grid.empty()) grid = kGrids[index_of("grid", flags.grid, kGrids)];
   const bool use_grid = !flags.grid.empty() || !names_a_case(operation, flags);
   const bool small = grid == "quick" && flags.grid.empty() && contains(flags.device, kTriton);
-  Flags smaller = flags;
-  for (const Dim& dim : operation.dims)
-    if (extents_in(flags, dim).empty() && dim.derived == nullptr)
-      smaller.dims[std::string(dim.name)] = {small_extent(dim)};
-  const Flags& asked = small ? smaller : flags;
+  const Flags asked = small ? with_extents(operation, flags, small_extent) : flags;
   if (one_operator(flags)) check_dims(operation, flags);
   std::vector<CaseGrid> grids = {{.types = {{DType::f32, DType::f32}}, .inputs = {"randn"}}};
   if (use_grid) grids = operation.cases(grid);

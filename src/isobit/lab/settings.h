@@ -38,6 +38,12 @@ struct Flags {
 // Whether the flags mean one operator, which then must know every name in them.
 bool one_operator(const Flags& flags);
 
+// Of the name of one side, as kernel_h or stride_w, that of the flag for both; of others none.
+std::string_view flag_for_both_sides(std::string_view name);
+
+// The flags with an extent for each dim of an operation that they leave open.
+Flags with_extents(const Operation& operation, Flags flags, std::int64_t (*extent_of)(const Dim&));
+
 // The operations that the names and passes select; all where none is named.
 std::vector<const Operation*> operations_of(const Flags& flags);
 

@@ -33,9 +33,12 @@ class WeightSums {
         taps_(problem.h.taps),
         buffers_(matmul::Runs::buffers(positions_)) {
     const auto halve = [](std::int64_t& count) { count = parts_of(count, 2); };
-    while (sums_bytes() * (buffers_ + 1) > kMostSums && taps_ > 1) halve(taps_);
-    while (sums_bytes() * (buffers_ + 1) > kMostSums && outs_ > kernel_.rows)
-      outs_ = std::max(kernel_.rows, outs_ / 2);
+    // All taps of a filter lie side by side in memory: fewer filters first, in whole panels.
+    const auto too_many = [&] { return sums_bytes() * (buffers_ + 1) > kMostSums; };
+    while (too_many() && outs_ > 2 * kernel_.rows)
+      outs_ = std::max<std::int64_t>(2, outs_ / 2 / kernel_.rows) * kernel_.rows;
+    while (too_many() && taps_ > 1) halve(taps_);
+    while (too_many() && outs_ > kernel_.rows) outs_ = kernel_.rows;
     const std::int64_t wanted = std::min<std::int64_t>(machine.threads, units_at_most());
     while (units() < wanted && outs_ > kernel_.rows) halve(outs_);
     while (units() < wanted && taps_ > 1) halve(taps_);
@@ -251,21 +254,26 @@ class WeightSums {
       }
       return;
     }
-    for (std::int64_t panel = 0; panel < panels; ++panel) {
-      const std::int64_t begin = unit.outs * panel / panels, end = unit.outs * (panel + 1) / panels;
-      Real* const block = to + panel * rows * count;
-      for (std::int64_t out = begin; out < end; ++out) {
-        const std::int64_t channel = unit.group * p_.outs + unit.out + out;
-        for (std::int64_t done = 0; done < count;) {
-          const std::int64_t at = in_image + done, col = at % p_.w.results;
-          const std::int64_t some = std::min(count - done, p_.w.results - col);
-          const auto* const from =
-              reinterpret_cast<const T*>(p_.result.at(n, channel, at / p_.w.results, col));
-          Real* const line = block + done * rows + out - begin;
-          for (std::int64_t i = 0; i < some; ++i)
-            line[i * rows] = widen<Real>(from[i * p_.result.w]);
-          done += some;
+    const bool rows_follow_each_other = p_.result.h == p_.w.results * p_.result.w;
+    for (std::int64_t done = 0, some = 0; done < count; done += some) {
+      const std::int64_t at = in_image + done, col = at % p_.w.results;
+      some = rows_follow_each_other ? count : std::min(count - done, p_.w.results - col);
+      const std::int64_t channel = unit.group * p_.outs + unit.out;
+      const auto* const from =
+          reinterpret_cast<const T*>(p_.result.at(n, channel, at / p_.w.results, col));
+      for (std::int64_t panel = 0; panel < panels; ++panel) {
+        const std::int64_t begin = unit.outs * panel / panels,
+                           end = unit.outs * (panel + 1) / panels;
+        const T* const outs = from + begin * p_.result.c;
+        Real* const line = to + (panel * count + done) * rows;
+        if (p_.result.w == 1) {
+          turn_({reinterpret_cast<const std::byte*>(outs), p_.result.c, some, end - begin, line,
+                 rows});
+          continue;
         }
+        for (std::int64_t out = 0; out < end - begin; ++out)
+          for (std::int64_t i = 0; i < some; ++i)
+            line[i * rows + out] = widen<Real>(outs[out * p_.result.c + i * p_.result.w]);
       }
     }
   }

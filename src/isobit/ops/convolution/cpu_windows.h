@@ -252,7 +252,7 @@ class WeightPacker {
     const bool panels_are_near = p_.weight.out < p_.weight.in;
     const std::int64_t taps = phases_.h.taps * phases_.w.taps, parts = parts_of(p_.ins, kIns);
     for (std::int64_t tap = 0; tap < taps; tap += kTaps) {
-      const Taps some(*this, tap, std::min(kTaps, taps - tap));
+      Taps some(*this, tap, std::min(kTaps, taps - tap));
       for (std::int64_t i = 0; i < panels_ * parts; ++i)
         if (panels_are_near)
           pack(some, i % panels_, i / panels_ * kIns);
@@ -265,8 +265,14 @@ class WeightPacker {
  private:
   static constexpr std::int64_t kTaps = 16, kIns = 8, kMostPitch = 16;
 
+  // Entries of a block of 512 k, and those before it.
+  struct Entries {
+    std::int64_t block = -1, before = 0, count = 0;
+  };
   struct Taps {
     std::int64_t count, k[kTaps], offset[kTaps];
+    std::int64_t before[kTaps];  // entries
+    Entries entries[kTaps];      // of the block where the tap was packed last
     bool adjacent = true;
 
     Taps(const WeightPacker& of, std::int64_t first, std::int64_t count) : count(count) {
@@ -275,22 +281,28 @@ class WeightPacker {
         const std::int64_t tap_h = h.tap_first + (first + t) / w.taps * h.tap_step,
                            tap_w = w.tap_first + (first + t) % w.taps * w.tap_step;
         k[t] = (tap_h * of.p_.w.taps + tap_w) * of.p_.ins;
+        before[t] = of.phases_.before(k[t]);
         offset[t] = tap_h * of.p_.weight.h + tap_w * of.p_.weight.w;
         adjacent = adjacent && offset[t] == offset[0] + t;
       }
     }
   };
 
-  // Where the entry of a k goes, and how many follow it there.
-  Real* line_of(std::int64_t panel, std::int64_t k, std::int64_t* left) const {
-    const std::int64_t start = k / order::kPanel * order::kPanel;
-    const std::int64_t before_panel = phases_.before(start);
-    const std::int64_t all = phases_.before(start + order::kPanel) - before_panel;
-    *left = std::min(start + order::kPanel, (k / p_.ins + 1) * p_.ins) - k;
-    return to_ + (before_panel * panels_ + panel * all + phases_.before(k) - before_panel) * rows_;
+  // Where the entry of a tap and channel goes, and how many follow it there.
+  Real* line_of(Taps& taps, std::int64_t tap, std::int64_t panel, std::int64_t in,
+                std::int64_t* left) const {
+    const std::int64_t k = taps.k[tap] + in, block = k / order::kPanel;
+    Entries& entries = taps.entries[tap];
+    if (entries.block != block) {  // seldom: counting them takes divisions
+      const std::int64_t before = phases_.before(block * order::kPanel);
+      entries = {block, before, phases_.before((block + 1) * order::kPanel) - before};
+    }
+    *left = std::min((block + 1) * order::kPanel, taps.k[tap] + p_.ins) - k;
+    return to_ + (entries.before * (panels_ - 1) + panel * entries.count + taps.before[tap] + in) *
+                     rows_;
   }
 
-  void pack(const Taps& taps, std::int64_t panel, std::int64_t in) {
+  void pack(Taps& taps, std::int64_t panel, std::int64_t in) {
     alignas(64) Real lines[kTaps * kIns * kMostPitch];
     const std::int64_t begin = count_ * panel / panels_, end = count_ * (panel + 1) / panels_;
     const std::int64_t ins = std::min(kIns, p_.ins - in), pitch = kernels_.row_pitch;
@@ -309,7 +321,7 @@ class WeightPacker {
       std::int64_t left = 0;
       Real* line = nullptr;
       for (std::int64_t c = 0; c < ins; ++c, --left, line += rows_) {
-        if (left == 0) line = line_of(panel, taps.k[t] + in + c, &left);
+        if (left == 0) line = line_of(taps, t, panel, in + c, &left);
         const Real* const from = lines + (c * taps.count + t) * pitch;
         // What is beyond the rows belongs to lines that come later, if there are such.
         if (pitch == kMostPitch && pitch <= (std::min(left, ins - c)) * rows_)
