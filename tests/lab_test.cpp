@@ -102,7 +102,7 @@ TEST_F(Lab, CommasMakeAGrid) {
 
 // Flags that leave one value of an option make cases of different grids the same.
 TEST_F(Lab, OneFlagGivesBothSidesOfAWindow) {
-  const std::string call = "verify conv2d --pass fwd --variant naive --height 9 --width 8 --json ";
+  const std::string call = "verify conv2d --pass fwd --variant direct --height 9 --width 8 --json ";
   const std::vector<Json> lines = isobit(call + "--kernel 1,3 --stride 2 --padding-w 1").lines();
   ASSERT_EQ(lines.size(), 2u);
   for (const Json& line : lines) {
