@@ -3,6 +3,7 @@
 // how much memory is taken.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -44,6 +45,35 @@ TEST(ConvolutionGradients, TapsThatDoNotLandAreAbsentFromGradients) {
             EXPECT_EQ(!std::isfinite(value), meets) << way << ' ' << row << ' ' << col;
           }
     });
+  }
+}
+
+// Where weights take more than the second cache, and windows less.
+TEST(ConvolutionGradients, ManyWeightsAndSmallImagesGiveTheSameBits) {
+  const Shape s{.batch = 2,
+                .channels = 80,
+                .filters = 74,
+                .height = 3,
+                .width = 3,
+                .taps_h = 3,
+                .taps_w = 3,
+                .groups = 2,
+                .padding = 1};
+  for (const bool finite : {true, false}) {
+    Arrays arrays(s);
+    if (!finite) arrays.weight.back() = kInfinity;
+    for (const Isa isa : Machine::isas_here())
+      for (const int threads : {1, 3}) {
+        Execution small = lab::execution_for(isa, threads), large = small;
+        small.machine.l2_bytes = 96 << 10;
+        large.machine.l2_bytes = 1 << 30;
+        const Floats y = convolved(s, arrays, large), x = gradients(s, arrays, large).x;
+        EXPECT_TRUE(same(convolved(s, arrays, small), y)) << name_of(isa) << ' ' << threads;
+        EXPECT_TRUE(same(gradients(s, arrays, small).x, x)) << name_of(isa) << ' ' << threads;
+        // Weights of the first group are finite.
+        EXPECT_TRUE(std::all_of(x.begin(), x.begin() + 40 * 9,
+                                [](float grad) { return std::isfinite(grad); }));
+      }
   }
 }
 

@@ -9,7 +9,8 @@ namespace isobit::convolution {
 namespace {
 
 const AnyVariant<Problem>& step_of(const Problem& problem, const Machine& machine) {
-  for (const AnyVariant<Problem>* variant : {&kDepthwise, &kOneFilter, &kPointwise, &kImplicit})
+  for (const AnyVariant<Problem>* variant :
+       {&kDepthwise, &kOneFilter, &kPointwise, &kSmallImages, &kImplicit})
     if (variant->suits(problem, machine) && variant->declines(problem, machine).empty())
       return *variant;
   return kDirect;
@@ -64,8 +65,8 @@ template <class Args>
 std::span<const Variant<Args, Problem>> cpu_forward_variants() {
   static const Variant<Args, Problem> kVariants[] = {
       of_args<Args, Problem, kDepthwise>(), of_args<Args, Problem, kOneFilter>(),
-      of_args<Args, Problem, kPointwise>(), of_args<Args, Problem, kImplicit>(),
-      of_args<Args, Problem, kDirect>()};
+      of_args<Args, Problem, kPointwise>(), of_args<Args, Problem, kSmallImages>(),
+      of_args<Args, Problem, kImplicit>(),  of_args<Args, Problem, kDirect>()};
   return kVariants;
 }
 template std::span<const Variant<ForwardArgs, Problem>> cpu_forward_variants();

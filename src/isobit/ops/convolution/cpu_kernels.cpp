@@ -117,6 +117,20 @@ void pack_columns(const Product& product, std::int64_t col, int cols, typename S
       put_line(b + product.offsets[k] + parts[i].from, to + k * cols + parts[i].at, parts[i].count);
 }
 
+// Of a last panel half of a panel, if that is all it needs.
+template <class S>
+ISOBIT_INLINE int panel_cols(std::int64_t left) {
+  return left <= S::kWidth ? S::kWidth : Shape::kVectors * S::kWidth;
+}
+
+template <class S>
+void pack(const Product& product, void* to) {
+  constexpr int kCols = Shape::kVectors * S::kWidth;
+  for (std::int64_t col = 0; col < product.n; col += kCols)
+    pack_columns<S>(product, col, panel_cols<S>(product.n - col),
+                    static_cast<typename S::Real*>(to) + col * product.k);
+}
+
 template <class S>
 void multiply(const Product& product) {
   using Real = typename S::Real;
@@ -128,15 +142,18 @@ void multiply(const Product& product) {
   const bool packs = panels >= kWorthPacking && product.k <= order::kPanel;
   for (std::int64_t col = 0; col < product.n; col += kCols) {
     const bool narrow = product.n - col <= S::kWidth;
-    const bool packs_here = gathers || (packs && !narrow);
-    if (packs_here) pack_columns<S>(product, col, narrow ? S::kWidth : kCols, packed);
+    const bool packs_here = !product.is_packed && (gathers || (packs && !narrow));
+    if (packs_here) pack_columns<S>(product, col, panel_cols<S>(product.n - col), packed);
+    const Real* const columns = product.is_packed ? b + col * product.k
+                                : packs_here      ? packed
+                                                  : b + col;
     const auto& packed_kernels = narrow ? kTiles<S, 1, true> : kTiles<S, Shape::kVectors, true>;
     const auto& lying_kernels = narrow ? kTiles<S, 1, false> : kTiles<S, Shape::kVectors, false>;
-    const auto& kernels = packs_here ? packed_kernels : lying_kernels;
+    const auto& kernels = packs_here || product.is_packed ? packed_kernels : lying_kernels;
     for (std::int64_t panel = 0; panel < panels; ++panel) {
       const std::int64_t begin = product.m * panel / panels, end = product.m * (panel + 1) / panels;
       kernels[static_cast<std::size_t>(end - begin - 1)](
-          product, a + panel * Shape::kRows * product.k, packs_here ? packed : b + col,
+          product, a + panel * Shape::kRows * product.k, columns,
           static_cast<Real*>(product.c) + begin * product.pitch + col);
     }
   }
@@ -197,7 +214,7 @@ void multiply_one(const Product& product, std::int64_t b_step) {
 }
 
 template <class S>
-constexpr ProductKernel kProduct = {Shape::kRows, Shape::kVectors* S::kWidth, multiply<S>,
+constexpr ProductKernel kProduct = {Shape::kRows, Shape::kVectors* S::kWidth, multiply<S>, pack<S>,
                                     multiply_one<S>};
 
 // A row of results, and one whose tap row v - 1 meets what tap row v of the first does.

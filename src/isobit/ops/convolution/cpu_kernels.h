@@ -15,14 +15,15 @@ namespace isobit::convolution {
 // a[k][i] b[offsets[k] + j]. Panels of a have at most `rows` rows, as equal as they can be, with
 // room for `rows`. Whole vectors of b are read and of c written: `cols` elements may follow both.
 struct Product {
-  const void *a, *b;
-  const std::int64_t* offsets;
-  void* c;
-  std::int64_t pitch, m, n, k;                         // at most 512 k of gathered columns
-  enum Start { from_zero, onto_sum, going_on } start;  // onto_sum: a sum of its own, then added
+  const void *a = nullptr, *b = nullptr;
+  const std::int64_t* offsets = nullptr;
+  void* c = nullptr;
+  std::int64_t pitch = 0, m = 0, n = 0, k = 0;  // at most 512 k of gathered columns
+  enum Start { from_zero, onto_sum, going_on } start = from_zero;  // onto_sum: its own, then added
   // Where columns are gathered: those of c are lines of so many columns of b, which begin there.
   const std::int64_t* lines = nullptr;
   std::int64_t line_cols = 0;
+  bool is_packed = false;  // b, by ProductKernel::pack
 };
 // So many panels of a are worth a panel of b: lines that do not straddle two of the caches'.
 inline constexpr std::int64_t kWorthPacking = 6;
@@ -30,6 +31,9 @@ inline constexpr std::int64_t kWorthPacking = 6;
 struct ProductKernel {
   std::int64_t rows, cols;
   void (*multiply)(const Product& product);
+  // Packs b, of at most 512 k: `cols` columns after `cols` columns, the last too. Elements behind
+  // them are overwritten, up to `cols`.
+  void (*pack)(const Product& product, void* to);
   // The same with one row of a, whose elements lie a panel's row apart, and for each row of c a b
   // that lies so many elements behind the last.
   void (*multiply_one)(const Product& product, std::int64_t b_step);

@@ -13,7 +13,8 @@
 
 namespace isobit::convolution {
 
-extern const AnyVariant<Problem> kDepthwise, kDirect, kImplicit, kOneFilter, kPointwise;
+extern const AnyVariant<Problem> kDepthwise, kDirect, kImplicit, kOneFilter, kPointwise,
+    kSmallImages;
 
 // The gradient of weights.
 void add_weights_directly(const Problem& problem, const Execution& execution);

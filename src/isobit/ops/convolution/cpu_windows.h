@@ -298,8 +298,8 @@ class WeightPacker {
       entries = {block, before, phases_.before((block + 1) * order::kPanel) - before};
     }
     *left = std::min((block + 1) * order::kPanel, taps.k[tap] + p_.ins) - k;
-    return to_ + (entries.before * (panels_ - 1) + panel * entries.count + taps.before[tap] + in) *
-                     rows_;
+    return to_ +
+           (entries.before * (panels_ - 1) + panel * entries.count + taps.before[tap] + in) * rows_;
   }
 
   void pack(Taps& taps, std::int64_t panel, std::int64_t in) {
@@ -373,6 +373,11 @@ class Finisher {
         finish_channels_(channels_, isa),
         size_(size_of(problem.real())) {
     const auto last = [](const Images& images) { return !images || images.c == 1; };
+    const auto follow = [&](const Images& images) {
+      return !images || problem.h.results == 1 || images.h == problem.w.results * images.w;
+    };
+    lines_follow_ =
+        step == 1 && follow(problem.residual) && follow(problem.result) && follow(problem.pre);
     by_channels_ = problem.outs > 1 && problem.result.w * step != 1 && last(problem.result) &&
                    last(problem.residual) && last(problem.pre);
   }
@@ -381,6 +386,9 @@ class Finisher {
   static std::int64_t room(const Problem& problem) {
     return kCols * (problem.outs + 16) * size_of(problem.real());
   }
+
+  // Whether all results of an image are one line.
+  bool lines_follow_each_other() const { return lines_follow_; }
 
   // Of one channel, rows that are `step` apart; their sums are adjacent.
   void rows_of_one(std::int64_t n, std::int64_t channel, std::int64_t row, std::int64_t col,
@@ -446,7 +454,7 @@ class Finisher {
   matmul::Problem lines_, channels_;
   matmul::Finish finish_lines_, finish_channels_;
   std::int64_t size_;
-  bool by_channels_;
+  bool by_channels_, lines_follow_;
 };
 
 }  // namespace isobit::convolution
