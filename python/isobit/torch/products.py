@@ -134,11 +134,21 @@ ACTIVATED_MATMUL = Operator(
 )
 
 
+def _gradient_of(matrix, needed):
+    """An empty tensor, as the adapter makes it: one that is transposed where the matrix is."""
+    if not needed:
+        return matrix.new_empty((0,))
+    shape = matrix.shape
+    if 0 in shape or 1 in shape[-2:] or not matrix.mT.is_contiguous():
+        return matrix.new_empty(shape)
+    return matrix.new_empty(matrix.mT.shape).mT
+
+
 def _gradients_of(call):
     bias = call.b.new_empty(call.b.shape[-1:], dtype=call.bias_dtype or call.b.dtype)
     return (
-        call.a.new_empty(call.a.shape if call.needs_a else (0,)),
-        call.b.new_empty(call.b.shape if call.needs_b else (0,)),
+        _gradient_of(call.a, call.needs_a),
+        _gradient_of(call.b, call.needs_b),
         bias if call.bias_dtype is not None else bias.new_empty((0,)),
     )
 

@@ -99,20 +99,23 @@ Lent::Lent(const Tensor&) {
 Lent::~Lent() = default;
 
 Tensor new_output(const Tensor& x, Shape shape, std::int32_t dtype) {
+  return new_strided_output(x, shape, dense_strides(shape), dtype);
+}
+
+Tensor new_strided_output(const Tensor& x, Shape shape, Shape strides, std::int32_t dtype) {
   const std::int64_t bytes = std::accumulate(
       shape.begin(), shape.end(), static_cast<std::int64_t>(aoti_torch_dtype_element_size(dtype)),
       std::multiplies<>());
   void* block = pool::take(bytes);
-  if (block == nullptr) return empty_like(x, shape, dtype);
+  if (block == nullptr) return empty_strided_like(x, shape, strides, dtype);
   const auto give = [](void* data, void* size) {
     pool::give(data, reinterpret_cast<std::intptr_t>(size));
   };
   const Device device = x.device();
   AtenTensorHandle handle = nullptr;
-  const AOTITorchError code =
-      torch_from_blob(block, std::ssize(shape), shape.data(), dense_strides(shape).data(), 0, dtype,
-                      device.type, device.index, &handle, aoti_torch_layout_strided(), nullptr, 0,
-                      give, reinterpret_cast<void*>(bytes));
+  const AOTITorchError code = torch_from_blob(
+      block, std::ssize(shape), shape.data(), strides.data(), 0, dtype, device.type, device.index,
+      &handle, aoti_torch_layout_strided(), nullptr, 0, give, reinterpret_cast<void*>(bytes));
   if (code != AOTI_TORCH_SUCCESS) pool::give(block, bytes);
   check(code);
   return Tensor(handle);

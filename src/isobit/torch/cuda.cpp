@@ -62,4 +62,8 @@ Tensor new_output(const Tensor& x, Shape shape, std::int32_t dtype) {
   return empty_like(x, shape, dtype);
 }
 
+Tensor new_strided_output(const Tensor& x, Shape shape, Shape strides, std::int32_t dtype) {
+  return empty_strided_like(x, shape, strides, dtype);
+}
+
 }  // namespace isobit::torch

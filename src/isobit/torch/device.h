@@ -24,4 +24,7 @@ class Lent {
 // Memory for a result on x's device.
 Tensor new_output(const Tensor& x, Shape shape, std::int32_t dtype);
 
+// The same with other strides, of elements that are dense all the same.
+Tensor new_strided_output(const Tensor& x, Shape shape, Shape strides, std::int32_t dtype);
+
 }  // namespace isobit::torch

@@ -39,7 +39,7 @@ inline bool has_channels_last(const Tensor& tensor) {
 inline Tensor images_like(const Tensor& like, bool channels_last, const Sizes& sizes,
                           std::int32_t dtype) {
   if (sizes.size() == 4 && channels_last)
-    return empty_strided_like(like, sizes, strides_with_channels_last(sizes), dtype);
+    return new_strided_output(like, sizes, strides_with_channels_last(sizes), dtype);
   return new_output(like, sizes, dtype);
 }
 

@@ -2,6 +2,8 @@
 // Products of PyTorch's tensors by the C ABI: matrices of equal batches, of any strides.
 #include "isobit/torch/product.h"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "isobit/torch/call.h"
@@ -16,6 +18,23 @@ void require_matrices(const char* op, const Tensor& a, const Tensor& b) {
   const std::int64_t rank = a.rank(), most = ISOBIT_MAX_RANK;
   require(rank >= 2 && rank <= most && b.rank() == rank, op, ": a has ", rank, " dimensions and b ",
           std::int64_t{b.rank()}, "; must be equal, and 2 to ", most);
+}
+
+// A gradient lies as what it is of, where that is dense or transposed: PyTorch keeps a weight's
+// gradient only if it lies as the weight, and else copies it.
+Tensor gradient_of(const Tensor& matrix) {
+  const Shape shape = matrix.shape(), strides = matrix.strides();
+  const std::size_t col = shape.size() - 1, row = col - 1;
+  std::vector<std::int64_t> turned(shape.begin(), shape.end());
+  std::swap(turned[row], turned[col]);
+  auto expected = dense_strides(turned);
+  std::swap(expected[row], expected[col]);
+  bool is_transposed =
+      shape[row] > 1 && shape[col] > 1 && std::ranges::find(shape, 0) == shape.end();
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    is_transposed &= shape[i] == 1 || strides[i] == expected[i];
+  if (!is_transposed) return new_output(matrix, shape, matrix.dtype());
+  return new_strided_output(matrix, shape, Shape(expected.data(), shape.size()), matrix.dtype());
 }
 
 template <bool kKeepsPre>
@@ -71,8 +90,10 @@ void matmul_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   require_views(kName, {{"a", a}, {"b", b}, {"grad_y", grad_y}, {"pre", pre}});
   require_dtype(kName, "grad_y", grad_y.dtype(), kFloats);
   const std::int64_t columns[] = {b.shape().back()}, none[] = {0};
-  Tensor grad_a = new_output(a, needs_a ? a.shape() : Shape(none), a.dtype());
-  Tensor grad_b = new_output(b, needs_b ? b.shape() : Shape(none), b.dtype());
+  const auto gradient = [&](const Tensor& of, bool is_needed) {
+    return is_needed ? gradient_of(of) : new_output(of, Shape(none), of.dtype());
+  };
+  Tensor grad_a = gradient(a, needs_a), grad_b = gradient(b, needs_b);
   const bool needs_bias = bias_dtype != kNone;
   Tensor grad_bias =
       new_output(b, Shape(needs_bias ? columns : none), needs_bias ? bias_dtype : b.dtype());
