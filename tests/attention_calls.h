@@ -101,16 +101,17 @@ inline void for_each_isa(const std::function<void(const Execution&)>& body) {
 
 // Calls body(execution, run), whose run(args) computes either pass by one variant, once for every
 // variant of `pass` that there is here: the processor's on each instruction set, with one thread
-// and with three, and the emulator's.
+// and with three, and the emulator's, which are slow, if they are wanted.
 template <class Args>
 void for_each_way(const Operation& operation,
                   const std::function<void(const std::string& name,
-                                           const std::function<bool(const Args&)>& run)>& body) {
+                                           const std::function<bool(const Args&)>& run)>& body,
+                  bool emulated = true) {
   lab::attach_devices();
   const std::vector<VariantInfo> infos = operation.variants();
   for (std::size_t i = 0; i < infos.size(); ++i) {
     std::vector<Execution> executions;
-    if (infos[i].device == Device::emu)
+    if (infos[i].device == Device::emu && emulated)
       executions.push_back(lab::execution_for(Device::emu));
     else if (infos[i].device == Device::cpu)
       for (Isa isa : Machine::isas_here())

@@ -62,7 +62,12 @@ void fill(const Workload& workload) {
         const auto below = static_cast<double>(workload.the_case().extent(argument.below));
         for (double& value : values) value = std::fmod(std::fabs(value) * 512, below);
       }
-      if (argument.drawn == Drawn::begin || argument.drawn == Drawn::end) {
+      if (argument.name.ends_with("_starts")) {
+        const auto most = static_cast<double>(workload.the_case().extent(argument.below));
+        for (double& value : values) value = std::fmod(std::fabs(value) * 512, most + 1);
+        values[0] = 0;
+        std::ranges::sort(values);
+      } else if (argument.drawn == Drawn::begin || argument.drawn == Drawn::end) {
         const auto below = static_cast<double>(workload.the_case().extent(argument.below));
         for (double& value : values) {
           value = std::fmod(std::fabs(value) * 512, std::floor(below / 2) + 1);
@@ -151,6 +156,8 @@ TEST_P(GoldenBits, AreTheSameInEveryWay) {
     flags.dims["kv_heads"] = {2};
     flags.dims["head_dim"] = {golden.depth};
     flags.dims["value_dim"] = {golden.depth + 3};
+    flags.dims["starts"] = {5};
+    flags.dims["places"] = {2};
   } else {
     flags.dims[scans ? "length" : multiplies ? "m" : reduces ? "kept" : "rows"] = {golden.rows};
     flags.dims[scans ? "inner" : multiplies ? "n" : reduces ? "reduced" : "cols"] = {golden.cols};

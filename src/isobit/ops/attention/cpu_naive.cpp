@@ -33,7 +33,7 @@ struct Place {
   static Place of(const Problem& p, std::int64_t heads, const Array& starts, std::int64_t index,
                   std::int64_t rows) {
     const std::int64_t head = index / rows, row = index % rows;
-    if (starts) return {sequence_of(starts, p.sequences, row), head, row};
+    if (starts) return {p.sequence_of(starts, row), head, row};
     return {head / heads, head % heads, row};
   }
 };

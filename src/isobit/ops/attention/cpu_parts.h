@@ -113,17 +113,6 @@ inline Problem longest(const Problem& problem) {
   return longest(problem, [](const Lengths&) { return true; });
 }
 
-// The packed sequence that a row belongs to, or how many there are where it belongs to none.
-inline std::int64_t sequence_of(const Array& starts, std::int64_t sequences, std::int64_t row) {
-  std::int64_t low = 0, high = sequences;  // starts[low] <= row
-  if (row >= Problem::number(starts, high)) return sequences;
-  while (high - low > 1) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (Problem::number(starts, middle) <= row ? low : high) = middle;
-  }
-  return low;
-}
-
 // Which jobs, of a sequence and a head of k each, threads take side by side; for the others all
 // threads come together. The latter are those with much of the work, or with more keys than a
 // thread may hold.

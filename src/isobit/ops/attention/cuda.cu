@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variant for GPUs that computes a query a block: threads share the keys of a panel, and then
-// the columns.
+// the columns. And the table of variants.
 #include "isobit/ops/attention/cuda_call.h"
 
 namespace isobit::attention {
@@ -35,21 +35,23 @@ struct OnlineRow {
   ISOBIT_DEVICE void operator()(const Memory& m) const {
 #pragma unroll 1
     for (std::int64_t row = simt::block(); row < rows(); row += simt::blocks()) {
-      const std::int64_t head = row / call.p.seq_q, query = row - head * call.p.seq_q;
-      compute(m, head / call.p.heads, head % call.p.heads, query);
+      const std::int64_t head = row / call.p.seq_q;
+      compute(m, head / call.p.heads, head % call.p.heads, row - head * call.p.seq_q);
     }
   }
 
  private:
   ISOBIT_DEVICE void compute(const Memory& m, std::int64_t batch, std::int64_t head,
-                             std::int64_t query) const {
+                             std::int64_t row) const {
     const Problem& p = call.p;
-    const Line<T> q(p.q, batch, head, query);
+    const Line<T> q(p.q, batch, head, row);
 #pragma unroll 1
     for (std::int64_t d = simt::thread(); d < p.head_dim; d += kThreads) m.q[d] = q[d];
     simt::sync_block();
-    const Range held = p.held(batch), keys = p.keys_of(query, held);
-    const std::int64_t seen = keys.end - held.begin;  // and those before them
+    const Sequence in = call.sequence_of(p.query_starts, batch, row);
+    const std::int64_t query = row - in.queries.begin;
+    const Range keys = call.keys_of(in, query);
+    const std::int64_t seen = keys.end - in.held.begin;  // and those before them
     const std::int64_t runs = seen <= 0 ? 1 : (seen + kPanel * kRun - 1) / (kPanel * kRun);
     std::int64_t depth = 0;
 #pragma unroll 1
@@ -57,9 +59,9 @@ struct OnlineRow {
       clear(m.states + depth * width());
 #pragma unroll 1
       for (std::int64_t at = 0; at < kRun; ++at) {
-        const std::int64_t first = held.begin + (run * kRun + at) * kPanel;
+        const std::int64_t first = in.held.begin + (run * kRun + at) * kPanel;
         if (first < keys.end && first + kPanel > keys.begin)
-          take(m, batch, head, query, first, held, m.states + depth * width());
+          take(m, in, head, query, first, keys, m.states + depth * width());
       }
 #pragma unroll 1
       for (std::int64_t count = run; count & 1; count >>= 1, --depth) join(m, depth);
@@ -67,7 +69,7 @@ struct OnlineRow {
     }
 #pragma unroll 1
     for (--depth; depth > 0; --depth) join(m, depth);
-    finish(m.states, batch, head, query);
+    finish(m.states, batch, head, row);
     simt::sync_block();
   }
 
@@ -78,23 +80,22 @@ struct OnlineRow {
     simt::sync_block();
   }
 
-  ISOBIT_DEVICE void take(const Memory& m, std::int64_t batch, std::int64_t head,
-                          std::int64_t query, std::int64_t first, const Range& held,
+  ISOBIT_DEVICE void take(const Memory& m, const Sequence& in, std::int64_t head,
+                          std::int64_t query, std::int64_t first, const Range& seen,
                           Real* state) const {
     const Problem& p = call.p;
     const std::int64_t key = first + simt::thread(), kv_head = call.kv_head(head);
-    const std::int64_t keys = held.end - first < kPanel ? held.end - first : kPanel;
+    const std::int64_t keys = in.held.end - first < kPanel ? in.held.end - first : kPanel;
     Real exponent = -kInfinity<Real>;
-    if (key < held.end)
-      exponent =
-          call.exponent(batch, head, query, key,
-                        chain_of<Real>(p.head_dim, m.q, Line<T>(p.k, batch, kv_head, key)), held);
+    if (key < in.held.end)
+      exponent = call.exponent(
+          call.scaling(), in, head, query, key,
+          chain_of<Real>(p.head_dim, m.q, Line<T>(p.k, call.key_at(p.k, in, kv_head, key))), seen);
     const Real top =
         folded(m.terms, nearest<S>(exponent), kPanel, [](Real a, Real b) { return S::max(a, b); });
     const Real weight = weight_of<S>(exponent, base_of<S>(top));
     const Real sum = sum_of(m.terms, weight, kPanel);
-    const bool there =
-        Call<T>::is_there(exponent) && call.keeps(batch, head, query, key - held.begin);
+    const bool there = Call<T>::is_there(exponent) && call.keeps(in, head, query, key);
     m.there[simt::thread()] = there ? 1 : 0;
     m.weights[simt::thread()] = p.dropout > 0 ? S::mul(weight, call.dropout().scale) : weight;
     simt::sync_block();
@@ -105,7 +106,8 @@ struct OnlineRow {
 #pragma unroll 1
       for (std::int64_t j = 0; j < keys; ++j)
         if (m.there[j] != 0)
-          chain = S::fma(m.weights[j], Line<T>(p.v, batch, kv_head, first + j)[c], chain);
+          chain = S::fma(m.weights[j], Line<T>(p.v, call.key_at(p.v, in, kv_head, first + j))[c],
+                         chain);
       state[2 + c] = fold(state[2 + c], chain);
     }
     simt::sync_block();
@@ -128,22 +130,14 @@ struct OnlineRow {
   }
 
   ISOBIT_DEVICE void finish(const Real* state, std::int64_t batch, std::int64_t head,
-                            std::int64_t query) const {
-    using C = simt::Conversions;
+                            std::int64_t row) const {
     const Problem& p = call.p;
-    const Real max = state[0], sum = state[1], inverse = inverse_of<S>(max, sum);
+    const Real inverse = inverse_of<S>(state[0], state[1]);
 #pragma unroll 1
     for (std::int64_t c = simt::thread(); c < p.value_dim; c += kThreads)
-      *reinterpret_cast<T*>(p.y.at(batch, head, query, c)) =
-          C::template narrow<T>(y_of<S>(state[2 + c], inverse));
-    if (simt::thread() != 0) return;
-    const auto put = [&](const Array& array, Real value) {
-      if (array)
-        *reinterpret_cast<Real*>(array.at(batch, head, query)) = C::template narrow<Real>(value);
-    };
-    put(p.lse, lse_of<S>(max, sum));
-    put(p.max, returned_max<S>(max, sum));
-    put(p.sum, sum);
+      *reinterpret_cast<T*>(p.y.at(batch, head, row, c)) =
+          simt::Conversions::template narrow<T>(y_of<S>(state[2 + c], inverse));
+    if (simt::thread() == 0) call.put(batch, head, row, state[0], state[1]);
   }
 };
 
@@ -163,7 +157,10 @@ std::string declines_forward(const Problem& p, const Machine& machine) {
 
 std::span<const ForwardVariant> cuda_forward_variants() {
   static const ForwardVariant kVariants[] = {
-      {.name = "online_row", .declines = declines_forward, .run = run_forward}};
+      cuda_flash_variant(),
+      cuda_decode_variant(),
+      {.name = "online_row", .declines = declines_forward, .run = run_forward},
+  };
   return kVariants;
 }
 

@@ -53,22 +53,23 @@ struct Pair {
 };
 
 template <class T, class Q, class K, class G, class V>
-ISOBIT_DEVICE Pair<RealOf<T>> pair_of(const Call<T>& call, std::int64_t batch, std::int64_t head,
+ISOBIT_DEVICE Pair<RealOf<T>> pair_of(const Call<T>& call, const Sequence& in, std::int64_t head,
                                       std::int64_t query, std::int64_t key, const Q& q, const K& k,
-                                      const G& grad, const V& v, RealOf<T> mean,
-                                      const Range& held) {
+                                      const G& grad, const V& v, RealOf<T> mean) {
   using Real = RealOf<T>;
   using S = tile::Scalar<Real>;
   const Problem& p = call.p;
   Pair<Real> pair{};
   const Real product = chain_of<Real>(p.head_dim, q, k);
-  const Real exponent = call.exponent(batch, head, query, key, product, held);
+  const Real exponent =
+      call.exponent(call.scaling(), in, head, query, key, product, call.keys_of(in, query));
   pair.there = Call<T>::is_there(exponent);
   if (!pair.there) return pair;
-  pair.kept = call.keeps(batch, head, query, key - held.begin);
-  const Real max = call.real(p.max, batch, head, query);
+  pair.kept = call.keeps(in, head, query, key);
+  const std::int64_t row = in.queries.begin + query;
+  const Real max = call.real(p.max, in.batch, head, row);
   const Real probability =
-      probability_of<S>(exponent, max, inverse_of<S>(max, call.real(p.sum, batch, head, query)));
+      probability_of<S>(exponent, max, inverse_of<S>(max, call.real(p.sum, in.batch, head, row)));
   Real of_weight = 0;
   if (pair.kept) {
     of_weight = chain_of<Real>(p.value_dim, grad, v);
@@ -123,8 +124,8 @@ struct Queries {
   ISOBIT_DEVICE void operator()(const Memory& m) const {
 #pragma unroll 1
     for (std::int64_t row = simt::block(); row < rows(); row += simt::blocks()) {
-      const std::int64_t head = row / call.p.seq_q, query = row - head * call.p.seq_q;
-      compute(m, row, head / call.p.heads, head % call.p.heads, query);
+      const std::int64_t head = row / call.p.seq_q;
+      compute(m, row, head / call.p.heads, head % call.p.heads, row - head * call.p.seq_q);
       simt::sync_block();
     }
   }
@@ -164,28 +165,30 @@ struct Queries {
             simt::Conversions::template narrow<T>(Real(0));
   }
 
-  ISOBIT_DEVICE void compute(const Memory& m, std::int64_t row, std::int64_t batch,
-                             std::int64_t head, std::int64_t query) const {
+  ISOBIT_DEVICE void compute(const Memory& m, std::int64_t index, std::int64_t batch,
+                             std::int64_t head, std::int64_t row) const {
     const Problem& p = call.p;
-    Real mean = mean_of(m, batch, head, query);
-    if (p.grad_lse) mean = S::sub(mean, call.real(p.grad_lse, batch, head, query));
-    if (simt::thread() == 0) means[row] = mean;
-    const Line<T> q(p.q, batch, head, query), grad(p.grad_y, batch, head, query);
+    Real mean = mean_of(m, batch, head, row);
+    if (p.grad_lse) mean = S::sub(mean, call.real(p.grad_lse, batch, head, row));
+    if (simt::thread() == 0) means[index] = mean;
+    const Line<T> q(p.q, batch, head, row), grad(p.grad_y, batch, head, row);
     const std::int64_t kv_head = call.kv_head(head);
     Sums<Real> sums{m.sums, p.head_dim};
     sums.clear();
-    const Range held = p.held(batch);
-    if (p.grad_bias) clear_absent(batch, head, query, held);
+    const Sequence in = call.sequence_of(p.query_starts, batch, row);
+    const Range held = in.held;
+    if (p.grad_bias) clear_absent(batch, head, row, held);
 #pragma unroll 1
     for (std::int64_t first = held.begin; first < held.end; first += kPanel) {
       const std::int64_t key = first + simt::thread();
       const std::int64_t keys = held.end - first < kPanel ? held.end - first : kPanel;
       Pair<Real> pair{};
       if (key < held.end) {
-        pair = pair_of(call, batch, head, query, key, q, Line<T>(p.k, batch, kv_head, key), grad,
-                       Line<T>(p.v, batch, kv_head, key), mean, held);
+        pair = pair_of(call, in, head, row - in.queries.begin, key, q,
+                       Line<T>(p.k, call.key_at(p.k, in, kv_head, key)), grad,
+                       Line<T>(p.v, call.key_at(p.v, in, kv_head, key)), mean);
         if (p.grad_bias)
-          *reinterpret_cast<T*>(p.grad_bias.at(batch, head, query, key)) =
+          *reinterpret_cast<T*>(p.grad_bias.at(batch, head, row, key)) =
               simt::Conversions::template narrow<T>(pair.of_bias);
       }
       m.scores[simt::thread()] = pair.of_score;
@@ -198,7 +201,8 @@ struct Queries {
 #pragma unroll 1
           for (std::int64_t j = 0; j < keys; ++j)
             if (m.there[j] != 0)
-              chain = S::fma(m.scores[j], Line<T>(p.k, batch, kv_head, first + j)[d], chain);
+              chain = S::fma(m.scores[j], Line<T>(p.k, call.key_at(p.k, in, kv_head, first + j))[d],
+                             chain);
           sums.now()[d] = S::add(sums.now()[d], chain);
         }
       }
@@ -206,7 +210,7 @@ struct Queries {
       simt::sync_block();
     }
     if (p.grad_q)
-      write_row<T>(p.grad_q, batch, head, query, p.head_dim, sums.total(), call.scaling().gradient);
+      write_row<T>(p.grad_q, batch, head, row, p.head_dim, sums.total(), call.scaling().gradient);
   }
 };
 
@@ -240,34 +244,35 @@ struct Keys {
   ISOBIT_DEVICE void operator()(const Memory& m) const {
 #pragma unroll 1
     for (std::int64_t row = simt::block(); row < rows(); row += simt::blocks()) {
-      const std::int64_t head = row / call.p.seq_k, key = row - head * call.p.seq_k;
-      compute(m, head / call.p.kv_heads, head % call.p.kv_heads, key);
+      const std::int64_t head = row / call.p.seq_k;
+      compute(m, head / call.p.kv_heads, head % call.p.kv_heads, row - head * call.p.seq_k);
       simt::sync_block();
     }
   }
 
  private:
   ISOBIT_DEVICE void compute(const Memory& m, std::int64_t batch, std::int64_t kv_head,
-                             std::int64_t key) const {
+                             std::int64_t row) const {
     const Problem& p = call.p;
-    const Line<T> k(p.k, batch, kv_head, key), v(p.v, batch, kv_head, key);
+    const Line<T> k(p.k, batch, kv_head, row), v(p.v, batch, kv_head, row);
     Sums<Real> of_k{m.of_k, p.head_dim}, of_v{m.of_v, p.value_dim};
     of_k.clear();
     of_v.clear();
-    const Range held = p.held(batch);
-    const bool is_held = key >= held.begin && key < held.end;
+    const Sequence in = call.sequence_of(p.key_starts, batch, row);
+    const std::int64_t key = row - in.first_key, end = in.queries.end;
+    const bool is_held = key >= in.held.begin && key < in.held.end;
     const std::int64_t heads = is_held ? p.group() : 0;
 #pragma unroll 1
     for (std::int64_t head = kv_head * p.group(); head < kv_head * p.group() + heads; ++head) {
 #pragma unroll 1
-      for (std::int64_t first = 0; first < p.seq_q; first += kPanel) {
-        const std::int64_t query = first + simt::thread();
-        const std::int64_t queries = p.seq_q - first < kPanel ? p.seq_q - first : kPanel;
+      for (std::int64_t first = in.queries.begin; first < end; first += kPanel) {
+        const std::int64_t at = first + simt::thread();
+        const std::int64_t queries = end - first < kPanel ? end - first : kPanel;
         Pair<Real> pair{};
-        if (query < p.seq_q)
-          pair = pair_of(call, batch, head, query, key, Line<T>(p.q, batch, head, query), k,
-                         Line<T>(p.grad_y, batch, head, query), v,
-                         means[(batch * p.heads + head) * p.seq_q + query], held);
+        if (at < end)
+          pair = pair_of(call, in, head, at - in.queries.begin, key,
+                         Line<T>(p.q, in.batch, head, at), k, Line<T>(p.grad_y, in.batch, head, at),
+                         v, means[(in.batch * p.heads + head) * p.seq_q + at]);
         m.scores[simt::thread()] = pair.of_score;
         m.weights[simt::thread()] = pair.weight;
         m.there[simt::thread()] = pair.there ? 1 : 0;
@@ -282,9 +287,9 @@ struct Keys {
       }
     }
     if (p.grad_k)
-      write_row<T>(p.grad_k, batch, kv_head, key, p.head_dim, of_k.total(),
+      write_row<T>(p.grad_k, batch, kv_head, row, p.head_dim, of_k.total(),
                    call.scaling().gradient);
-    if (p.grad_v) write_row<T>(p.grad_v, batch, kv_head, key, p.value_dim, of_v.total(), 1);
+    if (p.grad_v) write_row<T>(p.grad_v, batch, kv_head, row, p.value_dim, of_v.total(), 1);
   }
 
   ISOBIT_DEVICE static void add(const Sums<Real>& sums, const Array& from, std::int64_t batch,

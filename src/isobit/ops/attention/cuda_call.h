@@ -42,7 +42,9 @@ struct Line {
   std::int64_t step;
 
   ISOBIT_DEVICE Line(const Array& array, std::int64_t batch, std::int64_t head, std::int64_t row)
-      : data(reinterpret_cast<const T*>(array.at(batch, head, row))), step(array.col) {}
+      : Line(array, array.at(batch, head, row)) {}
+  ISOBIT_DEVICE Line(const Array& array, const std::byte* at)
+      : data(reinterpret_cast<const T*>(at)), step(array.col) {}
   ISOBIT_DEVICE RealOf<T> operator[](std::int64_t i) const {
     return simt::Conversions::template widen<RealOf<T>>(data[i * step]);
   }
@@ -56,7 +58,23 @@ ISOBIT_DEVICE Real chain_of(std::int64_t count, const A& a, const B& b) {
   return sum;
 }
 
-// All of a call, and where a query and a key meet.
+// One sequence of a call: of the batch, or of those that are packed. Of the latter there is one
+// more: the queries that belong to none, without keys.
+struct Sequence {
+  std::int64_t number;         // as dropout counts it
+  std::int64_t batch;          // as arrays have it
+  Range queries;               // rows of q
+  std::int64_t first_key;      // the row of k of key 0
+  Range held;                  // keys that it has
+  std::int64_t offset, apart;  // as in Problem
+
+  ISOBIT_DEVICE std::int64_t distance(std::int64_t query, std::int64_t key) const {
+    const std::int64_t distance = query + apart - key;
+    return distance < 0 ? -distance : distance;
+  }
+};
+
+// All of a call, and where a query and a key meet. Queries and keys are counted in their sequence.
 template <class T>
 struct Call {
   using Real = RealOf<T>;
@@ -73,27 +91,84 @@ struct Call {
 
   ISOBIT_DEVICE std::int64_t kv_head(std::int64_t head) const { return head / p.group(); }
 
-  ISOBIT_DEVICE Real exponent(std::int64_t batch, std::int64_t head, std::int64_t query,
-                              std::int64_t key, Real product, const Range& held) const {
-    const Range keys = p.keys_of(query, held);
+  // Whole numbers may be anything here: what leads out of the arrays is clamped.
+  ISOBIT_DEVICE Sequence sequence(std::int64_t s) const {
+    Sequence all{s, p.query_starts ? 0 : s, {0, p.seq_q}, 0, {0, 0}, p.offset, p.apart};
+    const auto between = [&](const Array& starts, std::int64_t rows) -> Range {
+      const std::int64_t begin = Problem::within(Problem::number(starts, s), rows);
+      if (s == p.sequences) return {begin, rows};
+      const std::int64_t end = Problem::within(Problem::number(starts, s + 1), rows);
+      return {begin, end < begin ? begin : end};
+    };
+    if (p.query_starts) all.queries = between(p.query_starts, p.seq_q);
+    if (p.query_starts && s == p.sequences) return all;
+    if (p.key_starts) {
+      const Range keys = between(p.key_starts, p.seq_k);
+      all.first_key = keys.begin;
+      all.held = {0, keys.end - keys.begin};
+    } else if (!p.blocks || p.pool > 0) {
+      all.held = p.held(s);
+    }
+    if (p.key_starts || p.blocks) {
+      all.apart = all.held.end - all.queries.count();
+      all.offset = p.from_the_end ? all.apart : 0;
+    }
+    return all;
+  }
+  // That of a row of q, or of k.
+  ISOBIT_DEVICE Sequence sequence_of(const Array& starts, std::int64_t batch,
+                                     std::int64_t row) const {
+    return sequence(starts ? p.sequence_of(starts, row) : batch);
+  }
+
+  ISOBIT_DEVICE Range keys_of(const Sequence& in, std::int64_t query) const {
+    const Range keys = p.keys_at(query + in.offset);
+    return {keys.begin < in.held.begin ? in.held.begin : keys.begin,
+            keys.end < in.held.end ? keys.end : in.held.end};
+  }
+  // A row of k or v.
+  ISOBIT_DEVICE const std::byte* key_at(const Array& array, const Sequence& in,
+                                        std::int64_t kv_head, std::int64_t key) const {
+    if (!p.blocks) return array.at(in.batch, kv_head, in.first_key + key);
+    const std::int64_t place = key / p.block, found = Problem::number(p.blocks, in.number, place);
+    return array.at(Problem::within(found, p.pool - 1), kv_head, key - place * p.block);
+  }
+
+  ISOBIT_DEVICE Real exponent(const Scaling<Real>& scaling, const Sequence& in, std::int64_t head,
+                              std::int64_t query, std::int64_t key, Real product,
+                              const Range& keys) const {
     if (key < keys.begin || key >= keys.end) return -kInfinity<Real>;
-    if (p.mask && *p.mask.at(batch, head, query, key) == std::byte{0}) return -kInfinity<Real>;
-    Real exponent = exponent_of<S>(scaling(), product);
-    if (p.bias) exponent = biased<S>(scaling(), exponent, Line<T>(p.bias, batch, head, query)[key]);
+    if (p.mask && *p.mask.at(in.batch, head, query, key) == std::byte{0}) return -kInfinity<Real>;
+    Real exponent = exponent_of<S>(scaling, product);
+    if (p.bias)
+      exponent = biased<S>(scaling, exponent, Line<T>(p.bias, in.batch, head, query)[key]);
     if (p.slopes)
-      exponent = sloped<S>(scaling(), exponent, real(p.slopes, batch, head, 0),
-                           static_cast<Real>(p.distance(query, key)), bool{p.bias});
+      exponent = sloped<S>(scaling, exponent, real(p.slopes, in.batch, head, 0),
+                           static_cast<Real>(in.distance(query, key)), bool{p.bias});
     return exponent;
   }
-  ISOBIT_DEVICE bool keeps(std::int64_t batch, std::int64_t head, std::int64_t query,
+  ISOBIT_DEVICE bool keeps(const Sequence& in, std::int64_t head, std::int64_t query,
                            std::int64_t key) const {
-    return p.dropout == 0 || dropout().keeps(batch, head, query, key);
+    return p.dropout == 0 || dropout().keeps(in.number, head, query, key - in.held.begin);
   }
   ISOBIT_DEVICE Real real(const Array& array, std::int64_t batch, std::int64_t head,
                           std::int64_t query) const {
     return *reinterpret_cast<const Real*>(array.at(batch, head, query));
   }
   ISOBIT_DEVICE static bool is_there(Real exponent) { return !(exponent == -kInfinity<Real>); }
+
+  // What becomes of a query's sums, but for y.
+  ISOBIT_DEVICE void put(std::int64_t batch, std::int64_t head, std::int64_t row, Real max,
+                         Real sum) const {
+    const auto put = [&](const Array& array, Real value) {
+      if (array)
+        *reinterpret_cast<Real*>(array.at(batch, head, row)) =
+            simt::Conversions::template narrow<Real>(value);
+    };
+    put(p.lse, lse_of<S>(max, sum));
+    put(p.max, returned_max<S>(max, sum));
+    put(p.sum, sum);
+  }
 };
 
 // terms[0] = all of them, halves onto each other; every thread has one.
@@ -136,13 +211,14 @@ void launch(const Kernel& kernel, const Execution& execution) {
 
 // `numbers`: that the largest of its kernels has in shared memory.
 inline std::string declines(const Problem& problem, std::int64_t numbers, const Machine& machine) {
-  if (problem.query_starts || problem.blocks)
-    return "takes neither packed sequences nor blocks; call it with each sequence by itself";
   if (std::max(problem.head_dim, problem.value_dim) > kMostDim)
     return "needs heads of at most 5120 elements";
   if (numbers * size_of(problem.real()) > machine.gpu.shared_bytes)
     return "needs the sums of a head at every level of their order in shared memory";
   return {};
 }
+
+ForwardVariant cuda_flash_variant();
+ForwardVariant cuda_decode_variant();
 
 }  // namespace isobit::attention

@@ -210,7 +210,10 @@ struct Dropout {
   }
   ISOBIT_INLINE bool keeps(std::int64_t batch, std::int64_t head, std::int64_t query,
                            std::int64_t key) const {
-    const std::array<std::uint32_t, 4> four = words(batch, head, query, key / 4);
+    return keeps(words(batch, head, query, key / 4), key);
+  }
+  // The same by the words of the key's group.
+  ISOBIT_INLINE bool keeps(const std::array<std::uint32_t, 4>& four, std::int64_t key) const {
     // An index that is not constant would put the array into memory on a GPU.
     const std::uint32_t low = key % 2 == 0 ? four[0] : four[1];
     const std::uint32_t high = key % 2 == 0 ? four[2] : four[3];

@@ -80,8 +80,8 @@ struct Problem {
   ISOBIT_INLINE static std::int64_t within(std::int64_t value, std::int64_t most) {
     return value < 0 ? 0 : value < most ? value : most;
   }
-  ISOBIT_INLINE Range keys_of(std::int64_t query) const {
-    const std::int64_t position = query + offset;
+  ISOBIT_INLINE Range keys_of(std::int64_t query) const { return keys_at(query + offset); }
+  ISOBIT_INLINE Range keys_at(std::int64_t position) const {
     Range keys{0, seq_k};
     if (window > 0) keys.begin = within(position - window + 1, seq_k);
     if (causal)
@@ -89,11 +89,6 @@ struct Problem {
     else if (window > 0)
       keys.end = within(position + window, seq_k);
     return keys;
-  }
-  ISOBIT_INLINE Range keys_of(std::int64_t query, const Range& held) const {
-    const Range keys = keys_of(query);
-    return {keys.begin < held.begin ? held.begin : keys.begin,
-            keys.end < held.end ? keys.end : held.end};
   }
   std::byte* slope_of(std::int64_t b, std::int64_t h) const {
     return slopes ? slopes.at(b, h) : nullptr;
@@ -108,11 +103,25 @@ struct Problem {
     return {begin, end < begin ? begin : end};
   }
 
-  // What follows is the processor's alone, where contents have been checked.
-
-  static std::int64_t number(const Array& array, std::int64_t i, std::int64_t j = 0) {
+  ISOBIT_INLINE static std::int64_t number(const Array& array, std::int64_t i, std::int64_t j = 0) {
     return *reinterpret_cast<const std::int64_t*>(array.at(i, j));
   }
+  // The packed sequence that a row belongs to, or how many there are where it belongs to none.
+  ISOBIT_INLINE std::int64_t sequence_of(const Array& starts, std::int64_t row) const {
+    std::int64_t low = 0, high = sequences;  // starts[low] <= row
+    if (row >= number(starts, high)) return sequences;
+    while (high - low > 1) {
+      const std::int64_t middle = low + (high - low) / 2;
+      if (number(starts, middle) <= row)
+        low = middle;
+      else
+        high = middle;
+    }
+    return low;
+  }
+
+  // What follows is the processor's alone, where contents have been checked.
+
   // Whether sequences may have lengths of their own.
   bool is_ragged() const { return query_starts || blocks || key_begin || key_end; }
   // Calls of one sequence that this is. Of packed ones there is one more: the queries that belong

@@ -86,10 +86,10 @@ struct Tiled {
 #pragma unroll 1
       for (std::int64_t k = begin; k < end; k += kSide) {
         simt::sync_block();  // what was there has been read
-        bring<kSide, kSide, kPitch>(a + k * call.a.col, call.a.row, call.a.col, call.m - tile.row,
-                                    end - k, shared.a);
-        bring<kSide, kSide, kPitch>(b + k * call.b.row, call.b.col, call.b.row, call.n - tile.col,
-                                    end - k, shared.b);
+        tile::bring<kSide, kSide, kPitch>(a + k * call.a.col, call.a.row, call.a.col,
+                                          call.m - tile.row, end - k, shared.a);
+        tile::bring<kSide, kSide, kPitch>(b + k * call.b.row, call.b.col, call.b.row,
+                                          call.n - tile.col, end - k, shared.b);
         simt::sync_block();
 #pragma unroll
         for (int at = 0; at < kSide; ++at)

@@ -10,23 +10,9 @@
 #include "isobit/ops/matmul/cuda_call.h"
 #include "isobit/ops/matmul/problem.h"
 #include "isobit/simt/simt.h"
+#include "isobit/tile/register_tile.h"
 
 namespace isobit::matmul {
-
-// Brings kSide lanes of a matrix by kDepth of k to shared memory, k after k, with zeros beyond its
-// edges. Threads read side by side along whichever is adjacent.
-template <int kSide, int kDepth, int kPitch, class T, class Real>
-ISOBIT_DEVICE void bring(const T* from, std::int64_t lane_stride, std::int64_t k_stride,
-                         std::int64_t lanes, std::int64_t k, Real* to) {
-  const bool along_k = k_stride == 1 && lane_stride != 1;
-#pragma unroll 4
-  for (int i = simt::thread(); i < kSide * kDepth; i += simt::threads()) {
-    const int lane = along_k ? i / kDepth : i % kSide, at = along_k ? i % kDepth : i / kSide;
-    Real value = 0;
-    if (lane < lanes && at < k) value = wide<Real>(from[lane * lane_stride + at * k_stride]);
-    to[at * kPitch + lane] = value;
-  }
-}
 
 // Lanes of an operand of a tile as they lie in memory.
 template <class T>
@@ -36,8 +22,8 @@ struct Lanes {
 
   template <int kSide, int kDepth, int kPitch>
   ISOBIT_DEVICE void bring(std::int64_t k, std::int64_t depth, RealOf<T>* to) const {
-    matmul::bring<kSide, kDepth, kPitch>(from + k * k_stride, lane_stride, k_stride, count, depth,
-                                         to);
+    tile::bring<kSide, kDepth, kPitch>(from + k * k_stride, lane_stride, k_stride, count, depth,
+                                       to);
   }
 };
 template <class T>
@@ -61,12 +47,9 @@ struct ColumnsOfB {
 template <class T, int kEach, class A = RowsOfA<T>, class B = ColumnsOfB<T>, class C = Call<T>>
 struct RegisterTiled {
   static constexpr int kMostThreads = 256;
-  static constexpr int kAcross = 16, kDepth = 16, kSide = kAcross * kEach;
+  static constexpr int kAcross = tile::kAcross, kDepth = 16, kSide = kAcross * kEach;
   using Real = RealOf<T>;
-  static constexpr int kInPiece = 16 / sizeof(Real), kPitch = kSide + kInPiece;
-  struct alignas(16) Piece {
-    Real elements[kInPiece];
-  };
+  static constexpr int kPitch = kSide + tile::Chunk<Real>::kCount;
   C call;
   Tiles tiles;
   Real* sums;  // product, run, row, column
@@ -102,11 +85,6 @@ struct RegisterTiled {
   }
 
  private:
-  // The lane of a thread's i-th sum.
-  ISOBIT_DEVICE static int lane_of(int thread, int i) {
-    return (i / kInPiece * kAcross + thread) * kInPiece + i % kInPiece;
-  }
-
   ISOBIT_DEVICE void add_panel(const Memory& shared, const Tile& tile, std::int64_t panel,
                                std::int64_t stop, Real (&run)[kEach][kEach]) const {
     const int across = simt::thread() % kAcross, down = simt::thread() / kAcross;
@@ -122,13 +100,9 @@ struct RegisterTiled {
 #pragma unroll
       for (int at = 0; at < kDepth; ++at) {
         Real rows[kEach], cols[kEach];
-        take(shared.a + at * kPitch, down, rows);
-        take(shared.b + at * kPitch, across, cols);
-#pragma unroll
-        for (int i = 0; i < kEach; ++i)
-#pragma unroll
-          for (int j = 0; j < kEach; ++j)
-            chain[i][j] = Call<T>::S::fma(rows[i], cols[j], chain[i][j]);
+        tile::take(shared.a + at * kPitch, down, rows);
+        tile::take(shared.b + at * kPitch, across, cols);
+        tile::multiply_add(rows, cols, chain);
       }
     }
 #pragma unroll
@@ -137,24 +111,14 @@ struct RegisterTiled {
       for (int j = 0; j < kEach; ++j) run[i][j] = run[i][j] + chain[i][j];
   }
 
-  ISOBIT_DEVICE static void take(const Real* from, int thread, Real (&to)[kEach]) {
-#pragma unroll
-    for (int i = 0; i < kEach; i += kInPiece) {
-      const Piece piece =
-          simt::load_shared(reinterpret_cast<const Piece*>(from + lane_of(thread, i)));
-#pragma unroll
-      for (int e = 0; e < kInPiece; ++e) to[i + e] = piece.elements[e];
-    }
-  }
-
   ISOBIT_DEVICE void put(const Tile& tile, const Real (&run)[kEach][kEach]) const {
     const int across = simt::thread() % kAcross, down = simt::thread() / kAcross;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const std::int64_t row = tile.row + lane_of(down, i);
+      const std::int64_t row = tile.row + tile::lane_of<Real>(down, i);
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
-        const std::int64_t col = tile.col + lane_of(across, j);
+        const std::int64_t col = tile.col + tile::lane_of<Real>(across, j);
         if (row >= call.m || col >= call.n) continue;
         if (tiles.runs == 1)
           call.finish(tile.product, row, col, run[i][j] + Real(0));
