@@ -166,6 +166,23 @@ TEST_P(Kernels, ChooseAmongTheValuesOfTheirKnobs) {
     }
 }
 
+// The threads of a block are a knob, or follow from one that shapes its tile or group of threads.
+// READMEs say why of those without: the tile or the row determines them, a textbook's bits depend
+// on them, or the kernels are other operators', by their own plans.
+TEST_P(Kernels, LetAPlanChooseTheThreadsOfABlock) {
+  if (GetParam()->op == "attention") GTEST_SKIP() << "its tiles have shapes of their own";
+  const std::set<std::string_view> shaping = {"threads", "each", "side", "across", "cluster"};
+  const std::set<std::string_view> fixed = {"block_per_row", "hillis_steele", "blelloch", "pieces",
+                                            "unfused"};
+  for (const VariantInfo& info : GetParam()->variants()) {
+    const bool of_matmul = GetParam()->op == "matmul" && info.name == "tiled";
+    if (info.device != kDevice || fixed.contains(info.name) || of_matmul) continue;
+    EXPECT_TRUE(std::ranges::any_of(info.knobs, [&](const Knob& knob) {
+      return shaping.contains(knob.name);
+    })) << info.name;
+  }
+}
+
 #if !defined(ISOBIT_ON_GPU)
 TEST_P(Kernels, RunOnTheStreamOfTheCaller) {
   if (kDetectsRaces) GTEST_SKIP() << "they race no more than others";

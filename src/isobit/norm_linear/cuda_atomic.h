@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/norm_linear/cuda_fused.h"
 
 namespace isobit::norm_linear {
@@ -37,7 +38,7 @@ struct ZeroSums {
 // A row a block. Its gradient of y, and its s, lie in the block's part of the workspace.
 template <class Formula>
 struct AtomicGradients {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = 512;
   using S = tile::Scalar<float>;
 
   matmul::Slopes<float> slopes;
@@ -48,10 +49,11 @@ struct AtomicGradients {
   const norms::Statistics<float>* statistics;
   float* lines;  // of each block: cols, then features
   bool one_less;
+  int threads;
 
   template <class Carver>
   ISOBIT_EITHER float* memory(Carver& carver) const {
-    return carver.template take<float>(2 * kMostThreads);
+    return carver.template take<float>(2 * threads);
   }
 
   ISOBIT_DEVICE void operator()(float* shared) const {
@@ -87,7 +89,7 @@ struct AtomicGradients {
       dot = S::fma(weighted, normalise(matmul::read<float>(x, x.at(row, c))), dot);
     }
     const float mean = total(sum, shared) / static_cast<float>(cols);
-    const float along = total(dot, shared + kMostThreads) / static_cast<float>(cols);
+    const float along = total(dot, shared + simt::threads()) / static_cast<float>(cols);
     for (std::int64_t c = thread; c < cols; c += simt::threads()) {
       const float xhat = normalise(matmul::read<float>(x, x.at(row, c))), gradient = into_y[c];
       if (sums.norm_weight != nullptr) simt::add_unordered(sums.norm_weight + c, gradient * xhat);
@@ -114,7 +116,7 @@ struct AtomicGradients {
     const int thread = simt::thread();
     shared[thread] = value;
     simt::sync_block();
-    for (int step = kMostThreads / 2; step > 0; step /= 2) {
+    for (int step = simt::threads() / 2; step > 0; step /= 2) {
       if (thread < step) shared[thread] += shared[thread + step];
       simt::sync_block();
     }
@@ -130,7 +132,8 @@ struct AtomicBackward {
   using Kernel = AtomicGradients<Formula>;
 
   static constexpr int kBlocks[] = {1, 128, 1024};
-  static constexpr Knob kKnobs[] = {{"blocks", kBlocks, "blocks, which take rows in turn"}};
+  static constexpr Knob kKnobs[] = {{"blocks", kBlocks, "blocks, which take rows in turn"},
+                                    threads_knob(Kernel::kMostThreads)};
 
   static std::string declines(const BackwardProblem& problem, const Machine& machine) {
     const bool floats = problem.norm.dtype == DType::f32 && problem.product.dtype == DType::f32 &&
@@ -141,7 +144,7 @@ struct AtomicBackward {
     if (problem.norm.dropout.drops()) return "has no dropout";
     return Statistics::declines(problem.again, machine);
   }
-  static Plan choose(const BackwardProblem&, const Machine&) { return {kBlocks[2]}; }
+  static Plan choose(const BackwardProblem&, const Machine&) { return {kBlocks[2], 256}; }
   static std::size_t workspace(const BackwardProblem& problem, const Plan& plan, const Machine&) {
     return Room(problem, plan).pieces.taken();
   }
@@ -187,9 +190,9 @@ struct AtomicBackward {
                         features,
                         reinterpret_cast<const norms::Statistics<float>*>(room.statistics),
                         reinterpret_cast<float*>(room.lines),
-                        norm.zero_centered};
-    matmul::launch(kernel, std::min<std::int64_t>(norm.rows, plan[0]), Kernel::kMostThreads,
-                   execution);
+                        norm.zero_centered,
+                        plan[1]};
+    matmul::launch(kernel, std::min<std::int64_t>(norm.rows, plan[0]), plan[1], execution);
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/dispatch/variant.h"
 #include "isobit/norms/cuda_arrays.h"
 #include "isobit/norms/cuda_backward_rows.h"
@@ -147,11 +148,11 @@ class CudaBackward {
          .suits = one_pass_suits,
          .choose = [](const BackwardProblem& problem, const Machine& machine) -> Plan {
            const int cluster = filling_cluster(problem, machine, runs_of(problem));
-           const GroupShape shape = shape_of(problem, cluster, machine);
+           const GroupShape shape = shape_of(problem, cluster, kNarrowThreads, machine);
            const int turns = resident(problem, shape);
            const std::int64_t groups = std::int64_t{turns} * machine.gpu.multiprocessors /
-                                       shape.cluster * rows_at_once(problem);
-           return {shape.cluster, turns, tile_for(problem, groups)};
+                                       shape.cluster * rows_at_once(problem, kNarrowThreads);
+           return {shape.cluster, turns, tile_for(problem, groups), kNarrowThreads};
          },
          .workspace = workspace<OnePass>,
          .run = run<OnePass>},
@@ -165,8 +166,8 @@ class CudaBackward {
            const int cluster = filling_cluster(problem, machine, problem.rows);
            const std::int64_t parts = std::max<std::int64_t>(1, column_parts(problem));
            constexpr int kMostTurns = kTurns[std::size(kTurns) - 1];
-           return {shape_of(problem, cluster, machine).cluster, kMostTurns,
-                   tile_for(problem, column_warps(kMostTurns, machine) / parts)};
+           return {shape_of(problem, cluster, kNarrowThreads, machine).cluster, kMostTurns,
+                   tile_for(problem, column_warps(kMostTurns, machine) / parts), kNarrowThreads};
          },
          .workspace = workspace<TwoPass>,
          .run = run<TwoPass>},
@@ -176,7 +177,8 @@ class CudaBackward {
 
  private:
   static constexpr int kKinds = Formula::kHasBias ? 2 : 1;
-  static constexpr int kNarrowThreads = 128;  // of a block whose rows have a warp or less
+  static constexpr int kNarrowThreads =
+      128;  // of a block whose rows have a warp or less, by choice
 
   static constexpr int kClusters[] = {1, 2, 4, 8};
   static constexpr int kTurns[] = {1, 2, 3, 4, 6, 8, 12, 16};
@@ -187,7 +189,9 @@ class CudaBackward {
       "blocks", kTurns, "blocks per multiprocessor, which take rows or tiles in turn"};
   static constexpr Knob kRunsKnob = {"runs", kRuns,
                                      "runs of 16 rows per tile; one thread group sums a tile"};
-  static constexpr Knob kKnobs[] = {kClusterKnob, kTurnsKnob, kRunsKnob};
+  static constexpr Knob kKnobs[] = {
+      kClusterKnob, kTurnsKnob, kRunsKnob,
+      threads_knob(kBackwardThreads.with_doubles, "threads per block of rows of up to 512")};
   static constexpr Knob kPipelinedKnobs[] = {kClusterKnob, kTurnsKnob, kRunsKnob, kPlacesKnob};
 
   template <template <class> class Way>
@@ -218,8 +222,10 @@ class CudaBackward {
                      has_clusters(machine) ? tile::kMostCluster : 1);
   }
 
-  static GroupShape shape_of(const BackwardProblem& problem, int cluster, const Machine& machine) {
-    if (problem.cols <= order::kBlock) return {kNarrowThreads, 1};
+  // `narrow`: threads of a block whose rows have a warp or less.
+  static GroupShape shape_of(const BackwardProblem& problem, int cluster, int narrow,
+                             const Machine& machine) {
+    if (problem.cols <= order::kBlock) return {narrow, 1};
     if (problem.cols > most_held(problem, machine)) return {kBackwardThreads.of(problem.dtype), 1};
     return block_shape(problem, has_clusters(machine) ? cluster : 1);
   }
@@ -231,8 +237,8 @@ class CudaBackward {
     return problem.cols <= 64 ? 8 : problem.cols <= 128 ? 16 : simt::kWarpThreads;
   }
   // By one block.
-  static int rows_at_once(const BackwardProblem& problem) {
-    return problem.cols > order::kBlock ? 1 : kNarrowThreads / lanes_of(problem);
+  static int rows_at_once(const BackwardProblem& problem, int narrow) {
+    return problem.cols > order::kBlock ? 1 : narrow / lanes_of(problem);
   }
 
   // How many blocks find registers on a multiprocessor: more would wait for these to end.
@@ -259,7 +265,8 @@ class CudaBackward {
   // elements nobody sees the bytes, but one launch more.
   static bool one_pass_suits(const BackwardProblem& problem, const Machine& machine) {
     const std::int64_t runs = runs_of(problem);
-    const int cluster = shape_of(problem, filling_cluster(problem, machine, runs), machine).cluster;
+    const int filling = filling_cluster(problem, machine, runs);
+    const int cluster = shape_of(problem, filling, kNarrowThreads, machine).cluster;
     return 5 * runs * cluster >= 3 * std::int64_t{machine.gpu.multiprocessors} ||
            problem.rows * problem.cols <= 1 << 16;
   }
@@ -350,8 +357,8 @@ class CudaBackward {
    public:
     OnePass(const BackwardProblem& problem, const Plan& plan, const Machine& machine,
             Pieces& pieces)
-        : OneSweep<T>(problem, plan, machine, pieces, shape_of(problem, plan[0], machine),
-                      rows_at_once(problem)) {}
+        : OneSweep<T>(problem, plan, machine, pieces, shape_of(problem, plan[0], plan[3], machine),
+                      rows_at_once(problem, plan[3])) {}
 
     void run(const Execution& execution) const {
       with_rows<T>(this->problem_, {this->shape_.threads, this->shape_.cluster},
@@ -439,10 +446,10 @@ class CudaBackward {
 
     void rows(const BackwardProblem& problem, Statistics<Real>* statistics,
               const Execution& execution) const {
-      const GroupShape shape = shape_of(problem, plan_[0], machine_);
+      const GroupShape shape = shape_of(problem, plan_[0], plan_[3], machine_);
       const auto launch_rows = [&]<class Rows>(const Rows& rows) {
-        const std::int64_t blocks =
-            blocks_for(problem.rows, rows_at_once(problem), shape.cluster, plan_[1], machine_);
+        const std::int64_t blocks = blocks_for(problem.rows, rows_at_once(problem, plan_[3]),
+                                               shape.cluster, plan_[1], machine_);
         launch(RowsKernel<Rows>{rows, statistics},
                {.blocks = blocks, .threads = shape.threads, .cluster = shape.cluster}, execution);
       };

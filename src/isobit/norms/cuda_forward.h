@@ -3,6 +3,7 @@
 // the first load to the last store, and goes on with the next one of its own.
 #pragma once
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/dispatch/variant.h"
 #include "isobit/norms/cuda_forward_rows.h"
 #include "isobit/norms/cuda_launch.h"
@@ -43,7 +44,7 @@ class CudaForward {
   static std::span<const ForwardVariant> variants() {
     static constexpr ForwardVariant kVariants[] = {
         {.name = "rows_per_warp",
-         .knobs = kNarrowKnobs,
+         .knobs = kNarrowKnobs<tile::Lanes<16>>,
          .declines = [](const ForwardProblem& problem,
                         const Machine&) { return wider_than(128, problem.cols, "half a warp"); },
          .choose = [](const ForwardProblem&, const Machine&) -> Plan { return {0, 128}; },
@@ -70,7 +71,7 @@ class CudaForward {
                  pipelined<tile::ClusterOfBlocks>(problem, plan, shape, execution);
              }},
         {.name = "warp_per_row",
-         .knobs = kNarrowKnobs,
+         .knobs = kNarrowKnobs<tile::Lanes<32>>,
          .declines = [](const ForwardProblem& problem,
                         const Machine&) { return wider_than(1024, problem.cols, "a warp"); },
          .choose = [](const ForwardProblem&, const Machine&) -> Plan { return {0, 128}; },
@@ -114,17 +115,20 @@ class CudaForward {
                                                 execution);
              }},
         {.name = "streamed",
-         .knobs = kKnobs,
+         .knobs = kStreamedKnobs,
          .declines =
              [](const ForwardProblem& problem, const Machine& machine) {
                return wider_than_streams(problem.cols, problem.dtype, machine);
              },
+         .choose = [](const ForwardProblem& problem, const Machine&) -> Plan {
+           return {0, kForwardThreads<tile::BlockOfWarps>.of(problem.dtype)};
+         },
          .run =
              [](const Args&, const ForwardProblem& problem, const Plan& plan,
                 const Execution& execution) {
-               launch<tile::BlockOfWarps, 0>(
-                   problem, plan, {kForwardThreads<tile::BlockOfWarps>.of(problem.dtype), 1},
-                   execution);
+               const int most = kForwardThreads<tile::BlockOfWarps>.of(problem.dtype);
+               launch<tile::BlockOfWarps, 0>(problem, plan, {std::min(plan[1], most), 1},
+                                             execution);
              }},
     };
     return kVariants;
@@ -132,13 +136,17 @@ class CudaForward {
 
  private:
   static constexpr int kTurns[] = {0, 1, 2, 4, 8};
-  static constexpr int kThreads[] = {64, 128, 256};
   static constexpr int kClusters[] = {2, 4, 8};
   static constexpr Knob kTurnsKnob = {
       "blocks", kTurns,
       "blocks per multiprocessor, which take rows in turn; 0: one turn per block"};
   static constexpr Knob kKnobs[] = {kTurnsKnob};
-  static constexpr Knob kNarrowKnobs[] = {kTurnsKnob, {"threads", kThreads, "threads per block"}};
+  template <class Group>
+  static constexpr Knob kNarrowKnobs[] = {kTurnsKnob,
+                                          threads_knob(kForwardThreads<Group>.with_doubles)};
+  static constexpr Knob kStreamedKnobs[] = {
+      kTurnsKnob, threads_knob(kForwardThreads<tile::BlockOfWarps>.with_floats,
+                               "threads per block; of f64 256, for which there are registers")};
   static constexpr Knob kClusterKnobs[] = {
       kTurnsKnob, {"cluster", kClusters, "blocks per row; raised to what the row needs"}};
 

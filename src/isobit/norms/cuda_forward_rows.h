@@ -56,8 +56,9 @@ struct WeightAndBias {
 
 template <class Group>
 inline constexpr MostThreads kForwardThreads = {512, 256};
-template <int kLanes>  // whole rows are in their registers
-inline constexpr MostThreads kForwardThreads<tile::Lanes<kLanes>> = {256, 256};
+template <int kLanes>  // whole rows are in their registers, of a warp up to 1024 columns
+inline constexpr MostThreads kForwardThreads<tile::Lanes<kLanes>> =
+    kLanes < simt::kWarpThreads ? MostThreads{512, 512} : MostThreads{256, 256};
 
 // One row of the forward pass. kBlocks: how many blocks of the order a worker keeps in registers;
 // 0: none, the row is read anew for each sum.

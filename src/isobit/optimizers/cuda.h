@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/optimizers/problem.h"
 #include "isobit/simt/simt.h"
 #include "isobit/tile/in_turn.h"
@@ -103,7 +104,7 @@ struct Tiles {
   }
 };
 
-inline constexpr int kWidest = 256;  // threads of a block
+inline constexpr int kWidest = 512;  // threads of a block
 
 template <class Rule, class T, class G>
 struct Naive {
@@ -197,21 +198,20 @@ struct Vec16 {
   }
 };
 
-inline constexpr int kThreads[] = {64, 128, kWidest};
 inline constexpr int kBlocks[] = {0, 1, 2, 4, 8};
 inline constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kWidest),
     {"blocks", kBlocks,
      "blocks per multiprocessor, which take tiles in turn; 0: one block per tile"},
 };
 
 template <class Problem>
 Plan one_block_a_tile(const Problem&, const Machine&) {
-  return {kWidest, 0};
+  return {256, 0};
 }
 template <class Problem>
 Plan blocks_take_turns(const Problem&, const Machine&) {
-  return {kWidest, 8};
+  return {256, 8};
 }
 
 template <class Rule, template <class, class, class> class Kernel, class T, class G, class Problem>

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/ops/activation/formula.h"
 #include "isobit/ops/activation/problem.h"
 #include "isobit/simt/simt.h"
@@ -114,7 +115,7 @@ ISOBIT_DEVICE bool aligned(const T* address) {
   return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
 }
 
-constexpr int kWidest = 256;  // threads of a block
+constexpr int kWidest = 512;  // threads of a block
 
 template <class T>
 struct Naive {
@@ -171,10 +172,9 @@ struct Vec16 {
   }
 };
 
-constexpr int kThreads[] = {64, 128, kWidest};
 constexpr int kBlocks[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kWidest),
     {"blocks", kBlocks,
      "blocks per multiprocessor, which take tiles in turn; 0: one block per tile"},
 };

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "isobit/core/pieces.h"
+#include "isobit/dispatch/threads.h"
 #include "isobit/norms/cuda_arrays.h"
 #include "isobit/norms/cuda_launch.h"
 #include "isobit/norms/cuda_row.h"
@@ -341,12 +342,12 @@ struct ChannelRows : Rows<T, Group> {
   }
 };
 
-constexpr int kMostThreads = 256;
+constexpr norms::MostThreads kMostThreads = {512, 256};
 
 template <class Of>
 struct Kernel {
   using Group = typename Of::Group;
-  static constexpr int kMostThreads = channel_norm::kMostThreads;
+  static constexpr int kMostThreads = channel_norm::kMostThreads.of<typename Of::Real>();
 
   Of rows;
   int threads;
@@ -362,21 +363,22 @@ struct Kernel {
   }
 };
 
-constexpr int kThreads[] = {64, 128, kMostThreads};
 constexpr int kTurns[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kMostThreads.with_floats,
+                 "threads per block; of f64 at most 256, for which there are registers"),
     {"blocks", kTurns, "blocks per multiprocessor, which take rows in turn; 0: one turn per block"},
 };
 
 template <class Of>
 void launch(const Of& rows, std::int64_t count, const Plan& plan, const Execution& execution) {
   if (count == 0) return;
+  const int threads = std::min(plan[0], Kernel<Of>::kMostThreads);
   simt::launch(static_cast<simt::Stream>(execution.stream),
-               {.blocks = norms::blocks_for(count, Of::Group::groups_of_block(plan[0]), 1, plan[1],
+               {.blocks = norms::blocks_for(count, Of::Group::groups_of_block(threads), 1, plan[1],
                                             execution.machine),
-                .threads = plan[0]},
-               Kernel<Of>{rows, plan[0]});
+                .threads = threads},
+               Kernel<Of>{rows, threads});
 }
 
 // The statistics that rows leave to the sums over channels.

@@ -13,10 +13,12 @@
 namespace isobit::convolution {
 namespace {
 
+constexpr int kWidest = 512;  // threads of a block
+
 // One result a thread.
 template <class T>
 struct Direct {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidest;
   using Real = RealOf<T>;
   Call<T> call;
   const unsigned* only_if;  // this is not 0; null: in any case
@@ -85,26 +87,30 @@ struct Direct {
   }
 };
 
-// A tile of kDown x kAcross results, one a thread, of all filters of a group one after the other;
-// what their windows see, with its padding, is in shared memory.
+// A tile of results, kAcross to a row and one a thread, of all filters of a group one after the
+// other; what their windows see, with its padding, is in shared memory.
 template <class T>
 struct TiledHalo {
-  static constexpr int kMostThreads = 256, kDown = 8, kAcross = 32;
+  static constexpr int kMostThreads = kWidest, kAcross = 32;
   using Real = RealOf<T>;
   Call<T> call;
-  std::int64_t rows, cols;  // that a tile sees
+  std::int64_t height, rows, cols;  // of a tile, and what it sees
 
-  explicit TiledHalo(const Problem& problem)
-      : call(problem), rows(seen(problem.h, kDown)), cols(seen(problem.w, kAcross)) {}
+  TiledHalo(const Problem& problem, int threads)
+      : call(problem),
+        height(threads / kAcross),
+        rows(seen(problem.h, height)),
+        cols(seen(problem.w, kAcross)) {}
 
   static std::int64_t seen(const Axis& axis, std::int64_t results) {
     return (std::min(results, axis.results) - 1) * axis.stride + (axis.taps - 1) * axis.dilation +
            1;
   }
-  static std::int64_t bytes(const Problem& problem) {
-    return count_of({seen(problem.h, kDown), seen(problem.w, kAcross), problem.ins, sizeof(Real)});
+  static std::int64_t bytes(const Problem& problem, int threads) {
+    return count_of(
+        {seen(problem.h, threads / kAcross), seen(problem.w, kAcross), problem.ins, sizeof(Real)});
   }
-  ISOBIT_EITHER std::int64_t down() const { return (call.h.results + kDown - 1) / kDown; }
+  ISOBIT_EITHER std::int64_t down() const { return (call.h.results + height - 1) / height; }
   ISOBIT_EITHER std::int64_t across() const { return (call.w.results + kAcross - 1) / kAcross; }
   ISOBIT_EITHER std::int64_t tiles() const { return call.batch * call.groups * down() * across(); }
 
@@ -116,7 +122,7 @@ struct TiledHalo {
     const int thread = simt::thread();
     for (std::int64_t tile = simt::block(); tile < tiles(); tile += simt::blocks()) {
       const std::int64_t col = tile % across() * kAcross, line = tile / across();
-      const std::int64_t row = line % down() * kDown, plane = line / down();
+      const std::int64_t row = line % down() * height, plane = line / down();
       const std::int64_t group = plane % call.groups, n = plane / call.groups;
       const T* const image = call.source.at(n, group * call.ins);
       const std::int64_t first_h = call.h.window(row, 0), first_w = call.w.window(col, 0);
@@ -167,33 +173,48 @@ struct TiledHalo {
 
 constexpr std::int64_t kMostHalo = 96 << 10;  // bytes: two blocks a multiprocessor
 
-std::int64_t halo_bytes(const Problem& problem) {
-  return problem.element == DType::f64 ? TiledHalo<double>::bytes(problem)
-                                       : TiledHalo<float>::bytes(problem);
+std::int64_t halo_bytes(const Problem& problem, int threads) {
+  return problem.element == DType::f64 ? TiledHalo<double>::bytes(problem, threads)
+                                       : TiledHalo<float>::bytes(problem, threads);
+}
+std::int64_t most_halo(const Machine& machine) {
+  return std::min(kMostHalo, machine.gpu.shared_bytes);
 }
 
 std::string declines_halo(const Problem& problem, const Machine& machine) {
   if (problem.gradient) return "has no gradients";
-  if (halo_bytes(problem) > std::min(kMostHalo, machine.gpu.shared_bytes))
+  if (halo_bytes(problem, kChosenThreads) > most_halo(machine))
     return "needs a tile with its halo, of all channels of a group, in shared memory";
   return {};
 }
 
-void run_tiled_halo(const Problem& problem, const Execution& execution) {
+void run_tiled_halo(const Problem& problem, const Plan& plan, const Execution& execution) {
   if (problem.empty()) return;
+  const int threads = threads_within(most_halo(execution.machine), plan[0],
+                                     [&](int asked) { return halo_bytes(problem, asked); });
   with_type(problem, [&]<class T>(T) {
-    const TiledHalo<T> kernel(problem);
-    matmul::launch(kernel, kernel.tiles(), TiledHalo<T>::kMostThreads, execution);
+    const TiledHalo<T> kernel(problem, threads);
+    matmul::launch(kernel, kernel.tiles(), threads, execution);
   });
 }
 
-void run_direct(const Problem& problem, const Execution& execution) {
-  launch_direct(problem, nullptr, execution);
+void run_direct(const Problem& problem, const Plan& plan, const Execution& execution) {
+  launch_direct(problem, nullptr, plan[0], execution);
 }
 
-constexpr AnyVariant<Problem> kTiledHalo = {
-    .name = "tiled_halo", .declines = declines_halo, .run = run_tiled_halo};
-constexpr AnyVariant<Problem> kDirect = {.name = "direct", .run = run_direct};
+Plan choose_threads(const Problem&, const Machine&) { return {kChosenThreads}; }
+
+constexpr Knob kHaloKnobs[] = {threads_knob(
+    kWidest, "threads per block, 32 to a row of its tile; fewer where that is too large")};
+constexpr Knob kDirectKnobs[] = {threads_knob(kWidest)};
+
+constexpr AnyVariant<Problem> kTiledHalo = {.name = "tiled_halo",
+                                            .knobs = kHaloKnobs,
+                                            .declines = declines_halo,
+                                            .choose = choose_threads,
+                                            .run_plan = run_tiled_halo};
+constexpr AnyVariant<Problem> kDirect = {
+    .name = "direct", .knobs = kDirectKnobs, .choose = choose_threads, .run_plan = run_direct};
 
 // Backward: grad_x by a variant of forward, or one by one where that declines; grad_weight in tiles
 // of a product, or one weight a thread.
@@ -206,8 +227,9 @@ struct Gradients {
     return kTiles && problem.wants_weight && tiles_suit_weights(problem.to_weight);
   }
 
-  // Large tiles only where both products have enough of them.
+  // Without tiles a plan holds threads. Large tiles only where both products have enough of them.
   static Plan choose(const BackwardProblem& problem, const Machine& machine) {
+    if (!kTiles) return kToX.choose(problem.to_x, machine);
     Plan plan = {8};
     if (computes_x(problem, machine)) plan = kToX.choose(problem.to_x, machine);
     if (computes_weights(problem))
@@ -227,22 +249,18 @@ struct Gradients {
     return bytes;
   }
   static void run(const BackwardProblem& problem, const Plan& plan, const Execution& execution) {
-    if (!computes_x(problem, execution.machine)) {
-      if (problem.wants_x) run_direct(problem.to_x, execution);
-    } else if (kToX.run_plan != nullptr) {
+    const int threads = kTiles ? kChosenThreads : plan[0];
+    if (computes_x(problem, execution.machine))
       kToX.run_plan(problem.to_x, plan, execution);
-    } else {
-      kToX.run(problem.to_x, execution);
-    }
+    else if (problem.wants_x)
+      launch_direct(problem.to_x, nullptr, threads, execution);
     if (computes_weights(problem)) sum_weights_in_tiles(problem.to_weight, plan, execution);
     with_type(problem.to_weight, [&]<class T>(T) {
       if (problem.wants_weight && !computes_weights(problem))
-        sum_weights<T>(problem.to_weight, execution);
-      if (problem.wants_bias) sum_bias<T>(problem.to_weight, problem.to_bias.first.bias, execution);
+        sum_weights<T>(problem.to_weight, threads, execution);
+      if (problem.wants_bias)
+        sum_bias<T>(problem.to_weight, problem.to_bias.first.bias, threads, execution);
     });
-  }
-  static void run_without_plan(const BackwardProblem& problem, const Execution& execution) {
-    run(problem, {}, execution);
   }
 };
 using DepthwiseGradients = Gradients<kCudaDepthwise, false>;
@@ -267,9 +285,11 @@ bool suits_implicit(const BackwardProblem& problem, const Machine& machine) {
 
 constexpr AnyVariant<BackwardProblem> kDepthwiseGradients = {
     .name = "depthwise_tiled",
+    .knobs = kDepthwiseKnobs,
     .declines = declines_depthwise,
+    .choose = DepthwiseGradients::choose,
     .workspace = DepthwiseGradients::workspace,
-    .run = DepthwiseGradients::run_without_plan};
+    .run_plan = DepthwiseGradients::run};
 constexpr AnyVariant<BackwardProblem> kImplicitGradients = {
     .name = "implicit",
     .knobs = matmul::kTileKnobs,
@@ -279,16 +299,19 @@ constexpr AnyVariant<BackwardProblem> kImplicitGradients = {
     .workspace = ImplicitGradients::workspace,
     .run_plan = ImplicitGradients::run};
 constexpr AnyVariant<BackwardProblem> kDirectGradients = {.name = "direct",
+                                                          .knobs = kDirectKnobs,
+                                                          .choose = DirectGradients::choose,
                                                           .workspace = DirectGradients::workspace,
-                                                          .run = DirectGradients::run_without_plan};
+                                                          .run_plan = DirectGradients::run};
 
 }  // namespace
 
-void launch_direct(const Problem& problem, const unsigned* only_if, const Execution& execution) {
+void launch_direct(const Problem& problem, const unsigned* only_if, int threads,
+                   const Execution& execution) {
   if (problem.empty()) return;
   with_type(problem, [&]<class T>(T) {
     const Direct<T> kernel{Call<T>(problem), only_if};
-    matmul::launch(kernel, (kernel.call.results() + 255) / 256, 256, execution);
+    matmul::launch(kernel, blocks_for(kernel.call.results(), threads), threads, execution);
   });
 }
 

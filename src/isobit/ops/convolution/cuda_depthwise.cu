@@ -12,7 +12,7 @@
 namespace isobit::convolution {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / simt::kWarpThreads, kMostEach = 4;
+constexpr int kMostEach = 4;
 constexpr std::int64_t kMostBytes = 48 << 10;  // at least four blocks a multiprocessor
 // The sum of a window is then one chain of fma.
 constexpr std::int64_t kMostTaps = order::kPanel;
@@ -21,18 +21,19 @@ constexpr std::int64_t kMostTaps = order::kPanel;
 // them. Each thread has `each` results, a whole tile of threads apart: beside each other where the
 // threads stand on all rows, else below each other.
 struct Tiling {
+  int threads;
   int across = 8, each = 1;
   bool beside = false;
   std::int64_t height = 0, width = 0;  // of results
   std::int64_t rows = 0, cols = 0;     // that their windows see
   std::int64_t pitch = 0;              // from a row to the next in shared memory
 
-  explicit Tiling(const Problem& problem) {
+  Tiling(const Problem& problem, int threads) : threads(threads) {
     const std::int64_t results_h = problem.h.results, results_w = problem.w.results;
-    while (across < results_w && (across < 32 || kThreads / across >= 2 * results_h) &&
-           across < kThreads)
+    while (across < results_w && (across < 32 || threads / across >= 2 * results_h) &&
+           across < threads)
       across *= 2;
-    const int down = kThreads / across;
+    const int down = threads / across;
     beside = down >= results_h;
     const std::int64_t parts =
         beside ? (results_w + across - 1) / across : (results_h + down - 1) / down;
@@ -51,8 +52,9 @@ struct Tiling {
   std::int64_t bytes(const Problem& problem) const {
     const std::int64_t size = size_of(problem.real());
     return count_of({rows, pitch, size}) + count_of({weights_of(problem), size}) +
-           kWarps * std::int64_t{sizeof(unsigned)} + 2 * 16;  // the arrays begin at 16 bytes
+           warps() * std::int64_t{sizeof(unsigned)} + 2 * 16;  // the arrays begin at 16 bytes
   }
+  ISOBIT_EITHER int warps() const { return threads / simt::kWarpThreads; }
   static std::int64_t weights_of(const Problem& problem) {
     return count_of({problem.outs, problem.h.taps, problem.w.taps});
   }
@@ -67,7 +69,7 @@ struct Tiling {
 
 template <class T>
 struct DepthwiseTiled {
-  static constexpr int kMostThreads = kThreads;
+  static constexpr int kMostThreads = kWidestDepthwise;
   using Real = RealOf<T>;
   using S = tile::Scalar<Real>;
 
@@ -75,9 +77,9 @@ struct DepthwiseTiled {
   Tiling tiling;
   Divider of_cols, of_taps, of_taps_w;
 
-  explicit DepthwiseTiled(const Problem& problem)
+  DepthwiseTiled(const Problem& problem, int threads)
       : call(problem),
-        tiling(problem),
+        tiling(problem, threads),
         of_cols(tiling.cols),
         of_taps(problem.h.taps * problem.w.taps),
         of_taps_w(problem.w.taps) {}
@@ -99,7 +101,7 @@ struct DepthwiseTiled {
   ISOBIT_EITHER Memory memory(Carver& carver) const {
     Real* const seen = carver.template take<Real>(tiling.rows * tiling.pitch);
     Real* const weights = carver.template take<Real>(call.outs * taps());
-    return {seen, weights, carver.template take<unsigned>(kWarps)};
+    return {seen, weights, carver.template take<unsigned>(tiling.warps())};
   }
 
   ISOBIT_DEVICE void operator()(const Memory& shared) const {
@@ -115,7 +117,7 @@ struct DepthwiseTiled {
       simt::sync_block();
       // Absent taps meet no weight; where all are finite, zeros in their place do no harm.
       unsigned one_by_one = 0;
-      for (int warp = 0; warp < kWarps && call.gradient; ++warp)
+      for (int warp = 0; warp < tiling.warps() && call.gradient; ++warp)
         one_by_one |= shared.infinite[warp];
       const Place place{n, group, row + simt::thread() / tiling.across,
                         col + simt::thread() % tiling.across};
@@ -195,7 +197,7 @@ struct DepthwiseTiled {
     if (tiling.beside)
       place.col += r * tiling.across;
     else
-      place.row += r * (kThreads / tiling.across);
+      place.row += r * (tiling.threads / tiling.across);
     return place;
   }
   ISOBIT_DEVICE bool exists(const Place& place) const {
@@ -267,28 +269,39 @@ struct DepthwiseTiled {
   }
 };
 
+std::int64_t most_bytes(const Machine& machine) {
+  return std::min(kMostBytes, machine.gpu.shared_bytes);
+}
+
 std::string declines(const Problem& problem, const Machine& machine) {
   if (problem.ins != 1) return "needs groups of one channel; these have several";
   if (problem.gradient && problem.mode != PaddingMode::zeros)
     return "has gradients only where zeros are padded";
   if (count_of({problem.h.taps, problem.w.taps}) > kMostTaps)
     return "has one panel of taps, which are more here";
-  if (Tiling(problem).bytes(problem) > std::min(kMostBytes, machine.gpu.shared_bytes))
+  if (Tiling(problem, kChosenThreads).bytes(problem) > most_bytes(machine))
     return "needs a tile with its halo, and the weights of a group, in shared memory";
   return {};
 }
 
-void run_depthwise(const Problem& problem, const Execution& execution) {
+void run_depthwise(const Problem& problem, const Plan& plan, const Execution& execution) {
   if (problem.empty()) return;
+  const int threads = threads_within(most_bytes(execution.machine), plan[0], [&](int asked) {
+    return Tiling(problem, asked).bytes(problem);
+  });
   with_type(problem, [&]<class T>(T) {
-    const DepthwiseTiled<T> kernel(problem);
-    matmul::launch(kernel, kernel.tiles(), kThreads, execution);
+    const DepthwiseTiled<T> kernel(problem, threads);
+    matmul::launch(kernel, kernel.tiles(), threads, execution);
   });
 }
 
 }  // namespace
 
 constexpr AnyVariant<Problem> kCudaDepthwise = {
-    .name = "depthwise_tiled", .declines = declines, .run = run_depthwise};
+    .name = "depthwise_tiled",
+    .knobs = kDepthwiseKnobs,
+    .declines = declines,
+    .choose = [](const Problem&, const Machine&) -> Plan { return {kChosenThreads}; },
+    .run_plan = run_depthwise};
 
 }  // namespace isobit::convolution

@@ -125,7 +125,8 @@ void pack(const Problem& problem, const Room& room, const Execution& execution) 
 // Taps that do not land are absent, which zeros beside infinite weights are not.
 void mend(const Problem& problem, const Room& room, const Execution& execution) {
   if (!problem.gradient) return;
-  launch_direct(problem, reinterpret_cast<const unsigned*>(room.found) + kMostFound - 1, execution);
+  launch_direct(problem, reinterpret_cast<const unsigned*>(room.found) + kMostFound - 1,
+                kChosenThreads, execution);
 }
 
 template <class Real, int kEach>

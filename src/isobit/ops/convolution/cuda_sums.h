@@ -10,6 +10,8 @@
 
 namespace isobit::convolution {
 
+inline constexpr int kWidestSums = 512;  // threads of a block
+
 // Positions are rows of the gradient of y, image after image.
 template <class T>
 struct Positions {
@@ -38,7 +40,7 @@ struct Positions {
 // One weight and one run of 8192 positions a thread; where there are several runs, their sums wait.
 template <class T>
 struct SumWeights {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidestSums;
   using Real = RealOf<T>;
   Call<T> call;  // of forward
   Positions<T> positions;
@@ -111,7 +113,7 @@ struct SumWeights {
 
 template <class T>
 struct AddRunsOfWeights {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidestSums;
   SumWeights<T> of;
 
   ISOBIT_DEVICE void operator()() const {
@@ -134,12 +136,13 @@ inline std::int64_t weight_room(const Problem& problem) {
 }
 
 template <class T>
-void sum_weights(const Problem& problem, const Execution& execution) {
+void sum_weights(const Problem& problem, int threads, const Execution& execution) {
   const SumWeights<T> sum(problem, execution.workspace);
   if (sum.weights() == 0) return;
-  matmul::launch(sum, blocks_for(sum.weights() * sum.runs()), 256, execution);
+  matmul::launch(sum, blocks_for(sum.weights() * sum.runs(), threads), threads, execution);
   if (sum.runs() > 1)
-    matmul::launch(AddRunsOfWeights<T>{sum}, blocks_for(sum.weights()), 256, execution);
+    matmul::launch(AddRunsOfWeights<T>{sum}, blocks_for(sum.weights(), threads), threads,
+                   execution);
 }
 
 // Groups of rows are nodes of the tree of `order::sum_rows`.
@@ -152,7 +155,7 @@ inline std::int64_t bias_room(const Problem& problem) {
 
 template <class T>
 struct SumBias {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidestSums;
   using Real = RealOf<T>;
   Positions<T> positions;
   std::int64_t filters;
@@ -184,7 +187,7 @@ struct SumBias {
 
 template <class T>
 struct AddGroupsOfBias {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidestSums;
   SumBias<T> of;
   matmul::Operand bias;
 
@@ -201,14 +204,16 @@ struct AddGroupsOfBias {
 };
 
 template <class T>
-void sum_bias(const Problem& problem, const matmul::Array& bias, const Execution& execution) {
+void sum_bias(const Problem& problem, const matmul::Array& bias, int threads,
+              const Execution& execution) {
   const std::int64_t filters = problem.groups * problem.outs;
   if (filters == 0) return;
   const SumBias<T> sum{Positions<T>(problem), filters,
                        reinterpret_cast<RealOf<T>*>(execution.workspace)};
-  if (sum.groups() > 0) matmul::launch(sum, blocks_for(sum.groups() * filters), 256, execution);
+  if (sum.groups() > 0)
+    matmul::launch(sum, blocks_for(sum.groups() * filters, threads), threads, execution);
   const AddGroupsOfBias<T> add{sum, {bias.data, bias.dtype, 0, bias.col, {}}};
-  matmul::launch(add, blocks_for(filters), 256, execution);
+  matmul::launch(add, blocks_for(filters, threads), threads, execution);
 }
 
 }  // namespace isobit::convolution

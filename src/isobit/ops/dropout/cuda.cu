@@ -2,6 +2,7 @@
 // The variant for GPUs: a thread has the four columns of a counter.
 #include <cstdint>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/ops/dropout/formula.h"
 #include "isobit/ops/dropout/problem.h"
 #include "isobit/simt/simt.h"
@@ -10,9 +11,11 @@
 namespace isobit::dropout {
 namespace {
 
+constexpr int kWidest = 1024;  // threads of a block
+
 template <class T>
 struct Fours {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidest;
   using Real = tile::RealOf<T>;
   const T* x;
   T* y;
@@ -45,10 +48,9 @@ struct Fours {
   }
 };
 
-constexpr int kThreads[] = {64, 128, 256};
 constexpr int kBlocks[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kWidest),
     {"blocks", kBlocks,
      "blocks per multiprocessor, which take fours in turn; 0: as many as there are fours for"},
 };

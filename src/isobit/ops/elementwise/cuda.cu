@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/ops/elementwise/formula.h"
 #include "isobit/ops/elementwise/problem.h"
 #include "isobit/simt/simt.h"
@@ -66,10 +67,9 @@ ISOBIT_EITHER bool aligned(const T* address) {
   return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
 }
 
-constexpr int kWidest = 512;  // threads of a block
-// Blocks of so many that a multiprocessor holds at least: two leave a thread 64 registers, so the
-// four blocks of 256 that stay do find room.
-constexpr int kTogether = 2;
+// Threads of a block: so many leave a thread 64 registers, so the four blocks of 256 that stay do
+// find room.
+constexpr int kWidest = 1024;
 
 template <class T>
 struct Naive {
@@ -149,7 +149,7 @@ struct Shared {
 // element by element.
 template <class T>
 struct Vec16 {
-  static constexpr int kMostThreads = kWidest, kLeastBlocks = kTogether;
+  static constexpr int kMostThreads = kWidest;
   static constexpr int kVectors = sizeof(T) == 2 ? 2 : 4;
   static constexpr int kElements = kVectors * Vector<T>::kSize;
   Tiles<T> tiles;
@@ -250,10 +250,9 @@ struct Bulk {
   }
 };
 
-constexpr int kThreads[] = {64, 128, 256, kWidest};
 constexpr int kBlocks[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kWidest),
     {"blocks", kBlocks,
      "blocks per multiprocessor, which take tiles in turn; 0: one block per tile"},
 };

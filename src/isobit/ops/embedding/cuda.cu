@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/norms/cuda_arrays.h"
 #include "isobit/norms/cuda_launch.h"
 #include "isobit/ops/embedding/cuda_sort.h"
@@ -19,14 +20,14 @@ namespace {
 
 using norms::RealOf;
 
-constexpr int kBlockThreads = 256;
+constexpr int kWidest = 1024, kChosenThreads = 256;  // threads of a block
 
 // Forward ---------------------------------------------------------------------------------------
 
 // Unit: what a thread moves, an element or several that are adjacent.
 template <class T, class Unit>
 struct Gather {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kWidest;
   static constexpr int kElements = static_cast<int>(sizeof(Unit) / sizeof(T));
 
   Index index;
@@ -107,7 +108,7 @@ struct Terms {
 // What both kernels of sums have. `lanes` threads of a block take an item together.
 template <class T>
 struct Sums {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kWidest;
   static constexpr int kElements = tile::kPiece<T>;
   using Real = RealOf<T>;
   using Piece = Terms<Real, kElements>;
@@ -272,15 +273,16 @@ void run_sorted(const BackwardArgs&, const BackwardProblem& problem, const Plan&
   const auto stream = static_cast<simt::Stream>(execution.stream);
   const Room room(problem, execution.workspace);
   const Sorted sorted = room.sort(problem, stream);
+  const int lanes = std::min(plan[0], plan[1]);
   const auto shape = [&](std::int64_t items) -> simt::LaunchShape {
-    return {.blocks = norms::blocks_for(items, kBlockThreads / plan[0], 1, 0, execution.machine),
-            .threads = kBlockThreads};
+    return {.blocks = norms::blocks_for(items, plan[1] / lanes, 1, 0, execution.machine),
+            .threads = plan[1]};
   };
   norms::with_type(problem.dtype, [&]<class T>(Type<T>) {
     if (const std::int64_t slots = slots_of(problem.rows); slots > 0)
-      simt::launch(stream, shape(slots), Keep<T>(problem, sorted, room.kept, room.pitch, plan[0]));
+      simt::launch(stream, shape(slots), Keep<T>(problem, sorted, room.kept, room.pitch, lanes));
     simt::launch(stream, shape(problem.tokens),
-                 Write<T>(problem, sorted, room.kept, room.pitch, plan[0]));
+                 Write<T>(problem, sorted, room.kept, room.pitch, lanes));
   });
 }
 
@@ -295,19 +297,20 @@ std::string declines(const BackwardProblem& problem, const Machine&) {
 Plan choose_lanes(const BackwardProblem& problem, const Machine&) {
   const std::int64_t pieces = problem.cols * size_of(problem.dtype) / tile::kPieceBytes;
   int lanes = 8;
-  while (lanes < pieces && lanes < kBlockThreads) lanes *= 2;
-  return {lanes};
+  while (lanes < pieces && lanes < kChosenThreads) lanes *= 2;
+  return {lanes, kChosenThreads};
 }
 
-constexpr int kThreads[] = {64, 128, kBlockThreads};
-constexpr Knob kForwardKnobs[] = {{"threads", kThreads, "threads per block"}};
-constexpr int kLanes[] = {8, 16, 32, 64, 128, kBlockThreads};
-constexpr Knob kBackwardKnobs[] = {{"lanes", kLanes, "threads that take a token together"}};
+constexpr Knob kForwardKnobs[] = {threads_knob(kWidest)};
+constexpr int kLanes[] = {8, 16, 32, 64, 128, 256};
+constexpr Knob kBackwardKnobs[] = {
+    {"lanes", kLanes, "threads that take a token together; no more than a block has"},
+    threads_knob(kWidest, "threads per block that adds; those that sort have fixed ones")};
 
 constexpr ForwardVariant kForwardVariants[] = {
     {.name = "gather",
      .knobs = kForwardKnobs,
-     .choose = [](const ForwardProblem&, const Machine&) -> Plan { return {kBlockThreads}; },
+     .choose = [](const ForwardProblem&, const Machine&) -> Plan { return {kChosenThreads}; },
      .run = run_gather},
 };
 constexpr BackwardVariant kBackwardVariants[] = {

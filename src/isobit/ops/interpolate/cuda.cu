@@ -4,6 +4,7 @@
 // another, and none adds to what another writes.
 #include <cstdint>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/ops/interpolate/formula.h"
 #include "isobit/ops/interpolate/problem.h"
 #include "isobit/simt/simt.h"
@@ -12,6 +13,8 @@
 
 namespace isobit::interpolate {
 namespace {
+
+constexpr int kWidest = 512;  // threads of a block
 
 using tile::Position;
 using tile::RealOf;
@@ -31,7 +34,7 @@ struct Plane {
 
 template <class T>
 struct Forward {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidest;
   Problem p;
 
   ISOBIT_EITHER std::int64_t count() const { return p.planes() * p.h.results * p.w.results; }
@@ -46,7 +49,7 @@ struct Forward {
 
 template <class T>
 struct Backward {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidest;
   Problem p;
 
   ISOBIT_EITHER std::int64_t count() const { return p.planes() * p.h.sources * p.w.sources; }
@@ -66,8 +69,7 @@ void run(const Args&, const Problem& problem, const Plan& plan, const Execution&
   });
 }
 
-constexpr int kThreads[] = {64, 128, 256};
-constexpr Knob kKnobs[] = {{"threads", kThreads, "threads per block"}};
+constexpr Knob kKnobs[] = {threads_knob(kWidest)};
 
 template <template <class> class Pass, class Args>
 constexpr Variant<Args, Problem> kVariants[] = {

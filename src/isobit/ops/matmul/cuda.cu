@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "isobit/core/order.h"
+#include "isobit/dispatch/threads.h"
 #include "isobit/ops/matmul/cuda_tiles.h"
 #include "isobit/ops/matmul/problem.h"
 #include "isobit/simt/simt.h"
@@ -14,7 +15,7 @@ namespace {
 // One element a thread, straight from memory.
 template <class T>
 struct Naive {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = 1024;
   using Real = RealOf<T>;
   Call<T> call;
   int threads;
@@ -109,14 +110,16 @@ struct Tiled {
   }
 };
 
-constexpr int kThreads[] = {64, 128, 256};
-constexpr Knob kNaiveKnobs[] = {{"threads", kThreads, "threads per block"}};
+constexpr Knob kNaiveKnobs[] = {threads_knob(Naive<float>::kMostThreads)};
 
 void run_register_tiled(const ForwardArgs&, const Problem& problem, const Plan& plan,
                         const Execution& execution) {
   run_in_registers(
       problem, plan, execution, []<class T>(T) { return RowsOfA<T>(); },
-      []<class T>(T) { return ColumnsOfB<T>(); });
+      []<class T>(T) { return ColumnsOfB<T>(); }, plan[1]);
+}
+std::size_t register_tiled_workspace(const Problem& problem, const Plan& plan, const Machine&) {
+  return room_for_runs(problem, plan[1]);
 }
 
 void run_tiled(const ForwardArgs&, const Problem& problem, const Plan&,
@@ -146,10 +149,10 @@ std::string declines_tensor(const Problem& problem, const Machine&) {
 std::span<const ForwardVariant> cuda_forward_variants() {
   static const ForwardVariant kVariants[] = {
       {.name = "register_tiled",
-       .knobs = kTileKnobs,
+       .knobs = kSplitKnobs,
        .declines = declines_tensor,
-       .choose = choose_tile,
-       .workspace = tiles_workspace,
+       .choose = choose_tile_and_splits,
+       .workspace = register_tiled_workspace,
        .run = run_register_tiled},
       {.name = "tiled",
        .declines = declines_tensor,

@@ -3,10 +3,12 @@
 // of s.
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "isobit/core/pieces.h"
 #include "isobit/ops/matmul/cuda_slopes.h"
+#include "isobit/ops/matmul/cuda_tiles.h"
 
 namespace isobit::matmul {
 namespace {
@@ -132,6 +134,17 @@ Problem with_slopes(Problem product, Derived own, std::int64_t n, std::byte* slo
   return product;
 }
 
+// A plan of backward is that of both products, but that each has splits of its own: their k differ.
+constexpr std::size_t kSplitsOfA = 1, kSplitsOfB = 2;
+
+bool splits(const ForwardVariant& variant) {
+  return variant.knobs.size() > kSplitsOfA && variant.knobs[kSplitsOfA].name == "splits";
+}
+Plan plan_of_b(const ForwardVariant& variant, Plan plan) {
+  if (splits(variant)) plan[kSplitsOfA] = plan[kSplitsOfB];
+  return plan;
+}
+
 // The workspace of a call: s, what the products need, and sums of groups.
 struct Room {
   std::byte *slopes = nullptr, *products = nullptr, *sums = nullptr;
@@ -145,7 +158,8 @@ struct Room {
     if (writes_slopes(problem)) slopes = pieces.take(count * rows.n * size_of(rows.element));
     std::size_t most = 0;
     if (problem.wants_a) most = variant.workspace(problem.to_a, plan, machine);
-    if (problem.wants_b) most = std::max(most, variant.workspace(problem.to_b, plan, machine));
+    if (problem.wants_b)
+      most = std::max(most, variant.workspace(problem.to_b, plan_of_b(variant, plan), machine));
     products = pieces.take(static_cast<std::int64_t>(most));
     if (rows.first.bias)
       sums = pieces.take((count + kGroupRows - 1) / kGroupRows * rows.n * size_of(rows.real()));
@@ -166,6 +180,10 @@ struct By {
     const Plan b = forward().choose(problem.wants_b ? problem.to_b : problem.to_a, machine);
     Plan plan = a;
     for (std::size_t i = 0; i < forward().knobs.size(); ++i) plan[i] = std::min(a[i], b[i]);
+    if (splits(forward())) {
+      plan[kSplitsOfA] = a[kSplitsOfA];
+      plan[kSplitsOfB] = b[kSplitsOfA];
+    }
     return plan;
   }
   static std::size_t workspace(const BackwardProblem& problem, const Plan& plan,
@@ -183,11 +201,11 @@ struct By {
       });
     Execution of_products = execution;
     of_products.workspace = room.products;
-    const auto multiply = [&](const Problem& product, Derived own) {
-      forward().run({}, with_slopes(product, own, rows.n, room.slopes), plan, of_products);
+    const auto multiply = [&](const Problem& product, Derived own, const Plan& by) {
+      forward().run({}, with_slopes(product, own, rows.n, room.slopes), by, of_products);
     };
-    if (problem.wants_a) multiply(problem.to_a, Derived::a);
-    if (problem.wants_b) multiply(problem.to_b, Derived::b);
+    if (problem.wants_a) multiply(problem.to_a, Derived::a, plan);
+    if (problem.wants_b) multiply(problem.to_b, Derived::b, plan_of_b(forward(), plan));
     if (rows.n == 0 || !problem.wants_rows()) return;
     // The type of sums is all that matters, and there may be no rows.
     if (rows.real() == DType::f64)
@@ -197,11 +215,20 @@ struct By {
   }
 };
 
+constexpr Knob kSplitKnobsOfBoth[] = {
+    kTileKnobs[0],
+    {"splits_a", kSplits, "blocks that share the panels of a run of k, of grad_a's product"},
+    {"splits_b", kSplits, "the same of grad_b's"}};
+
+std::span<const Knob> knobs_of(const ForwardVariant& forward) {
+  return splits(forward) ? kSplitKnobsOfBoth : forward.knobs;
+}
+
 template <std::size_t... kIndices>
 std::array<BackwardVariant, sizeof...(kIndices)> all(std::index_sequence<kIndices...>) {
   const auto forward = cuda_forward_variants();
   return {BackwardVariant{.name = forward[kIndices].name,
-                          .knobs = forward[kIndices].knobs,
+                          .knobs = knobs_of(forward[kIndices]),
                           .bits = forward[kIndices].bits,
                           .declines = By<kIndices>::declines,
                           .choose = By<kIndices>::choose,

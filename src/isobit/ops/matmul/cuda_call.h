@@ -21,6 +21,11 @@ using RealOf = std::conditional_t<sizeof(T) == 8, double, float>;
 
 constexpr std::int64_t kRunK = std::int64_t{order::kPanel} * order::kRun;
 
+// The panels of the longest run of k.
+constexpr std::int64_t panels_of_run(std::int64_t k) {
+  return ((k < kRunK ? k : kRunK) + order::kPanel - 1) / order::kPanel;
+}
+
 // One array of a call.
 struct Operand {
   std::byte* data;
@@ -134,29 +139,45 @@ ISOBIT_DEVICE Real wide(T value) {
   return simt::Conversions::template widen<Real>(value);
 }
 
-// A tile of one product, and a run of its k.
+// A tile of one product, and a run of its k, or one part of that.
 struct Tile {
   std::int64_t product, run, row, col;
+  int part = 0;
 };
 
 // All tiles of a call, of `side` rows and columns: those of one run beside each other, along rows
 // of y.
 struct Tiles {
   std::int64_t products, runs, down, across;
-  int side;
+  int side, parts;  // of a run of k
+  int panels, all;  // of a part, of which the last have fewer or none; of k
 
+  // No more parts than a run has panels.
   template <class T>
-  Tiles(const Call<T>& call, int side)
+  Tiles(const Call<T>& call, int side, int splits = 1)
       : products(call.products),
         runs(call.runs()),
         down((call.m + side - 1) / side),
         across((call.n + side - 1) / side),
-        side(side) {}
-  ISOBIT_EITHER std::int64_t count() const { return products * runs * down * across; }
+        side(side),
+        parts(parts_of(call.k, splits)),
+        panels(static_cast<int>((panels_of_run(call.k) + parts - 1) / parts)),
+        all(static_cast<int>((call.k + order::kPanel - 1) / order::kPanel)) {}
+  static int parts_of(std::int64_t k, int splits) {
+    return static_cast<int>(
+        std::clamp<std::int64_t>(splits, 1, std::max<std::int64_t>(1, panels_of_run(k))));
+  }
+  ISOBIT_EITHER std::int64_t count() const { return products * runs * parts * down * across; }
   ISOBIT_DEVICE Tile operator[](std::int64_t index) const {
-    const std::int64_t line = index / across, of_run = line / down, product = of_run / runs;
-    return {product, of_run - product * runs, (line - of_run * down) * side,
-            (index - line * across) * side};
+    const std::int64_t line = index / across, of_part = line / down, of_run = of_part / parts;
+    const std::int64_t product = of_run / runs;
+    return {product, of_run - product * runs, (line - of_part * down) * side,
+            (index - line * across) * side, static_cast<int>(of_part - of_run * parts)};
+  }
+  // Behind the last panel of a tile whose first this is.
+  ISOBIT_DEVICE int end_of(const Tile& tile, int first) const {
+    const int of_part = first + panels, of_run = static_cast<int>(tile.run + 1) * order::kRun;
+    return of_part < of_run ? (of_part < all ? of_part : all) : (of_run < all ? of_run : all);
   }
 };
 

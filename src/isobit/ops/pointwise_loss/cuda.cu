@@ -2,6 +2,7 @@
 // The variant for GPUs: one element a thread.
 #include <cstdint>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/ops/pointwise_loss/formula.h"
 #include "isobit/ops/pointwise_loss/problem.h"
 #include "isobit/simt/simt.h"
@@ -10,6 +11,8 @@
 
 namespace isobit::pointwise_loss {
 namespace {
+
+constexpr int kWidest = 1024;  // threads of a block
 
 // One array of a call, of which elements are wanted; without data all are 1.
 template <class T>
@@ -30,7 +33,7 @@ struct Array {
 
 template <class T>
 struct Naive {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidest;
   using Real = tile::RealOf<T>;
   using S = tile::Scalar<Real>;
   Array<T> x, target, weight, pos_weight, grad_x;
@@ -67,10 +70,9 @@ struct Naive {
   }
 };
 
-constexpr int kThreads[] = {64, 128, 256};
 constexpr int kBlocks[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kWidest),
     {"blocks", kBlocks,
      "blocks per multiprocessor, which take elements in turn; 0: as many as there are elements "
      "for"},

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/ops/pool2d/formula.h"
 #include "isobit/ops/pool2d/problem.h"
 #include "isobit/simt/simt.h"
@@ -14,12 +15,14 @@
 namespace isobit::pool2d {
 namespace {
 
+constexpr int kWidest = 512;  // threads of a block
+
 using Conversions = simt::Conversions;
 using tile::Position;
 
 template <class T>
 struct Forward {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidest;
   using Real = tile::RealOf<T>;
   Problem p;
 
@@ -63,7 +66,7 @@ struct Forward {
 
 template <class T>
 struct Backward {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidest;
   using Real = tile::RealOf<T>;
   Problem p;
 
@@ -109,8 +112,7 @@ void run(const Args&, const Problem& problem, const Plan& plan, const Execution&
   });
 }
 
-constexpr int kThreads[] = {64, 128, 256};
-constexpr Knob kKnobs[] = {{"threads", kThreads, "threads per block"}};
+constexpr Knob kKnobs[] = {threads_knob(kWidest)};
 
 template <template <class> class Pass, class Args>
 constexpr Variant<Args, Problem> kVariants[] = {

@@ -2,6 +2,7 @@
 // The variant for GPUs: a thread makes four numbers of the four words of a counter.
 #include <cstdint>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/ops/random/formula.h"
 #include "isobit/ops/random/problem.h"
 #include "isobit/simt/simt.h"
@@ -11,11 +12,13 @@
 namespace isobit::random {
 namespace {
 
+constexpr int kWidest = 512;  // threads of a block
+
 using Scalar = tile::Scalar<double>;
 
 template <class T>
 struct Fours {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidest;
   Args args;
   T* y;
   std::int64_t stride, cols, elements;
@@ -51,10 +54,9 @@ struct Fours {
   }
 };
 
-constexpr int kThreads[] = {64, 128, 256};
 constexpr int kBlocks[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kWidest),
     {"blocks", kBlocks,
      "blocks per multiprocessor, which take fours in turn; 0: as many as there are fours for"},
 };

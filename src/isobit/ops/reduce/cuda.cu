@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/norms/cuda_arrays.h"
 #include "isobit/norms/cuda_launch.h"
 #include "isobit/norms/cuda_row.h"
@@ -272,7 +273,7 @@ class GroupRow<T, Alone> : public ThreadRow<T> {
   int cols_;
 };
 
-constexpr int kMostThreads = 256;
+constexpr int kMostThreads = 512;
 
 template <class T, class Group, bool kBackward>
 struct Kernel {
@@ -376,10 +377,9 @@ struct Kernel {
   }
 };
 
-constexpr int kThreads[] = {64, 128, kMostThreads};
 constexpr int kTurns[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kMostThreads),
     {"blocks", kTurns, "blocks per multiprocessor, which take rows in turn; 0: one turn per block"},
 };
 

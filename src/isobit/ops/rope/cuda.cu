@@ -7,6 +7,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/ops/rope/formula.h"
 #include "isobit/ops/rope/problem.h"
 #include "isobit/ops/rope_tables/formula.h"
@@ -143,7 +144,7 @@ struct Call {
   }
 };
 
-constexpr int kWidest = 256;  // threads of a block
+constexpr int kWidest = 512;  // threads of a block
 
 template <class T>
 struct Naive {
@@ -306,10 +307,9 @@ bool on_vectors(const Problem& problem, const Heads& heads) {
   return adjacent * size % 16 == 0 && fits(heads.x, heads.x_steps) && fits(heads.y, heads.y_steps);
 }
 
-constexpr int kThreads[] = {64, 128, kWidest};
 constexpr int kBlocks[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kWidest),
     {"blocks", kBlocks, "blocks per multiprocessor, which take turns; 0: as many as have work"},
 };
 

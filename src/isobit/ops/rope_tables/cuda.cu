@@ -2,6 +2,7 @@
 // The variant for GPUs: an angle a thread. A position that no table has gives NaN.
 #include <cstdint>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/ops/rope_tables/formula.h"
 #include "isobit/ops/rope_tables/problem.h"
 #include "isobit/simt/simt.h"
@@ -11,11 +12,13 @@
 namespace isobit::rope_tables {
 namespace {
 
+constexpr int kWidest = 1024;  // threads of a block
+
 using Scalar = tile::Scalar<double>;
 
 template <class T>
 struct Naive {
-  static constexpr int kMostThreads = 256;
+  static constexpr int kMostThreads = kWidest;
   const double* wide;   // of inv_freq, where it is f64,
   const float* single;  // or f32; else it is computed
   const std::int64_t* positions;
@@ -44,10 +47,9 @@ struct Naive {
   }
 };
 
-constexpr int kThreads[] = {64, 128, 256};
 constexpr int kBlocks[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kWidest),
     {"blocks", kBlocks,
      "blocks per multiprocessor, which take angles in turn; 0: as many as there are angles for"},
 };

@@ -7,26 +7,57 @@
 
 namespace isobit::scan {
 
-constexpr int kWarps = 8;  // of a thread block: a tile is so many blocks of the order
-constexpr int kTileLevel = 3;
-constexpr int kTileThreads = kWarps * simt::kWarpThreads;
+constexpr int kWidest = 256;  // threads of a block, each warp of which has a block of the order
 
 // A row a thread, group after group: along an outer dim neighbours read neighbours.
 template <class M, class X, class Y>
 struct RowScan {
-  static constexpr int kMostThreads = 128;
+  static constexpr int kMostThreads = kWidest;
   using Value = typename M::Value;
   Rows<M, X, Y> rows;
+  int warps;
 
-  ISOBIT_DEVICE void operator()() const {
+  ISOBIT_EITHER std::byte* memory(simt::Carver& carver) const {
+    return carver.take<std::byte>(warps * rows.staged_bytes());
+  }
+  ISOBIT_DEVICE void operator()(std::byte* shared) const {
     const std::int64_t step = simt::blocks() * simt::threads();
-    for (std::int64_t row = simt::block() * simt::threads() + simt::thread(); row < rows.count;
-         row += step)
-      scan_row(rows[row]);
+    std::int64_t first = simt::block() * simt::threads() + simt::thread() - simt::lane();
+    for (; first < rows.count; first += step) {
+      const std::int64_t left = rows.count - first;
+      const int count = left < simt::kWarpThreads ? static_cast<int>(left) : simt::kWarpThreads;
+      const Row<M, X, Y> row = rows[first + (simt::lane() < count ? simt::lane() : 0)];
+      if (row.reset == nullptr)
+        scan_segment(row, Together(rows, row, count, rows.staged(shared)));
+      else if (simt::lane() < count)
+        scan_row(row);
+    }
   }
 
  private:
-  ISOBIT_DEVICE static void scan_row(Row<M, X, Y> row) {
+  // The rows of a warp whose groups pass through shared memory, array by array: those that are
+  // adjacent along the row.
+  struct Together {
+    int count = 0;  // 0: each row is alone
+    bool x = false, y = false, x_on_pieces = false, y_on_pieces = false;
+    std::byte* staged = nullptr;
+
+    // Whether this lane has one.
+    ISOBIT_DEVICE bool has_row() const { return count == 0 || simt::lane() < count; }
+
+    Together() = default;
+    ISOBIT_DEVICE Together(const Rows<M, X, Y>& rows, const Row<M, X, Y>& row, int count,
+                           std::byte* staged)
+        : count(count), x(rows.along.x == 1), y(rows.along.y == 1), staged(staged) {
+      if (rows.index != nullptr) y = y && rows.along.index == 1;
+      const bool whole = count == simt::kWarpThreads && row.step > 0;
+      x_on_pieces = simt::ballot(whole && tile::on_pieces(row.x)) == simt::kAllLanes;
+      y_on_pieces = simt::ballot(whole && tile::on_pieces(row.y) && tile::on_pieces(row.index)) ==
+                    simt::kAllLanes;
+    }
+  };
+
+  ISOBIT_DEVICE static void scan_row(const Row<M, X, Y>& row) {
     const std::int64_t length = row.length;
     std::int64_t begin = 0;
     while (begin < length) {
@@ -40,7 +71,7 @@ struct RowScan {
       if (row.index != nullptr) segment.index += begin * row.index_stride;
       segment.first = row.first + begin * row.step;
       segment.length = end - begin;
-      scan_segment(segment);
+      scan_segment(segment, {});
       begin = end;
     }
   }
@@ -51,23 +82,22 @@ struct RowScan {
     return row.reset[flag * (row.reset_stride * row.step)] != 0;
   }
 
-  ISOBIT_DEVICE static void scan_segment(const Row<M, X, Y>& row) {
+  ISOBIT_DEVICE static void scan_segment(const Row<M, X, Y>& row, const Together& together) {
     Tree<M> tree;
     Value nodes[5], e = M::neutral(), carry = M::neutral(), waiting = row.before();
     for (std::int64_t start = 0; start < row.length; start += kGroup) {
       Value values[kGroup];
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) values[i] = row.read(start + i);
+      Results<M> results;
+      read(row, together, start, values);
       sklansky<M>(values);
       const Value base = M::combine(carry, e);
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) {
-        if (start + i >= row.length) break;
-        const Value scanned = M::combine(base, values[i]);
-        const Value result = row.init == nullptr ? scanned : M::combine(row.before(), scanned);
-        row.put(start + i, row.exclusive ? waiting : result);
+        const Value result = row.result(M::combine(base, values[i]));
+        results.set(i, row.exclusive ? waiting : result);
         waiting = result;
       }
+      put(row, together, start, results);
       const int group = static_cast<int>(start / kGroup % kGroups);
       Value total = values[kGroup - 1];
       e = total;
@@ -85,22 +115,53 @@ struct RowScan {
       }
     }
   }
+
+  ISOBIT_DEVICE static void read(const Row<M, X, Y>& row, const Together& together,
+                                 std::int64_t start, Value (&values)[kGroup]) {
+    if (together.x) {
+      X elements[kGroup];
+      load_groups(GroupsOfRows<const X>{row.x + start * row.x_stride, row.x_stride,
+                                        row.length - start, together.count, together.x_on_pieces},
+                  together.staged, elements);
+      row.lift_group(elements, start, values);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i)
+        values[i] = together.has_row() ? row.read(start + i) : M::neutral();
+    }
+  }
+  ISOBIT_DEVICE static void put(const Row<M, X, Y>& row, const Together& together,
+                                std::int64_t start, const Results<M>& results) {
+    if (together.y) {
+      row.put_groups(
+          [&]<class T>(T* data, std::int64_t stride) {
+            return GroupsOfRows<T>{data + start * stride, stride, row.length - start,
+                                   together.count, together.y_on_pieces};
+          },
+          together.staged, results);
+    } else if (together.has_row()) {
+      row.put_one_by_one(start, results);
+    }
+  }
 };
 
 // A row a block of threads, tile after tile.
 template <class M, class X, class Y>
 struct OneBlock {
-  static constexpr int kMostThreads = kTileThreads;
+  static constexpr int kMostThreads = kWidest;
   using Carry = typename M::Carry;
   Rows<M, X, Y> rows;
+  int warps;  // of a block: a tile is so many blocks of the order
 
   struct Memory {
     Carry *totals, *carries;
+    std::byte* staged;
   };
   template <class Carver>
   ISOBIT_EITHER Memory memory(Carver& carver) const {
-    Carry* totals = carver.template take<Carry>(kWarps);
-    return {totals, carver.template take<Carry>(kWarps)};
+    Carry* totals = carver.template take<Carry>(warps);
+    Carry* carries = carver.template take<Carry>(warps);
+    return {totals, carries, carver.template take<std::byte>(warps * rows.staged_bytes())};
   }
 
   ISOBIT_DEVICE void operator()(const Memory& shared) const {
@@ -108,18 +169,19 @@ struct OneBlock {
     for (std::int64_t index = simt::block(); index < rows.count; index += simt::blocks()) {
       const Row<M, X, Y> row = rows[index];
       Tree<M> tree;  // thread 0's
-      for (std::int64_t tile = 0; tile * kWarps * kBlock < row.length; ++tile) {
-        const std::int64_t at = tile * kWarps + warp;
-        const WarpBlock<M> block(row, at);
+      for (std::int64_t tile = 0; tile * warps * kBlock < row.length; ++tile) {
+        const std::int64_t at = tile * warps + warp;
+        std::byte* const staged = rows.staged(shared.staged);
+        const WarpBlock<M> block(row, at, staged);
         if (simt::lane() == 0) shared.totals[warp] = M::carry(block.total);
         simt::sync_block();
         if (simt::thread() == 0)
-          for (int i = 0; i < kWarps; ++i) {
+          for (int i = 0; i < warps; ++i) {
             shared.carries[i] = tree.carry();
             tree.push(shared.totals[i]);
           }
         simt::sync_block();
-        block.write(row, at, M::value(shared.carries[warp]));
+        block.write(row, at, M::value(shared.carries[warp]), staged);
       }
       simt::sync_block();
     }
@@ -129,15 +191,19 @@ struct OneBlock {
 // The three launches of reduce_then_scan: the blocks' totals, what comes before each, the results.
 template <class M, class X, class Y>
 struct BlockTotals {
-  static constexpr int kMostThreads = kTileThreads;
+  static constexpr int kMostThreads = kWidest;
   Rows<M, X, Y> rows;
   std::int64_t in_row;
   typename M::Carry* totals;
+  int warps;
 
-  ISOBIT_DEVICE void operator()() const {
-    const std::int64_t first = simt::block() * kWarps + simt::thread() / simt::kWarpThreads;
-    for (std::int64_t at = first; at < rows.count * in_row; at += simt::blocks() * kWarps) {
-      const WarpBlock<M> block(rows[at / in_row], at % in_row);
+  ISOBIT_EITHER std::byte* memory(simt::Carver& carver) const {
+    return carver.take<std::byte>(warps * rows.staged_bytes());
+  }
+  ISOBIT_DEVICE void operator()(std::byte* shared) const {
+    const std::int64_t first = simt::block() * warps + simt::thread() / simt::kWarpThreads;
+    for (std::int64_t at = first; at < rows.count * in_row; at += simt::blocks() * warps) {
+      const WarpBlock<M> block(rows[at / in_row], at % in_row, rows.staged(shared));
       if (simt::lane() == 0) totals[at] = M::carry(block.total);
     }
   }
@@ -165,17 +231,22 @@ struct BlockCarries {
 
 template <class M, class X, class Y>
 struct BlockResults {
-  static constexpr int kMostThreads = kTileThreads;
+  static constexpr int kMostThreads = kWidest;
   Rows<M, X, Y> rows;
   std::int64_t in_row;
   const typename M::Carry* carries;
+  int warps;
 
-  ISOBIT_DEVICE void operator()() const {
-    const std::int64_t first = simt::block() * kWarps + simt::thread() / simt::kWarpThreads;
-    for (std::int64_t at = first; at < rows.count * in_row; at += simt::blocks() * kWarps) {
+  ISOBIT_EITHER std::byte* memory(simt::Carver& carver) const {
+    return carver.take<std::byte>(warps * rows.staged_bytes());
+  }
+  ISOBIT_DEVICE void operator()(std::byte* shared) const {
+    std::byte* const staged = rows.staged(shared);
+    const std::int64_t first = simt::block() * warps + simt::thread() / simt::kWarpThreads;
+    for (std::int64_t at = first; at < rows.count * in_row; at += simt::blocks() * warps) {
       const Row<M, X, Y> row = rows[at / in_row];
-      const WarpBlock<M> block(row, at % in_row);
-      block.write(row, at % in_row, M::value(carries[at]));
+      const WarpBlock<M> block(row, at % in_row, staged);
+      block.write(row, at % in_row, M::value(carries[at]), staged);
     }
   }
 };
@@ -199,22 +270,25 @@ struct Clear {
 // tree, whoever is first.
 template <class M, class X, class Y>
 struct Lookback {
-  static constexpr int kMostThreads = kTileThreads;
+  static constexpr int kMostThreads = kWidest;
   using Carry = typename M::Carry;
   Rows<M, X, Y> rows;
   std::int64_t in_row;
   Carry* nodes;
   unsigned *published, *ticket;
+  int level;  // a tile is 2^level blocks of the order, a warp each
 
   struct Memory {
     Carry *totals, *before;
+    std::byte* staged;
     unsigned* tile;
   };
   template <class Carver>
   ISOBIT_EITHER Memory memory(Carver& carver) const {
-    Carry* totals = carver.template take<Carry>(kWarps);
+    Carry* totals = carver.template take<Carry>(1 << level);
     Carry* before = carver.template take<Carry>(simt::kWarpThreads);
-    return {totals, before, carver.template take<unsigned>(1)};
+    std::byte* staged = carver.template take<std::byte>(rows.staged_bytes() << level);
+    return {totals, before, staged, carver.template take<unsigned>(1)};
   }
 
   ISOBIT_DEVICE void operator()(const Memory& shared) const {
@@ -224,15 +298,16 @@ struct Lookback {
     const auto tile = static_cast<unsigned>(all - index * in_row);
     const Row<M, X, Y> row = rows[index];
     const int warp = simt::thread() / simt::kWarpThreads;
-    const std::int64_t at = std::int64_t{tile} * kWarps + warp;
-    const WarpBlock<M> block(row, at);
+    const std::int64_t at = (std::int64_t{tile} << level) + warp;
+    std::byte* const staged = rows.staged(shared.staged);
+    const WarpBlock<M> block(row, at, staged);
     if (simt::lane() == 0) shared.totals[warp] = M::carry(block.total);
     simt::sync_block();
     if (warp == 0) look_back(shared, index * in_row, tile);
     simt::sync_block();
     Carry carry{};
     if (simt::lane() == 0) carry = carry_of(shared, tile, warp);
-    block.write(row, at, from_lane(M::value(carry), 0));
+    block.write(row, at, from_lane(M::value(carry), 0), staged);
   }
 
  private:
@@ -246,9 +321,9 @@ struct Lookback {
     simt::sync_warp();
     if (lane == 0) {
       Tree<M> tree;
-      for (int i = 0; i < kWarps; ++i) tree.push(shared.totals[i]);
-      Carry node = tree.node(kTileLevel);
-      for (int level = 0; level < ones; ++level) node = M::join(shared.before[level], node);
+      for (int i = 0; i < 1 << level; ++i) tree.push(shared.totals[i]);
+      Carry node = tree.node(level);
+      for (int one = 0; one < ones; ++one) node = M::join(shared.before[one], node);
       nodes[first + tile] = node;
       simt::store_release(published + first + tile, 1);
     }
@@ -263,8 +338,8 @@ struct Lookback {
   }
   ISOBIT_DEVICE Carry carry_of(const Memory& shared, unsigned tile, int warp) const {
     Tree<M> tree;
-    for (int level = 31; level >= 0; --level)
-      if (tile >> level & 1) tree.push(shared.before[level], level + kTileLevel);
+    for (int one = 31; one >= 0; --one)
+      if (tile >> one & 1) tree.push(shared.before[one], one + level);
     for (int i = 0; i < warp; ++i) tree.push(shared.totals[i]);
     return tree.carry();
   }

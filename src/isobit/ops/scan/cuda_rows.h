@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "isobit/ops/scan/cuda_staging.h"
 #include "isobit/ops/scan/formula.h"
 #include "isobit/ops/scan/formula_order.h"
 #include "isobit/ops/scan/problem.h"
@@ -17,6 +18,19 @@ namespace isobit::scan {
 // What only the exact monoids have.
 template <class M>
 concept Finds = requires(typename M::Value value) { M::index(value); };
+
+// What becomes of a group. As soon as they are known: a Value takes up to three times the
+// registers.
+template <class M>
+struct Results {
+  typename M::Real numbers[kGroup];
+  std::int64_t indices[Finds<M> ? kGroup : 1];  // of those monoids that have them
+
+  ISOBIT_DEVICE void set(int i, const typename M::Value& value) {
+    numbers[i] = M::number(value);
+    if constexpr (Finds<M>) indices[i] = M::index(value);
+  }
+};
 
 // A row from where its scan begins; strides are negative in reverse.
 template <class M, class X, class Y>
@@ -50,22 +64,63 @@ struct Row {
   ISOBIT_DEVICE Value read(std::int64_t i) const {
     return i < length ? lifted(real(x[i * x_stride]), first + i * step) : M::neutral();
   }
+  // A group from i on, of which these are the elements of x.
+  ISOBIT_DEVICE void lift_group(const X (&elements)[kGroup], std::int64_t i,
+                                Value (&values)[kGroup]) const {
+    const int left = length - i < kGroup ? static_cast<int>(length - i) : kGroup;
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k)
+      values[k] = k < left ? lifted(real(elements[k]), first + (i + k) * step) : M::neutral();
+  }
   ISOBIT_DEVICE Value before() const {
     return init == nullptr ? M::neutral() : lifted(real(*init), -1);
   }
   ISOBIT_DEVICE void put(std::int64_t i, const Value& value) const {
+    if constexpr (Finds<M>)
+      put(i, M::number(value), M::index(value));
+    else
+      put(i, M::number(value), 0);
+  }
+  ISOBIT_DEVICE void put(std::int64_t i, Real number, std::int64_t where) const {
     if (i >= length) return;
     if constexpr (std::is_integral_v<Y>)
-      y[i * y_stride] = M::number(value);
+      y[i * y_stride] = number;
     else
-      y[i * y_stride] = simt::Conversions::template narrow<Y>(M::number(value));
+      y[i * y_stride] = simt::Conversions::template narrow<Y>(number);
     if constexpr (Finds<M>)
-      if (index != nullptr) index[i * index_stride] = M::index(value);
+      if (index != nullptr) index[i * index_stride] = where;
+  }
+  // Groups of y, and of index: groups_of(T*, stride) says where each is.
+  template <class GroupsOf>
+  ISOBIT_DEVICE void put_groups(const GroupsOf& groups_of, std::byte* staged,
+                                const Results<M>& results) const {
+    Y elements[kGroup];
+    if constexpr (std::is_integral_v<Y>) {
+#pragma unroll
+      for (int k = 0; k < kGroup; ++k) elements[k] = results.numbers[k];
+    } else {
+      simt::narrow_all(results.numbers, elements);
+    }
+    store_groups(groups_of(y, y_stride), staged, elements);
+    if constexpr (Finds<M>)
+      if (index != nullptr) store_groups(groups_of(index, index_stride), staged, results.indices);
+  }
+  ISOBIT_DEVICE void put_one_by_one(std::int64_t start, const Results<M>& results) const {
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k) {
+      if constexpr (Finds<M>)
+        put(start + k, results.numbers[k], results.indices[k]);
+      else
+        put(start + k, results.numbers[k], 0);
+    }
+  }
+  // Of what is scanned, or has been before.
+  ISOBIT_DEVICE Value result(const Value& scanned) const {
+    return init == nullptr ? scanned : M::combine(before(), scanned);
   }
   // What is scanned up to i: the result there, or after it.
   ISOBIT_DEVICE void write(std::int64_t i, const Value& scanned) const {
-    const Value result = init == nullptr ? scanned : M::combine(before(), scanned);
-    put(exclusive ? i + 1 : i, result);
+    put(exclusive ? i + 1 : i, result(scanned));
   }
   // What no element comes before, by one thread.
   ISOBIT_DEVICE void begin() const {
@@ -97,6 +152,18 @@ struct Rows {
         reverse(problem.reverse) {
     for (int i = 0; i < problem.outer_count; ++i) loops[loop_count++] = problem.outer[i];
     loops[loop_count++] = problem.inner;
+  }
+
+  // Shared memory of a warp, through which its groups pass.
+  ISOBIT_EITHER std::int64_t staged_bytes() const {
+    const std::size_t of_elements = sizeof(X) < sizeof(Y) ? sizeof(Y) : sizeof(X);
+    return kBlock * static_cast<std::int64_t>(index == nullptr || sizeof(*index) < of_elements
+                                                  ? of_elements
+                                                  : sizeof(*index));
+  }
+  // That of this warp, of a block's.
+  ISOBIT_DEVICE std::byte* staged(std::byte* of_block) const {
+    return of_block + simt::thread() / simt::kWarpThreads * staged_bytes();
   }
 
   ISOBIT_DEVICE Row<M, X, Y> operator[](std::int64_t row) const {
@@ -152,11 +219,15 @@ struct WarpBlock {
   using Value = typename M::Value;
   Value l[kGroup], e, total;
 
-  template <class Row>
-  ISOBIT_DEVICE WarpBlock(const Row& row, std::int64_t block) {
-    const std::int64_t start = block * kBlock + simt::lane() * kGroup;
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) l[i] = row.read(start + i);
+  // `staged`: shared memory of this warp, which write() uses, too.
+  template <class X, class Y>
+  ISOBIT_DEVICE WarpBlock(const Row<M, X, Y>& row, std::int64_t block, std::byte* staged) {
+    const std::int64_t start = block * kBlock;
+    X elements[kGroup];
+    load_groups(
+        GroupsOfRow<const X>{row.x + start * row.x_stride, row.x_stride, row.length - start},
+        staged, elements);
+    row.lift_group(elements, start + simt::lane() * kGroup, l);
     sklansky<M>(l);
     Value sum = l[kGroup - 1];
 #pragma unroll
@@ -171,13 +242,19 @@ struct WarpBlock {
   }
 
   template <class Row>
-  ISOBIT_DEVICE void write(const Row& row, std::int64_t block, const Value& carry) const {
-    const std::int64_t start = block * kBlock + simt::lane() * kGroup;
+  ISOBIT_DEVICE void write(const Row& row, std::int64_t block, const Value& carry,
+                           std::byte* staged) const {
     const Value base = M::combine(carry, e);
     if (block == 0 && simt::lane() == 0) row.begin();
+    Results<M> results;
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i)
-      if (start + i < row.length) row.write(start + i, M::combine(base, l[i]));
+    for (int i = 0; i < kGroup; ++i) results.set(i, row.result(M::combine(base, l[i])));
+    const std::int64_t start = block * kBlock + (row.exclusive ? 1 : 0);
+    row.put_groups(
+        [&]<class T>(T* data, std::int64_t stride) {
+          return GroupsOfRow<T>{data + start * stride, stride, row.length - start};
+        },
+        staged, results);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/norms/cuda_arrays.h"
 #include "isobit/norms/cuda_launch.h"
 #include "isobit/norms/cuda_row.h"
@@ -195,7 +196,7 @@ struct BackwardRows {
   }
 };
 
-constexpr int kMostThreads = 256;
+constexpr int kMostThreads = 512;
 
 template <class Rows>
 struct Kernel {
@@ -216,10 +217,9 @@ struct Kernel {
   }
 };
 
-constexpr int kThreads[] = {64, 128, kMostThreads};
 constexpr int kTurns[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kMostThreads),
     {"blocks", kTurns, "blocks per multiprocessor, which take rows in turn; 0: one turn per block"},
 };
 

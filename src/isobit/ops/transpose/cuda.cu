@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/ops/transpose/cuda_bulk.h"
 #include "isobit/ops/transpose/cuda_elements.h"
 #include "isobit/ops/transpose/cuda_vectors.h"
@@ -19,7 +20,6 @@ namespace {
 
 constexpr int kSides[] = {8, 16};
 constexpr int kPlaces[] = {2, 4};
-constexpr int kThreads[] = {64, 128, 256, 512};
 constexpr int kBlocks[] = {0, 1, 2, 4, 8};
 constexpr Knob kAcrossKnob = {"across", kSides, "vectors per tile row of x, one per thread"};
 constexpr Knob kDownKnob = {"down", kSides, "vectors per tile row of y, one per thread"};
@@ -32,7 +32,7 @@ constexpr Knob kBulkKnobs[] = {
     kDownKnob,
     kBlocksKnob,
     {"places", kPlaces, "tiles in shared memory at once; lowered to what fits"}};
-constexpr Knob kElementsKnobs[] = {{"threads", kThreads, "threads per block"}, kBlocksKnob};
+constexpr Knob kElementsKnobs[] = {threads_knob(512), kBlocksKnob};
 
 // Calls run with the types of a call. What keeps its type is moved as a word of its size.
 template <class Run>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "isobit/dispatch/threads.h"
 #include "isobit/norms/cuda_arrays.h"
 #include "isobit/norms/cuda_launch.h"
 #include "isobit/norms/cuda_row.h"
@@ -20,7 +21,7 @@ using norms::RealOf;
 using tile::kPiece;
 using tile::Place;
 
-constexpr int kMostThreads = 256;
+constexpr int kMostThreads = 512;
 
 template <class Real, class T>
 struct Source {
@@ -78,10 +79,9 @@ struct Kernel {
   }
 };
 
-constexpr int kThreads[] = {64, 128, kMostThreads};
 constexpr int kTurns[] = {0, 1, 2, 4, 8};
 constexpr Knob kKnobs[] = {
-    {"threads", kThreads, "threads per block"},
+    threads_knob(kMostThreads),
     {"blocks", kTurns, "blocks per multiprocessor, which take rows in turn; 0: one turn per block"},
 };
 
