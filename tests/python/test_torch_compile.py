@@ -84,6 +84,7 @@ def test_operators_are_what_pytorch_asks_of_operators(call, arguments, named):
     torch.library.opcheck(call.default, arguments, named)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", Norm.NAMES)
 def test_compiled_code_gives_the_bits_of_eager(name, variant):
@@ -386,6 +387,7 @@ def test_meta_and_fake_tensors_have_the_types_of_real_ones(name, variant):
         assert described([mode.from_tensor(t) for t in tensors]) == expected
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", Norm.NAMES)
 def test_transforms_within_compiled_code(name):
     norm = Norm(name)

@@ -143,7 +143,7 @@ def test_bits_are_those_of_the_same_places_on_every_path():
 def test_compiled_functions_draw_the_same():
     torch._dynamo.reset()
 
-    @torch.compile(fullgraph=True)
+    @torch.compile(fullgraph=True, backend="aot_eager")
     def drawn():
         return init.uniform_(torch.empty(100), -1, 2, Generator(4))
 

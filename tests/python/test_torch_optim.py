@@ -97,6 +97,7 @@ def test_state_dicts_go_both_ways(name, options):
 LION = ("Lion", {"lr": 0.003, "weight_decay": 0.1})
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("name", "options"), [*CASES, LION], ids=[*IDS, "Lion"])
 @pytest.mark.parametrize(
     ("dtype", "masters"),
