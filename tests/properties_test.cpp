@@ -46,7 +46,7 @@ enum class Choices { any, usual };
 
 DrawnCall any_call(const Operation& operation, Choices choices = Choices::any) {
   std::vector<CaseGrid> grids = operation.cases("test");
-  std::erase_if(grids, [](const CaseGrid& grid) { return !on_the_processor(grid); });
+  std::erase_if(grids, [](const CaseGrid& grid) { return !is_canonical(grid); });
   const CaseGrid grid = *rc::gen::elementOf(grids);
   DrawnCall call;
   Case& c = call.c;

@@ -73,15 +73,20 @@ inline bool emulated_too(const Case& c) {
                      [](const VariantInfo& info) { return info.device == Device::emu; });
 }
 
-// Whether the processor computes a case, or some of a grid's: of arithmetics it has the canonical
-// one.
-inline bool on_the_processor(const Case& c) {
+// Whether the bits of a case, or of a grid's, are the same on all devices.
+inline bool is_canonical(const Case& c) {
   const auto arithmetic = c.options.find("arithmetic");
   return arithmetic == c.options.end() || arithmetic->second == 0;
 }
-inline bool on_the_processor(const CaseGrid& grid) {
+inline bool is_canonical(const CaseGrid& grid) {
   const auto arithmetic = grid.options.find("arithmetic");
   return arithmetic == grid.options.end() || arithmetic->second.front() == 0;
+}
+// Whether the processor computes a case: in AMX's arithmetic of bf16 alone, as which a norm's
+// linear layer has its results.
+inline bool on_the_processor(const Case& c) {
+  const bool is_product = c.operation->find("a") != nullptr;
+  return is_canonical(c) || (is_product ? c.types.x : c.types.y) == DType::bf16;
 }
 
 // What plans change is the same source on every instruction set. The portable kernels are the
@@ -105,7 +110,8 @@ inline std::vector<Configuration> every_configuration(const Workload& workload,
   flags.isa = isas_here();
   flags.threads = std::move(threads);
   flags.device = {"cpu"};
-  if (emulated_too(workload.the_case())) flags.device.emplace_back("emu");
+  if (is_canonical(workload.the_case()) && emulated_too(workload.the_case()))
+    flags.device.emplace_back("emu");
   std::vector<Configuration> all = configurations_of(workload, flags, Unnamed::all).able;
   std::erase_if(all, [](const Configuration& configuration) {  // the same again
     return configuration.info.device == Device::cpu && configuration.isa != Isa::scalar &&

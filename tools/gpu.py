@@ -172,7 +172,7 @@ def test(phase):
     phase.step("pytorch", script, 150)
     devices = ["--device", f"cpu,{phase.device}"]
     phase.step("parity", [lab, "parity", OPERATORS, *devices, "--threads", "1", *small], 120)
-    # The processor has no such arithmetic; the emulator has a model of it (sm_90's).
+    # The processor has another such arithmetic; the emulator has a model of this one (sm_90's).
     both = "emu" if phase.dry else f"emu,{phase.device}"
     command = [lab, "parity", "matmul", "--arithmetic", "tensor", "--dtype", "f16,bf16"]
     phase.step("parity of tensor cores", [*command, "--k", "200", "--device", both], 60)

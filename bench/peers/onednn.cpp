@@ -90,7 +90,7 @@ Arguments backward_arguments(const Setting& s, const IsobitPeerCase& c) {
 
 // One product, or a batch of them.
 Call matmul(const IsobitPeerCase& c) {
-  decline_unless_known(c, {});
+  decline_unless_known(c, {"arithmetic"});  // it has its own
   for (const char* name : {"bias", "c", "residual", "pre"})
     if (find(c, name) != nullptr) throw Declined("no " + std::string(name) + " here");
   if (std::string_view(c.y_dtype) != c.dtype) throw Declined("y must have the dtype of a");

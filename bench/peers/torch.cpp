@@ -398,8 +398,8 @@ Call choose(const IsobitPeerCase& c) {
     decline_unless_known(c, {"style"});
     return rope(c);
   }
-  if (op == "matmul") {
-    decline_unless_known(c, {});
+  if (op == "matmul") {  // its own arithmetic, whichever is asked for
+    decline_unless_known(c, {"arithmetic"});
     return pass == "fwd" ? matmul(c) : matmul_backward(c);
   }
   if (op == "layernorm_linear" || op == "rmsnorm_linear") {

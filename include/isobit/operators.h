@@ -415,7 +415,7 @@ typedef struct isobit_matmul_args {
   double beta;  /* times c; 0: c is not read */
   int32_t activation; /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
   int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
-                         cores */
+                         cores or of AMX */
 } isobit_matmul_args;
 
 ISOBIT_API isobit_status isobit_matmul(const isobit_matmul_args* args,
@@ -440,7 +440,7 @@ typedef struct isobit_matmul_backward_args {
   double beta;        /* times c; 0: c is not read */
   int32_t activation; /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
   int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
-                         cores */
+                         cores or of AMX */
 } isobit_matmul_backward_args;
 
 ISOBIT_API isobit_status isobit_matmul_backward(const isobit_matmul_backward_args* args,
@@ -475,7 +475,7 @@ typedef struct isobit_layernorm_linear_forward_args {
   int32_t zero_centered;     /* not 0: norm_weight is stored less 1 */
   int32_t activation;        /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
   int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
-                         cores */
+                         cores or of AMX */
 } isobit_layernorm_linear_forward_args;
 
 ISOBIT_API isobit_status isobit_layernorm_linear_forward(
@@ -510,7 +510,7 @@ typedef struct isobit_layernorm_linear_backward_args {
   int32_t zero_centered; /* not 0: norm_weight is stored less 1 */
   int32_t activation;    /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
   int32_t arithmetic;    /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
-                            cores */
+                            cores or of AMX */
 } isobit_layernorm_linear_backward_args;
 
 ISOBIT_API isobit_status isobit_layernorm_linear_backward(
@@ -543,7 +543,7 @@ typedef struct isobit_rmsnorm_linear_forward_args {
   int32_t zero_centered;     /* not 0: norm_weight is stored less 1 */
   int32_t activation;        /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
   int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
-                         cores */
+                         cores or of AMX */
 } isobit_rmsnorm_linear_forward_args;
 
 ISOBIT_API isobit_status isobit_rmsnorm_linear_forward(
@@ -575,7 +575,7 @@ typedef struct isobit_rmsnorm_linear_backward_args {
   int32_t zero_centered; /* not 0: norm_weight is stored less 1 */
   int32_t activation;    /* 0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu */
   int32_t arithmetic;    /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
-                            cores */
+                            cores or of AMX */
 } isobit_rmsnorm_linear_backward_args;
 
 ISOBIT_API isobit_status isobit_rmsnorm_linear_backward(

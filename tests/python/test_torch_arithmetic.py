@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arithmetic of products: asked for by name, carried to every product that a call leads to, and
-refused where nothing computes it. Tensors of the meta device show what a GPU would be asked for."""
+refused where nothing computes it. Tensors of the meta device show what a GPU would be asked for; of
+bfloat16 the CPU has it, which gives each product of its own other bits than canonical."""
 
 import copy
 import io
@@ -17,7 +18,9 @@ import isobit.torch
 from isobit.torch import patch
 from isobit.torch.products import ACTIVATIONS, ARITHMETICS
 
-REFUSED = "matmul: arithmetic tensor needs f16 or bf16 on a GPU with tensor cores .*; use canonical"
+REFUSED = (
+    "matmul: arithmetic tensor needs bf16 on a processor, or f16 or bf16 on a GPU .*; use canonical"
+)
 TENSOR = ARITHMETICS.index("tensor")
 OPERATORS = torch.ops.isobit
 
@@ -64,7 +67,7 @@ def test_canonical_is_the_default(dtype):
 
 
 @pytest.mark.parametrize("rows", [3, 0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_processor_refuses_tensor_in_the_librarys_words(dtype, rows):
     x, weight = draw(rows, 4, dtype=dtype), draw(5, 4, dtype=dtype)
     layer = isobit.torch.Linear(4, 5, dtype=dtype, arithmetic="tensor")
@@ -78,15 +81,74 @@ def test_a_processor_refuses_tensor_in_the_librarys_words(dtype, rows):
     for call in calls:
         with pytest.raises(RuntimeError, match=REFUSED):
             call()
-    with (
-        torch.autocast("cpu", dtype=torch.bfloat16),
-        pytest.raises(RuntimeError, match=REFUSED),
-    ):
-        layer(x)
+
+
+def steps_of(a, b):
+    """a @ b in the order of AMX, of factors whose sums are far from subnormal: chains of fma by way
+    of float64, where the sum of a product of bfloat16 and a float32 is all but always exact."""
+    a, b = a.double(), b.double()
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for step in range(0, a.shape[1], 32):
+        chains = [torch.zeros_like(total), torch.zeros_like(total)]
+        for k in range(step, min(step + 32, a.shape[1])):
+            product = a[:, k, None] * b[None, k, :]
+            chains[k % 2] = (chains[k % 2].double() + product).float()
+        total += chains[0] + chains[1]
+    return total
+
+
+def grown(*shape):
+    """Elements of all sizes near 1, so that orders differ in bits."""
+    return draw(*shape, dtype=torch.bfloat16)
+
+
+def test_a_processor_has_the_order_of_amx():
+    a, b = grown(9, 300), grown(300, 11)
+    y = isobit.torch.matmul(a, b, out_dtype=torch.float32, arithmetic="tensor")
+    assert bits(y) == bits(steps_of(a, b))
+    assert bits(y) != bits(isobit.torch.matmul(a, b, out_dtype=torch.float32))
+
+
+def test_gradients_are_products_of_the_same_arithmetic():
+    leaves = [grown(40, 300).requires_grad_(), grown(300, 50).requires_grad_()]
+    grad = grown(40, 50).float()
+    y = isobit.torch.matmul(*leaves, out_dtype=torch.float32, arithmetic="tensor")
+    grads = torch.autograd.grad(y, leaves, grad)
+    a, b = (each.detach() for each in leaves)
+    expected = steps_of(grad.bfloat16(), b.t()), steps_of(a.t(), grad.bfloat16())
+    assert [bits(each) for each in grads] == [bits(each.bfloat16()) for each in expected]
+
+
+def test_layers_autocast_compiled_and_mapped_calls_have_it():
+    x, weight = grown(6, 300), grown(5, 300)
+    expected = bits(steps_of(x, weight.t()).bfloat16())
+    layer = isobit.torch.Linear(300, 5, bias=False, dtype=torch.bfloat16, arithmetic="tensor")
+    layer.weight = nn.Parameter(weight)
+    usual = nn.Sequential(nn.Linear(300, 5, bias=False))
+    usual[0].weight = nn.Parameter(weight.float())
+    with patch(usual, linear=True, arithmetic="tensor"), torch.autocast("cpu", torch.bfloat16):
+        assert bits(usual(x.float())) == expected
+    assert bits(layer(x)) == expected
+
+    def call(x):
+        return isobit.torch.linear(x, weight, arithmetic="tensor")
+
+    assert bits(torch.compile(call, fullgraph=True, backend="aot_eager")(x)) == expected
+    assert bits(torch.vmap(call)(x)) == expected
+
+
+@pytest.mark.parametrize("call", [isobit.numpy.matmul, isobit.numpy.linear])
+def test_numpy_has_it_too(call):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    a, b = grown(9, 300), grown(300, 300)
+    arrays = [each.float().numpy().astype(ml_dtypes.bfloat16) for each in (a, b)]
+    y = torch.from_numpy(call(*arrays, arithmetic="tensor").astype("f4"))
+    b = b if call is isobit.numpy.matmul else b.t()
+    assert bits(y.bfloat16()) == bits(steps_of(a, b).bfloat16())
 
 
 def test_compiled_and_mapped_calls_are_refused_too():
-    x, weight = draw(2, 3, 4, dtype=torch.bfloat16), draw(4, 5, dtype=torch.bfloat16)
+    x, weight = draw(2, 3, 4, dtype=torch.float16), draw(4, 5, dtype=torch.float16)
 
     def call(x):
         return isobit.torch.matmul(x, weight, arithmetic="tensor")

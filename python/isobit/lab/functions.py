@@ -46,7 +46,8 @@ def _matmul(call, library, dtype_named):
     if case["alpha"] != 1:
         raise Unavailable(f"{library.__name__}.matmul has no alpha")
     activation = None if case["activation"] == "none" else case["activation"]
-    options = {"activation": activation} | call.cast("out_dtype", dtype_named)
+    options = {"activation": activation, "arithmetic": case["arithmetic"]}
+    options |= call.cast("out_dtype", dtype_named)
     return lambda a, b, bias=None: {"y": library.matmul(a, b, bias=bias, **options)}
 
 
@@ -60,6 +61,7 @@ def _norm_linear(call, library, _dtype_named):
         raise Unavailable(f"{library.__name__}.{LINEAR[case['op']]} has no dropout")
     options = {"eps": case["eps"], "zero_centered": case["zero_centered"] == "yes"}
     options["activation"] = None if case["activation"] == "none" else case["activation"]
+    options["arithmetic"] = case["arithmetic"]
     function = getattr(library, LINEAR[case["op"]])
 
     def linear(x, weight, norm_weight=None, norm_bias=None, **more):

@@ -103,8 +103,8 @@ def matmul(input, other, *, bias=None, activation=None, out_dtype=None, arithmet
     """torch.matmul, and activation(input @ other + bias) with one rounding. activation: None,
     "relu", "gelu", "gelu_tanh" or "silu". out_dtype: float32 beside 16 bits, or the reverse.
 
-    arithmetic: "canonical", the same bits everywhere, or "tensor", those of the GPU's tensor cores,
-    in gradients too. Where there are none, a call with "tensor" fails.
+    arithmetic: "canonical", the same bits everywhere, or "tensor", those of the GPU's tensor cores
+    or, on the CPU and of bfloat16 alone, of AMX; in gradients too. Other calls with "tensor" fail.
     """
     chosen = options("matmul", activation, arithmetic) | {"out_dtype": out_dtype}
     return _product("matmul", input, other, bias, chosen)

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 
+#include "isobit/core/amx.h"
 #include "isobit/dispatch/gpu_library.h"
 #include "isobit/dispatch/plan_file.h"
 #include "isobit/lab/commands.h"
@@ -77,6 +78,7 @@ Json description(const Triton* triton) {
   const auto memory = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   return {{"processor", processor_name()},
           {"isa", name_of(machine.isa)},
+          {"amx", amx::why_not().empty() ? Json("tiles of bf16") : Json(nullptr)},
           {"threads", machine.threads},
           {"l1_bytes", machine.l1_bytes},
           {"l2_bytes", machine.l2_bytes},
@@ -126,8 +128,8 @@ const char* version() { return ISOBIT_VERSION; }
 int info(const Flags& flags) {
   std::string no_triton;
   const Json machine = description(Triton::find(no_triton));
-  const std::map<std::string, std::string> missing = {{"gpu", cuda_library().missing},
-                                                      {"triton", no_triton}};
+  const std::map<std::string, std::string> missing = {
+      {"amx", amx::why_not()}, {"gpu", cuda_library().missing}, {"triton", no_triton}};
   if (!flags.out.empty()) {
     std::filesystem::create_directories(flags.out);
     std::ofstream(flags.out / "info.json") << machine.dump() << "\n";

@@ -136,6 +136,10 @@ void add_variations(std::vector<Computation>& computations, const Case& c,
   }
 }
 
+bool is_on_cpu(const Configuration& configuration) {
+  return configuration.info.place() == name_of(Device::cpu);
+}
+
 // All computations of one case; those that are impossible are told at once.
 std::vector<Computation> computations_of(const Case& c, Flags flags, const auto& decline) {
   const std::set<int> threads = {1, 2, 3, Machine::here().threads};
@@ -151,7 +155,8 @@ std::vector<Computation> computations_of(const Case& c, Flags flags, const auto&
   const Workload workload(c);
   c.operation->check(workload.args());
   attach_devices();
-  if (flags.device.empty()) {
+  const bool any_device = flags.device.empty();
+  if (any_device) {
     if (!flags.isa.empty()) flags.device.emplace_back("cpu");
     for (Device device : {Device::emu, Device::ptx, Device::sass, Device::cuda, Device::hip}) {
       if (attached(device) != nullptr)
@@ -162,6 +167,12 @@ std::vector<Computation> computations_of(const Case& c, Flags flags, const auto&
   }
   Configurations configurations;
   if (!flags.device.empty()) configurations = configurations_of(workload, flags, Unnamed::all);
+  // Tensor arithmetic has bits of the processor and others of GPUs, which are then to be named.
+  const auto arithmetic = c.options.find("arithmetic");
+  if (any_device && arithmetic != c.options.end() && arithmetic->second != 0 &&
+      std::ranges::any_of(configurations.able, is_on_cpu))
+    std::erase_if(configurations.able,
+                  [](const Configuration& configuration) { return !is_on_cpu(configuration); });
   std::stable_sort(
       configurations.able.begin(), configurations.able.end(),
       [](const Configuration& a, const Configuration& b) { return a.variant < b.variant; });

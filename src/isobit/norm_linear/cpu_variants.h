@@ -40,6 +40,12 @@ struct CpuTables {
   }
 };
 
+// Which is matmul's own variant's to compute, of arrays.
+template <class Problem>
+bool is_tensor(const Problem& problem) {
+  return problem.product.arithmetic == matmul::Arithmetic::tensor;
+}
+
 }  // namespace detail
 
 template <class Fused>
@@ -72,7 +78,11 @@ ForwardVariants<Fused> cpu_forward_variants() {
       {.name = "fused",
        .knobs = matmul::packed_variant().knobs,
        .each_isa = true,
-       .declines = fused_forward_declines,
+       .declines =
+           [](const ForwardProblem& problem, const Machine& machine) {
+             return detail::is_tensor(problem) ? std::string("has no tensor arithmetic")
+                                               : fused_forward_declines(problem, machine);
+           },
        .suits = fused_forward_suits,
        .choose = choose_fused_forward,
        .workspace =
@@ -119,6 +129,9 @@ BackwardVariants<Fused> cpu_backward_variants() {
       {.name = "fused",
        .knobs = kBlockKnobs,
        .each_isa = true,
+       .declines = [](const BackwardProblem& problem, const Machine&) -> std::string {
+         return detail::is_tensor(problem) ? "has no tensor arithmetic" : "";
+       },
        .choose = choose_block,
        .workspace =
            [](const BackwardProblem& problem, const Plan& plan, const Machine& machine) {

@@ -138,7 +138,7 @@ constexpr std::array<Option, 6> options() {
               .means("0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu"),
           option<&Args::arithmetic>("arithmetic", 0, kArithmetics)
               .means("0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor "
-                     "cores")};
+                     "cores or of AMX")};
 }
 
 }  // namespace isobit::norm_linear

@@ -118,15 +118,17 @@ void pack_cols(const Source& cols, const PackKernels& kernels, std::int64_t k, v
   }
 }
 
+using Multiply = void (*)(const Block& block);
+
 // Packs and multiplies elements.
-void multiply_elements(const PackKernels& kernels, const Source& rows, const Source& cols,
-                       const Block& block, DType real) {
+void multiply_elements(const PackKernels& kernels, Multiply multiply, const Source& rows,
+                       const Source& cols, const Block& block, DType real) {
   const std::int64_t k = block.k, bytes = k * size_of(real);
   pack_rows(rows, kernels, k, const_cast<void*>(block.a), kernels.row_pitch * bytes,
             [&](const Lanes& lanes, void* to) { kernels.pack_a(lanes, k, to); });
   pack_cols(cols, kernels, k, const_cast<void*>(block.b), bytes,
             [&](const Lanes& lanes, void* to) { kernels.pack_b(lanes, k, to); });
-  kernels.multiply(block);
+  multiply(block);
 }
 
 // Packs and multiplies pairs, if that can be done with the same bits.
@@ -149,16 +151,19 @@ bool multiply_pairs(const PairKernels* pairs, const PackKernels& kernels, const 
 
 // Packs rows and multiplies them by panels from (k, col) on. Of pairs that would have other bits, a
 // panel at a time is widened to block.b.
-void multiply_panels(const PackKernels& kernels, const PairKernels* pairs, const Lanes& rows,
-                     const Panels& panels, std::int64_t k, std::int64_t col, Block block) {
+void multiply_panels(const PackKernels& kernels, Multiply multiply, const PairKernels* pairs,
+                     const Lanes& rows, const Panels& panels, std::int64_t k, std::int64_t col,
+                     Block block) {
   void *const a = const_cast<void*>(block.a), *const widened = const_cast<void*>(block.b);
   const void* const b = panels.at(k, col);
   if (!panels.in_pairs()) {
     kernels.pack_a(rows, block.k, a);
     block.b = b;
-    return kernels.multiply(block);
+    return multiply(block);
   }
-  const int of_a = pairs->pack_a(rows, block.k, a), of_b = panels.least_exponent(k, col, block.n);
+  const bool as_pairs = multiply == kernels.multiply;
+  const int of_a = as_pairs ? pairs->pack_a(rows, block.k, a) : 0,
+            of_b = panels.least_exponent(k, col, block.n);
   if (of_a != 0 && of_b != 0 && of_a + of_b >= PairKernels::kLeastExponents) {
     block.b = b;
     return pairs->multiply(block);
@@ -168,7 +173,7 @@ void multiply_panels(const PackKernels& kernels, const PairKernels* pairs, const
   for (std::int64_t done = 0; done < end; done += block.n) {
     block.n = std::min(kernels.cols, end - done);
     pairs->widen_b(panels.at(k, col + done), block.n, block.k, widened);
-    kernels.multiply(block);
+    multiply(block);
     block.c = static_cast<float*>(block.c) + block.n;
   }
 }
@@ -179,6 +184,8 @@ void run_packed(const ForwardArgs&, const Problem& problem, const Plan& plan,
   const Isa isa = execution.machine.isa;
   const PackKernels& kernels = pack_kernels_for(problem.dtype(), isa);
   const PairKernels* const pairs = pair_kernels_for(problem.dtype(), isa);
+  const bool in_steps = problem.arithmetic == Arithmetic::tensor;
+  const Multiply multiply = in_steps ? kernels.multiply_in_steps : kernels.multiply;
   const PackedMemory memory(problem, kernels, plan[0], plan[1]);
   const Grid grid =
       grid_of(problem, execution.machine, kernels.rows, kernels.cols, memory.most_tasks());
@@ -200,12 +207,12 @@ void run_packed(const ForwardArgs&, const Problem& problem, const Plan& plan,
       const Lanes cols_of_b{from_b.data, from_b.col, from_b.row, cols};
       const Block block{a, b, runs.now(), memory.pitch, rows, cols, count, k % kRunK != 0};
       if (problem.panels != nullptr) {
-        multiply_panels(kernels, pairs, rows_of_a, *problem.panels, k, col, block);
+        multiply_panels(kernels, multiply, pairs, rows_of_a, *problem.panels, k, col, block);
       } else {
         const Source from_rows{rows_of_a, problem.made_a, row, k, made};
         const Source from_cols{cols_of_b, problem.made_b, col, k, made};
-        if (!multiply_pairs(pairs, kernels, from_rows, from_cols, block))
-          multiply_elements(kernels, from_rows, from_cols, block, problem.real());
+        if (in_steps || !multiply_pairs(pairs, kernels, from_rows, from_cols, block))
+          multiply_elements(kernels, multiply, from_rows, from_cols, block, problem.real());
       }
     });
     finish(arrays, row, col, runs.total(), memory.pitch, rows, cols);
@@ -242,8 +249,8 @@ ForwardVariant packed_variant() {
 }
 
 std::span<const ForwardVariant> cpu_forward_variants() {
-  static const ForwardVariant kVariants[] = {vector_variant(), direct_variant(), packed_variant(),
-                                             blocked_variant(), naive_variant()};
+  static const ForwardVariant kVariants[] = {amx_variant(),    vector_variant(),  direct_variant(),
+                                             packed_variant(), blocked_variant(), naive_variant()};
   return kVariants;
 }
 

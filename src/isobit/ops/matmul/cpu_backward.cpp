@@ -10,42 +10,56 @@ namespace isobit::matmul {
 namespace {
 
 const ForwardVariant kFew = vector_variant(), kDirect = direct_variant(),
-                     kPacked = packed_variant(), kNaive = naive_variant();
+                     kPacked = packed_variant(), kAmx = amx_variant(), kNaive = naive_variant();
 
 // How one of the products is computed.
 using ProductStep = Step<ForwardArgs, Problem>;
 
+template <const ForwardVariant& kBy>
 ProductStep step_of(const Problem& problem, const Plan& plan, const Machine& machine) {
-  if (!problem.empty() && kFew.suits(problem, machine))
-    return {problem, kFew, kFew.choose(problem, machine)};
-  if (kDirect.suits(problem, machine)) return {problem, kDirect, {}};
-  return {problem, kPacked, plan};
+  if (&kBy == &kPacked) {
+    if (!problem.empty() && kFew.suits(problem, machine))
+      return {problem, kFew, kFew.choose(problem, machine)};
+    if (kDirect.suits(problem, machine)) return {problem, kDirect, {}};
+  }
+  return {problem, kBy, plan};
 }
 
-Plan choose_packed(const BackwardProblem& problem, const Machine& machine) {
-  const bool both = problem.wants_a && problem.wants_b;
-  if (!both) return kPacked.choose(problem.wants_b ? problem.to_b : problem.to_a, machine);
-  const Plan a = kPacked.choose(problem.to_a, machine), b = kPacked.choose(problem.to_b, machine);
-  return {std::min(a[0], b[0]), std::min(a[1], b[1])};
+template <const ForwardVariant& kBy>
+Plan choose_by(const BackwardProblem& problem, const Machine& machine) {
+  Plan plan = kBy.choose(problem.wants_a ? problem.to_a : problem.to_b, machine);
+  if (!problem.wants_a || !problem.wants_b) return plan;
+  const Plan b = kBy.choose(problem.to_b, machine);
+  for (std::size_t i = 0; i < kBy.knobs.size(); ++i) plan[i] = std::min(plan[i], b[i]);
+  return plan;
 }
 
-std::size_t packed_workspace(const BackwardProblem& problem, const Plan& plan,
-                             const Machine& machine) {
+template <const ForwardVariant& kBy>
+std::size_t workspace_by(const BackwardProblem& problem, const Plan& plan, const Machine& machine) {
   std::size_t bytes = problem.wants_rows() ? rows_workspace(problem.rows, machine) : 0;
   if (problem.wants_a)
-    bytes = std::max(bytes, step_of(problem.to_a, plan, machine).workspace(machine));
+    bytes = std::max(bytes, step_of<kBy>(problem.to_a, plan, machine).workspace(machine));
   if (problem.wants_b)
-    bytes = std::max(bytes, step_of(problem.to_b, plan, machine).workspace(machine));
+    bytes = std::max(bytes, step_of<kBy>(problem.to_b, plan, machine).workspace(machine));
   return bytes;
 }
 
-void run_packed(const BackwardArgs&, const BackwardProblem& problem, const Plan& plan,
-                const Execution& execution) {
+template <const ForwardVariant& kBy>
+void run_by(const BackwardArgs&, const BackwardProblem& problem, const Plan& plan,
+            const Execution& execution) {
   if (problem.wants_a)
-    step_of(problem.to_a, plan, execution.machine).run(execution, execution.workspace);
+    step_of<kBy>(problem.to_a, plan, execution.machine).run(execution, execution.workspace);
   if (problem.wants_b)
-    step_of(problem.to_b, plan, execution.machine).run(execution, execution.workspace);
+    step_of<kBy>(problem.to_b, plan, execution.machine).run(execution, execution.workspace);
   if (problem.wants_rows()) add_rows(problem.rows, execution);
+}
+
+// Both products are of what the rows are.
+std::string declines_amx(const BackwardProblem& problem, const Machine& machine) {
+  return kAmx.declines(problem.rows, machine);
+}
+bool suits_amx(const BackwardProblem& problem, const Machine& machine) {
+  return kAmx.suits(problem.rows, machine);
 }
 
 std::size_t naive_workspace(const BackwardProblem& problem, const Plan& plan,
@@ -89,12 +103,20 @@ void run_naive(const BackwardArgs&, const BackwardProblem& problem, const Plan& 
 
 std::span<const BackwardVariant> cpu_backward_variants() {
   static const BackwardVariant kVariants[] = {
+      {.name = "amx",
+       .knobs = kAmx.knobs,
+       .each_isa = true,
+       .declines = declines_amx,
+       .suits = suits_amx,
+       .choose = choose_by<kAmx>,
+       .workspace = workspace_by<kAmx>,
+       .run = run_by<kAmx>},
       {.name = "packed",
        .knobs = kPacked.knobs,
        .each_isa = true,
-       .choose = choose_packed,
-       .workspace = packed_workspace,
-       .run = run_packed},
+       .choose = choose_by<kPacked>,
+       .workspace = workspace_by<kPacked>,
+       .run = run_by<kPacked>},
       {.name = "naive", .workspace = naive_workspace, .run = run_naive},
   };
   return kVariants;

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "isobit/core/amx.h"
 #include "isobit/core/order.h"
 #include "isobit/ops/matmul/cpu_lanes.h"
 #include "isobit/ops/matmul/formula.h"
@@ -157,8 +158,9 @@ constexpr auto tiles_of(std::integer_sequence<int, kLess...>) {
 template <class S, int kVectors>
 constexpr auto kTiles = tiles_of<S, kVectors>(std::make_integer_sequence<int, Shape<S>::kRows>());
 
-template <class S>
-void multiply(const Block& block) {
+// Calls multiply(a, b, c, rows, is_narrow) for each panel of a and of b.
+template <class S, class Multiply>
+ISOBIT_INLINE void for_each_tile(const Block& block, const Multiply& multiply) {
   using Real = typename S::Real;
   constexpr int kRows = Shape<S>::kRows, kCols = Shape<S>::kCols;
   const auto *a = static_cast<const Real*>(block.a), *b = static_cast<const Real*>(block.b);
@@ -167,14 +169,122 @@ void multiply(const Block& block) {
     const bool narrow = block.n - col <= S::kWidth;
     for (std::int64_t panel = 0; panel < panels; ++panel) {
       const std::int64_t begin = block.m * panel / panels, end = block.m * (panel + 1) / panels;
-      const auto& kernels = narrow ? kTiles<S, 1> : kTiles<S, Shape<S>::kVectors>;
-      kernels[static_cast<std::size_t>(end - begin - 1)](
-          a + panel * Shape<S>::kRowPitch * block.k, b,
-          static_cast<Real*>(block.c) + begin * block.c_pitch + col, block.c_pitch, block.k,
-          block.adds);
+      multiply(a + panel * Shape<S>::kRowPitch * block.k, b,
+               static_cast<Real*>(block.c) + begin * block.c_pitch + col, end - begin, narrow);
     }
   }
 }
+
+template <class S>
+void multiply(const Block& block) {
+  using Real = typename S::Real;
+  for_each_tile<S>(block, [&](const Real* a, const Real* b, Real* c, std::int64_t rows,
+                              bool narrow) ISOBIT_INLINE_LAMBDA {
+    const auto& kernels = narrow ? kTiles<S, 1> : kTiles<S, Shape<S>::kVectors>;
+    kernels[static_cast<std::size_t>(rows - 1)](a, b, c, block.c_pitch, block.k, block.adds);
+  });
+}
+
+// In steps of 32 k, by vectors in a mode that takes subnormal numbers for 0, as core/amx.h says:
+// x86 rounds before it looks. Others look first, and go element by element.
+#if ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx512 || \
+    ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx2
+
+// Two chains for each vector of sums, which wait in c.
+template <class S, int kRows, int kVectors>
+void tile_in_steps(const typename S::Real* a, const typename S::Real* b, typename S::Real* c,
+                   std::int64_t pitch, std::int64_t k, bool adds) {
+  using V = typename S::V;
+  constexpr auto kCached = simd::Stores::cached;
+  constexpr auto kAsIs = simd::Nan::absent;
+  for (std::int64_t step = 0; step < k; step += amx::kStep) {
+    const std::int64_t end = std::min(k, step + amx::kStep);
+    V chains[2][kRows][kVectors];
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) chains[0][i][v] = chains[1][i][v] = S::zero();
+    const auto add = [&](V(&chain)[kRows][kVectors]) ISOBIT_INLINE_LAMBDA {
+      V columns[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) columns[v] = S::load(b + v * S::kWidth);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        const V row = S::all(a[i]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) chain[i][v] = S::fma(row, columns[v], chain[i][v]);
+      }
+      a += Shape<S>::kRowPitch;
+      b += kVectors * S::kWidth;
+    };
+    std::int64_t at = step;
+    for (; at + 2 <= end; at += 2) {
+      add(chains[0]);
+      add(chains[1]);
+    }
+    if (at < end) add(chains[0]);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        typename S::Real* to = c + i * pitch + v * S::kWidth;
+        const V before = adds || step > 0 ? S::load(to) : S::zero();
+        S::template store<kCached, kAsIs>(to,
+                                          S::add(before, S::add(chains[0][i][v], chains[1][i][v])));
+      }
+  }
+}
+
+template <class S, int kVectors, int... kLess>
+constexpr auto tiles_in_steps_of(std::integer_sequence<int, kLess...>) {
+  return std::array<TileKernel<S>, sizeof...(kLess)>{tile_in_steps<S, kLess + 1, kVectors>...};
+}
+template <class S, int kVectors>
+constexpr auto kTilesInSteps =
+    tiles_in_steps_of<S, kVectors>(std::make_integer_sequence<int, Shape<S>::kRows / 2>());
+
+template <class S>
+void multiply_in_steps(const Block& block) {
+  using Real = typename S::Real;
+  constexpr unsigned kFlushes = 0x8040;  // results and factors
+  const unsigned mode = _mm_getcsr();
+  _mm_setcsr(mode | kFlushes);
+  asm volatile("" ::: "memory");
+  for_each_tile<S>(block, [&](const Real* a, const Real* b, Real* c, std::int64_t rows,
+                              bool narrow) ISOBIT_INLINE_LAMBDA {
+    const auto& kernels = narrow ? kTilesInSteps<S, 1> : kTilesInSteps<S, Shape<S>::kVectors>;
+    const auto some = static_cast<std::int64_t>(kernels.size());
+    for (std::int64_t i = 0; i < rows; i += some)
+      kernels[static_cast<std::size_t>(std::min(some, rows - i) - 1)](
+          a + i, b, c + i * block.c_pitch, block.c_pitch, block.k, block.adds);
+  });
+  asm volatile("" ::: "memory");
+  _mm_setcsr(mode);
+}
+
+#else
+
+template <class S>
+void multiply_in_steps(const Block& block) {
+  for_each_tile<S>(block, [&](const float* a, const float* b, float* c, std::int64_t rows,
+                              bool narrow) ISOBIT_INLINE_LAMBDA {
+    const std::int64_t cols = narrow ? std::int64_t{S::kWidth} : std::int64_t{Shape<S>::kCols};
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < cols; ++j) {
+        float& sum = c[i * block.c_pitch + j];
+        if (!block.adds) sum = 0;
+        for (std::int64_t step = 0; step < block.k; step += amx::kStep) {
+          float chains[2] = {0, 0};
+          for (std::int64_t k = step; k < std::min(block.k, step + amx::kStep); ++k)
+            chains[k % 2] =
+                amx::multiply_add(a[k * Shape<S>::kRowPitch + i], b[k * cols + j], chains[k % 2]);
+          sum = amx::sum_of(sum, amx::sum_of(chains[0], chains[1]));
+        }
+      }
+  });
+}
+
+#endif
 
 template <class S>
 void activate(Activation activation, typename S::Real* values, std::int64_t count) {
@@ -244,10 +354,16 @@ void add(const void* from, void* to, std::int64_t count) {
 }
 
 template <class T>
+constexpr auto in_steps() -> void (*)(const Block&) {
+  if constexpr (std::is_same_v<T, bf16>) return multiply_in_steps<simd::F32>;
+  return nullptr;
+}
+
+template <class T>
 constexpr PackKernels kPackKernels = {Shape<VectorsOf<T>>::kRows, Shape<VectorsOf<T>>::kRowPitch,
                                       Shape<VectorsOf<T>>::kCols, VectorsOf<T>::kWidth,
                                       pack_a<VectorsOf<T>, T>,    pack_b<VectorsOf<T>, T>,
-                                      multiply<VectorsOf<T>>};
+                                      multiply<VectorsOf<T>>,     in_steps<T>()};
 
 template <class Choose>
 ISOBIT_INLINE auto with_float(DType dtype, const Choose& choose) {

@@ -35,6 +35,8 @@ struct PackKernels {
   void (*pack_a)(const Lanes& lanes, std::int64_t k, void* to);
   void (*pack_b)(const Lanes& lanes, std::int64_t k, void* to);
   void (*multiply)(const Block& block);
+  // In the order of core/amx.h, of bf16 alone. c is then the sum of all steps before, or nothing.
+  void (*multiply_in_steps)(const Block& block);
 };
 
 // The same for pairs of elements along k, in panels of the same shapes. Packing returns the
@@ -49,6 +51,25 @@ struct PairKernels {
   void (*multiply)(const Block& block);
   // A panel of b with so many columns, as PackKernels pack it.
   void (*widen_b)(const void* pairs, std::int64_t cols, std::int64_t k, void* to);
+};
+
+// Parts of a and b as tiles of AMX, and sums that are written, or added to. Panels are 16 lanes,
+// one tile a step of k after the other. c has whole panels of rows and columns.
+struct Tiles {
+  const void *a, *b;
+  std::int64_t a_pitch, b_pitch;  // bytes from panel to panel
+  float* c;
+  std::int64_t c_pitch, m, n, steps;
+  bool adds;
+};
+struct TileKernels {
+  static constexpr std::int64_t kLanes = 16, kBytes = 1024;  // of a tile
+
+  // What a panel or the last step lacks is 0.
+  void (*pack_a)(const Lanes& lanes, std::int64_t k, void* to, std::int64_t pitch);
+  void (*pack_b)(const Lanes& lanes, std::int64_t k, void* to, std::int64_t pitch);
+  void (*multiply)(const Tiles& tiles);
+  bool (*works)();  // whether the processor, which has AMX, adds as core/amx.h says
 };
 
 // A few rows of a, as sums, times b as it lies in memory: one panel of k.
@@ -99,6 +120,7 @@ using NarrowKernel = void (*)(const void* from, void* to, std::int64_t count);
 
 ISOBIT_IN_EACH_ISA(const PackKernels& pack_kernels(DType a);
                    const PairKernels* pair_kernels(DType a);  // null where there are none
+                   const TileKernels* tile_kernels();         // likewise
                    const FewKernels& few_kernels(DType a);
                    DirectKernel direct_kernel(DType a);  // f32 or f64
                    FinishKernel finish_kernel(DType real, DType bias, DType y);

@@ -2,6 +2,7 @@
 // Element by element: one level of blocks, and the specification.
 #include <cmath>
 
+#include "isobit/core/amx.h"
 #include "isobit/ops/matmul/cpu_slopes.h"
 
 namespace isobit::matmul {
@@ -50,6 +51,10 @@ void run_blocked(const ForwardArgs&, const Problem& problem, const Plan&,
   });
 }
 
+std::string declines_blocked(const Problem& problem, const Machine&) {
+  return problem.arithmetic == Arithmetic::tensor ? "has no tensor arithmetic" : "";
+}
+
 // A derived operand comes as rows.
 Problem with_rows(const Problem& problem) {
   return problem.derived == Derived::b ? problem.transposed() : problem;
@@ -78,12 +83,16 @@ void run_naive(const ForwardArgs&, const Problem& given, const Plan&, const Exec
       const bool derived = problem.derived == Derived::a;
       for (std::int64_t k = 0; derived && k < problem.k; ++k)
         s[k] = widen<Real>(narrow<T>(slope_element<Real>(problem, arrays.a, arrays.slope, i, k)));
-      for (std::int64_t j = region.col; j < region.col + region.cols; ++j)
-        finish_element<Real>(
-            problem, arrays, i, j,
-            order::product<Real>(
-                problem.k, [&](std::int64_t k) { return derived ? s[k] : at(arrays.a, i, k); },
-                [&](std::int64_t k) { return at(arrays.b, k, j); }));
+      for (std::int64_t j = region.col; j < region.col + region.cols; ++j) {
+        const auto row = [&](std::int64_t k) { return derived ? s[k] : at(arrays.a, i, k); };
+        const auto col = [&](std::int64_t k) { return at(arrays.b, k, j); };
+        const auto sum = [&] {
+          if constexpr (std::is_same_v<T, bf16>)
+            if (problem.arithmetic == Arithmetic::tensor) return amx::product(problem.k, row, col);
+          return order::product<Real>(problem.k, row, col);
+        };
+        finish_element<Real>(problem, arrays, i, j, sum());
+      }
     }
   };
   for_each_region(
@@ -96,7 +105,9 @@ void run_naive(const ForwardArgs&, const Problem& given, const Plan&, const Exec
 
 }  // namespace
 
-ForwardVariant blocked_variant() { return {.name = "blocked", .run = run_blocked}; }
+ForwardVariant blocked_variant() {
+  return {.name = "blocked", .declines = declines_blocked, .run = run_blocked};
+}
 ForwardVariant naive_variant() {
   return {.name = "naive", .workspace = naive_workspace, .run = run_naive};
 }

@@ -18,6 +18,7 @@
 
 namespace isobit::matmul {
 
+ForwardVariant amx_variant();
 ForwardVariant vector_variant();
 ForwardVariant direct_variant();
 ForwardVariant blocked_variant();

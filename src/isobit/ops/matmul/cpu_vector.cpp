@@ -14,6 +14,7 @@ Problem flat(const Problem& problem) {
 
 // Why it cannot; "" where it can.
 const char* obstacle(const Problem& few) {
+  if (few.arithmetic == Arithmetic::tensor) return "has no tensor arithmetic";
   if (few.m > kMostAlong) return "needs at most 8 rows or columns";
   if (few.derived == Derived::b) return "reads the larger matrix as it lies in memory";
   if (few.first.b.col != 1 && few.first.b.row != 1 && few.n > 1 && few.k > 1)

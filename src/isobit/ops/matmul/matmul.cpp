@@ -99,7 +99,9 @@ inline constexpr Option kOptions[] = {
     option<&Args::activation>("activation", 0, kActivations)
         .means("0 none, 1 relu, 2 gelu, 3 gelu_tanh, 4 silu"),
     option<&Args::arithmetic>("arithmetic", 0, kArithmetics)
-        .means("0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor cores"),
+        .means(
+            "0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor cores or of "
+            "AMX"),
 };
 
 template <class Args>
@@ -258,13 +260,15 @@ BackwardProblem check_backward(const BackwardArgs& args) {
   return problem;
 }
 
-// Nothing stands in for tensor cores where there are none.
+// Nothing stands in for tensor cores where there are none; processors without AMX have its order.
 std::string refuses(Arithmetic arithmetic, DType element, const Machine& machine) {
-  if (arithmetic == Arithmetic::canonical ||
-      (size_of(element) == 2 && machine.gpu.capability >= 80))
-    return {};
-  return "arithmetic tensor needs f16 or bf16 on a GPU with tensor cores (sm_80 and later); use "
-         "canonical";
+  if (arithmetic == Arithmetic::canonical) return {};
+  const bool able = machine.device == Device::cpu
+                        ? element == DType::bf16
+                        : size_of(element) == 2 && machine.gpu.capability >= 80;
+  if (able) return {};
+  return "arithmetic tensor needs bf16 on a processor, or f16 or bf16 on a GPU with tensor cores "
+         "(sm_80 and later); use canonical";
 }
 std::string refuses_backward(const BackwardProblem& problem, const Machine& machine) {
   return refuses(problem.rows.arithmetic, problem.rows.element, machine);

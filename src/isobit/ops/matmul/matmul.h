@@ -20,7 +20,8 @@ class Panels;
 enum class Activation { none, relu, gelu, gelu_tanh, silu };
 
 // In what order and with what roundings products are added. canonical: the same everywhere. tensor:
-// as the tensor cores of a GPU do, of f16 and bf16 alone, with bits of its generation.
+// as the tensor cores of a GPU do, of f16 and bf16 alone, with bits of its generation; or as AMX
+// does, of bf16 on processors alone, with the same bits on all of them.
 enum class Arithmetic { canonical, tensor };
 
 // pre = alpha a b + beta c + bias; y = activation(pre) + residual, rounded once. All arrays may

@@ -16,8 +16,9 @@ namespace {
 
 using reference::activated;
 using reference::Bent;
-using reference::kLeastNormal;
+using reference::least_of;
 using reference::scale_of;
+using reference::term_of;
 
 // References see arrays without gaps: the last index is the fastest.
 template <class Real>
@@ -35,14 +36,15 @@ void compute(const ForwardArgs& args, const ForwardArgs& scales) {
         const Real* b = data(args.b) + (product * k + at) * n;
         for (std::int64_t j = 0; j < n; ++j) {
           sums[static_cast<std::size_t>(j)] += a * b[j];
-          terms[static_cast<std::size_t>(j)] += magnitude(a * b[j]);
+          terms[static_cast<std::size_t>(j)] +=
+              term_of(args.arithmetic, a, b[j], magnitude(a * b[j]));
         }
       }
       for (std::int64_t j = 0; j < n; ++j) {
         const std::int64_t at = (product * m + i) * n + j;
         Real pre = alpha * sums[static_cast<std::size_t>(j)];
-        Real scale = scale_of(
-            alpha, terms[static_cast<std::size_t>(j)] + static_cast<Real>(k) * kLeastNormal<Real>);
+        Real scale = scale_of(alpha, terms[static_cast<std::size_t>(j)] +
+                                         static_cast<Real>(k) * least_of<Real>(args.arithmetic));
         if (args.beta != 0) {
           pre += beta * data(args.c)[at];
           scale += magnitude(beta * data(args.c)[at]);
@@ -86,12 +88,13 @@ void compute(const BackwardArgs& args, const BackwardArgs& scales, const Roundin
     if (!to.given()) return;
     for (std::int64_t i = 0; i < rows; ++i) {
       sums.assign(at(cols), 0);
-      sizes.assign(at(cols), static_cast<Real>(terms) * kLeastNormal<Real>);
+      sizes.assign(at(cols), static_cast<Real>(terms) * least_of<Real>(args.arithmetic));
       for (std::int64_t t = 0; t < terms; ++t) {
         const Real factor = x(i, t), size = x_scale(i, t);
         for (std::int64_t j = 0; j < cols; ++j) {
           sums[at(j)] += factor * y[t * cols + j];
-          sizes[at(j)] += size * y_scale[t * cols + j];
+          sizes[at(j)] +=
+              term_of(args.arithmetic, factor, y[t * cols + j], Real(size * y_scale[t * cols + j]));
         }
       }
       for (std::int64_t j = 0; j < cols; ++j) {

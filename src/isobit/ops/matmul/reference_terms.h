@@ -35,6 +35,25 @@ Real activated(Activation activation, Real x) {
 template <class Real>
 constexpr Real kLeastNormal = std::is_same_v<Real, quad> ? Real(0x1p-1022) : Real(0x1p-126);
 
+template <class Real>
+constexpr double kUnit = std::is_same_v<Real, quad> ? 0x1p-53 : 0x1p-24;
+
+// A term's part of the scale, less what every term has. Of arithmetic tensor a subnormal factor may
+// count as 0, so that all of the term may be missing.
+template <class Real>
+Real term_of(Arithmetic arithmetic, Real a, Real b, Real size) {
+  const auto is_subnormal = [](Real x) { return x != 0 && magnitude(x) < kLeastNormal<Real>; };
+  const bool lost =
+      arithmetic == Arithmetic::tensor && size != 0 && (is_subnormal(a) || is_subnormal(b));
+  return lost ? size / Real(kUnit<Real>) : size;
+}
+// What every term has: of arithmetic tensor, a sum that is subnormal may count as 0.
+template <class Real>
+Real least_of(Arithmetic arithmetic) {
+  return arithmetic == Arithmetic::tensor ? kLeastNormal<Real> / Real(kUnit<Real>)
+                                          : kLeastNormal<Real>;
+}
+
 // The scale of alpha times a sum, which may have left the range before.
 template <class Real>
 Real scale_of(Real alpha, Real terms) {
@@ -81,9 +100,6 @@ inline double nearest(double value, DType dtype) {
     default:          return value;
   }
 }
-
-template <class Real>
-constexpr double kUnit = std::is_same_v<Real, quad> ? 0x1p-53 : 0x1p-24;
 
 // What an error of so many roundings can make of a number that is rounded once more: a step of 16
 // bits, in units, where it decides; 0 elsewhere.
