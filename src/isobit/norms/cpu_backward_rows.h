@@ -35,12 +35,30 @@ ISOBIT_INLINE void gradient_means(const T* x, const T* grad_y,
   }
 }
 
+// The same of rows that are not usual ones, by way of memory.
 template <class Formula, class S, class T>
 [[gnu::noinline]] void any_gradient_means(const T* x, const T* grad_y,
                                           const WeightRow<typename S::Real>& weight,
                                           std::int64_t cols, RowTerms<typename S::Real>& terms) {
-  gradient_means<Formula, S>(x, grad_y, weight, cols,
-                             typename Formula::template NormaliseAny<S>(terms.statistics), terms);
+  using Real = typename S::Real;
+  const typename Formula::template NormaliseAny<S> normalise(terms.statistics);
+  alignas(64) Real g[order::kBlock], xhat[order::kBlock];
+  order::PairTree<Real> sums, dots;
+  for (std::int64_t begin = 0; begin < cols; begin += order::kBlock) {
+    const std::int64_t end = std::min<std::int64_t>(cols, begin + order::kBlock);
+    simd::for_each_vector<S, T>(begin, end, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      const auto product = S::mul(S::load(grad_y + i, part...), S::load(weight.at(i), part...));
+      S::template store<Stores::cached>(g + i - begin, product, part...);
+      S::template store<Stores::cached>(xhat + i - begin, normalise(S::load(x + i, part...)),
+                                        part...);
+    });
+    const simd::Sums<S> of = simd::row_sum_and_dot<S>(end - begin, simd::StoredTerms<S>{g, xhat});
+    sums.push(of.sum);
+    dots.push(of.dot);
+  }
+  const Real n = static_cast<Real>(cols);
+  if constexpr (Formula::kCentered) terms.mean_g = sums.total() / n;
+  terms.mean_gx = dots.total() / n;
 }
 
 // The terms of so many rows are found side by side, as long as x of all of them stays in the first
@@ -248,8 +266,11 @@ BackwardKernels kernels_of() {
 template <class Formula>
 BackwardKernels ISOBIT_ISA::Kernels<Formula>::backward(DType dtype, bool streaming) {
   const auto of = [&]<class S, class T>(S, Type<T>) {
-    return streaming ? detail::kernels_of<Formula, S, T, simd::Stores::streaming>()
-                     : detail::kernels_of<Formula, S, T, simd::Stores::cached>();
+    if constexpr (S::kWidth == 1)  // a single lane has no streaming stores
+      return detail::kernels_of<Formula, S, T, simd::Stores::cached>();
+    else
+      return streaming ? detail::kernels_of<Formula, S, T, simd::Stores::streaming>()
+                       : detail::kernels_of<Formula, S, T, simd::Stores::cached>();
   };
   switch (dtype) {
     case DType::f16:  return of(simd::F32{}, Type<f16>{});

@@ -51,11 +51,12 @@ ISOBIT_INLINE void write_row(const T* x, T* y, std::int64_t cols,
                                      part...);
   };
   std::int64_t i = 0;
-  for (; i + kTurn <= cols; i += kTurn) {
-    const auto *w = weight.at(i), *b = bias.at(i);
+  if constexpr (S::kWidth > 1)
+    for (; i + kTurn <= cols; i += kTurn) {
+      const auto *w = weight.at(i), *b = bias.at(i);
 #pragma GCC unroll 16
-    for (int j = 0; j < kTurn; j += S::kWidth) write(i + j, w + j, b + j);
-  }
+      for (int j = 0; j < kTurn; j += S::kWidth) write(i + j, w + j, b + j);
+    }
   simd::for_each_vector<S, T>(i, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
     write(i, weight.at(i), bias.at(i), part...);
   });
@@ -150,6 +151,8 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
 template <class Formula>
 ForwardKernel ISOBIT_ISA::Kernels<Formula>::forward(DType dtype, Schedule schedule) {
   const auto of = [&]<class S, class T>(S, Type<T>) -> ForwardKernel {
+    if constexpr (S::kWidth == 1)  // a single lane has no streaming stores
+      return forward_rows<Formula, S, T, Schedule::cached>;
     switch (schedule) {
       case Schedule::cached:         return forward_rows<Formula, S, T, Schedule::cached>;
       case Schedule::streaming_far:  return forward_rows<Formula, S, T, Schedule::streaming_far>;

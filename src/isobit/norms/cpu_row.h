@@ -65,6 +65,43 @@ struct Elements {
   ISOBIT_INLINE Real operator()(std::int64_t i) const { return widen<Real>(x[i]); }
 };
 
+namespace detail {
+
+template <bool kFetches, class T, class... Part>
+ISOBIT_INLINE void fetch(const T* later, Part...) {
+  if constexpr (kFetches && sizeof...(Part) == 0) simd::fetch_to_second_cache(later);
+}
+
+// Out of line: whoever walks rows shares them, of which each inlines two shapes of a block.
+template <class S, class T>
+[[gnu::noinline]] typename S::Real sum_of(const T* x, std::int64_t cols) {
+  return simd::row_sum<S>(cols, [x](std::int64_t i, auto... part)
+                                    ISOBIT_INLINE_LAMBDA { return S::load(x + i, part...); });
+}
+
+template <class S, class T, bool kFetches>
+[[gnu::noinline]] Moments<typename S::Real> deviations_of(const T* x, std::int64_t cols,
+                                                          const T* later, typename S::Real mean) {
+  const simd::Sums<S> sums = simd::row_sum_and_dot<S>(
+      cols, [=, centre = S::all(mean)](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+        fetch<kFetches>(later + i, part...);
+        const auto d = S::only(S::sub(S::load(x + i, part...), centre), part...);
+        return simd::Terms<S>{d, d};
+      });
+  return {sums.sum, sums.dot};
+}
+
+template <class S, class T, bool kFetches>
+[[gnu::noinline]] typename S::Real squares_of(const T* x, std::int64_t cols, const T* later) {
+  return simd::row_dot<S>(cols, [=](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    fetch<kFetches>(later + i, part...);
+    const auto element = S::load(x + i, part...);
+    return simd::Terms<S>{element, element};
+  });
+}
+
+}  // namespace detail
+
 // The same, with the usual sums in vectors. `later` is the row to be fetched while this one is
 // summed; without kFetches it is not looked at.
 template <class S, class T, bool kFetches>
@@ -79,36 +116,15 @@ class Row : public SpecifiedRow<S, Elements<T, typename S::Real>> {
   ISOBIT_INLINE Row(const T* x, std::int64_t cols, const T* later)
       : Specified(cols, {x}), x_(x), later_(later), cols_(cols) {}
 
-  ISOBIT_INLINE Real sum() const {
-    return simd::row_sum<S>(cols_, [x = x_](std::int64_t i, auto... part)
-                                       ISOBIT_INLINE_LAMBDA { return S::load(x + i, part...); });
-  }
-
+  ISOBIT_INLINE Real sum() const { return detail::sum_of<S>(x_, cols_); }
   ISOBIT_INLINE Moments<Real> deviations(Real mean) const {
-    const auto get = [*this, centre = S::all(mean)](std::int64_t i, auto... part)
-                         ISOBIT_INLINE_LAMBDA {
-                           fetch(i, part...);
-                           const V d = S::only(S::sub(S::load(x_ + i, part...), centre), part...);
-                           return simd::Terms<S>{d, d};
-                         };
-    const simd::Sums<S> sums = simd::row_sum_and_dot<S>(cols_, get);
-    return {sums.sum, sums.dot};
+    return detail::deviations_of<S, T, kFetches>(x_, cols_, later_, mean);
   }
-
   ISOBIT_INLINE Real squares() const {
-    return simd::row_dot<S>(cols_, [*this](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-      fetch(i, part...);
-      const V x = S::load(x_ + i, part...);
-      return simd::Terms<S>{x, x};
-    });
+    return detail::squares_of<S, T, kFetches>(x_, cols_, later_);
   }
 
  private:
-  template <class... Part>
-  ISOBIT_INLINE void fetch(std::int64_t i, Part...) const {
-    if constexpr (kFetches && sizeof...(Part) == 0) simd::fetch_to_second_cache(later_ + i);
-  }
-
   const T* x_;
   const T* later_;
   std::int64_t cols_;

@@ -15,10 +15,11 @@ template <class S, class T, class Body>
 ISOBIT_INLINE void for_each_vector(std::int64_t begin, std::int64_t end, const Body& body) {
   constexpr int kLine = 64 / sizeof(T);
   std::int64_t i = begin;
-  for (; i + kLine <= end; i += kLine) {
+  if constexpr (S::kWidth > 1)
+    for (; i + kLine <= end; i += kLine) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kLine; j += S::kWidth) body(i + j);
-  }
+      for (int j = 0; j < kLine; j += S::kWidth) body(i + j);
+    }
   for (; i + S::kWidth <= end; i += S::kWidth) body(i);
   if (i < end) body(i, S::first(end - i));
 }

@@ -20,21 +20,18 @@ ISOBIT_INLINE void for_each_vector(std::int64_t cols, const Body& body) {
 // y[i] = value(i, part...), past the caches where that is asked for and y lies on lines.
 template <class S, class T, class Value>
 ISOBIT_INLINE void store_row(T* y, std::int64_t cols, bool streaming, const Value& value) {
-  if (streaming && streamable(y)) {
-    constexpr int kStep = detail::kStep;
-    std::int64_t i = 0;
-    for (; i + kStep <= cols; i += kStep)
+  std::int64_t streamed = 0;
+  if constexpr (S::kWidth > 1)  // a single lane has no streaming stores
+    if (streaming && streamable(y)) {
+      constexpr int kStep = detail::kStep;
+      for (; streamed + kStep <= cols; streamed += kStep)
 #pragma GCC unroll 8
-      for (int j = 0; j < kStep; j += S::kWidth)
-        S::template store<Stores::streaming>(y + i + j, value(i + j));
-    fence();
-    for_each_vector<S>(cols - i, [&](std::int64_t j, auto... part) ISOBIT_INLINE_LAMBDA {
-      S::template store<Stores::cached>(y + i + j, value(i + j, part...), part...);
-    });
-    return;
-  }
-  for_each_vector<S>(cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-    S::template store<Stores::cached>(y + i, value(i, part...), part...);
+        for (int j = 0; j < kStep; j += S::kWidth)
+          S::template store<Stores::streaming>(y + streamed + j, value(streamed + j));
+      fence();
+    }
+  for_each_vector<S>(cols - streamed, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    S::template store<Stores::cached>(y + streamed + i, value(streamed + i, part...), part...);
   });
 }
 

@@ -22,6 +22,26 @@ struct Sums {
   typename S::Real sum, dot;
 };
 
+// Numbers that stand in memory, as the functions below want them.
+template <class S>
+struct Stored {
+  const typename S::Real* numbers;
+
+  template <class... Part>
+  ISOBIT_INLINE typename S::V operator()(std::int64_t i, Part... part) const {
+    return S::load(numbers + i, part...);
+  }
+};
+template <class S>
+struct StoredTerms {
+  const typename S::Real *a, *b;
+
+  template <class... Part>
+  ISOBIT_INLINE Terms<S> operator()(std::int64_t i, Part... part) const {
+    return {S::load(a + i, part...), S::load(b + i, part...)};
+  }
+};
+
 namespace detail {
 
 // Folds the first kCount rows of a block for the vector of lanes that starts at i. The last of them
@@ -135,6 +155,33 @@ template <class S, Want kWant, class Get>
   }
 }
 
+// A block of `count` elements where a vector is one lane: a loop over the lanes, for the shapes
+// above would be hundreds of copies of `get`.
+template <class S, Want kWant, class Get>
+[[gnu::noinline]] Sums<S> block_of_lanes(std::int64_t start, std::int64_t count, const Get& get) {
+  using Real = typename S::Real;
+  constexpr bool kSum = kWant != Want::dot, kDot = kWant != Want::sum;
+  constexpr int kLanes = order::kLanes, kHalf = order::kRows / 2;
+  Real sums[kHalf * kLanes] = {}, dots[kHalf * kLanes] = {};
+  for (int i = 0; i < kHalf * kLanes && i < count; ++i) {
+    const Terms<S> upper = get(start + i);
+    if constexpr (kSum) sums[i] = upper.a;
+    if constexpr (kDot) dots[i] = S::mul(upper.a, upper.b);
+    if (i + order::kBlock / 2 >= count) continue;
+    const Terms<S> lower = get(start + i + order::kBlock / 2);
+    if constexpr (kSum) sums[i] = S::add(upper.a, lower.a);
+    if constexpr (kDot) dots[i] = S::fma(lower.a, lower.b, dots[i]);
+  }
+#pragma GCC unroll 1
+  for (int half = kHalf * kLanes / 2; half >= 1; half /= 2)
+#pragma GCC unroll 1
+    for (int i = 0; i < half; ++i) {
+      if constexpr (kSum) sums[i] = S::add(sums[i], sums[i + half]);
+      if constexpr (kDot) dots[i] = S::add(dots[i], dots[i + half]);
+    }
+  return {sums[0], dots[0]};
+}
+
 template <class S, Want kWant, class Get>
 ISOBIT_INLINE Sums<S> row_sums(std::int64_t count, const Get& get) {
   order::PairTree<typename S::Real> sums, dots;
@@ -143,12 +190,17 @@ ISOBIT_INLINE Sums<S> row_sums(std::int64_t count, const Get& get) {
     if constexpr (kWant != Want::dot) sums.push(block.sum);
     if constexpr (kWant != Want::sum) dots.push(block.dot);
   };
-  for (; i + order::kBlock <= count; i += order::kBlock)
-    push(whole_rows<S, kWant, order::kRows>(i, get));
-  if (count - i == order::kBlock / 2)  // 256, 768, 1280: half a block is worth no call
-    push(whole_rows<S, kWant, order::kRows / 2>(i, get));
-  else if (i < count)
-    push(last_block<S, kWant>(i, count - i, get));
+  if constexpr (S::kWidth == 1) {
+    for (; i < count; i += order::kBlock)
+      push(block_of_lanes<S, kWant>(i, count - i < order::kBlock ? count - i : order::kBlock, get));
+  } else {
+    for (; i + order::kBlock <= count; i += order::kBlock)
+      push(whole_rows<S, kWant, order::kRows>(i, get));
+    if (count - i == order::kBlock / 2)  // 256, 768, 1280: half a block is worth no call
+      push(whole_rows<S, kWant, order::kRows / 2>(i, get));
+    else if (i < count)
+      push(last_block<S, kWant>(i, count - i, get));
+  }
   return {kWant == Want::dot ? 0 : sums.total(), kWant == Want::sum ? 0 : dots.total()};
 }
 
@@ -163,6 +215,19 @@ ISOBIT_INLINE typename S::Real row_sum(std::int64_t count, const Get& get) {
     return Terms<S>{a, a};
   };
   return detail::row_sums<S, Want::sum>(count, terms).sum;
+}
+
+// The sum of numbers that take many instructions each, of which row_sum would have a hundred
+// copies: numbers(begin, count) stores those of a block, and gives where.
+template <class S, class Numbers>
+ISOBIT_INLINE typename S::Real row_sum_of_stored(std::int64_t count, const Numbers& numbers) {
+  order::PairTree<typename S::Real> sums;
+  for (std::int64_t begin = 0; begin < count; begin += order::kBlock) {
+    const std::int64_t left = count - begin < order::kBlock ? count - begin : order::kBlock;
+    // Of a block, the total of its sums is the sum but for the sign of a zero, which goes.
+    sums.push(row_sum<S>(left, Stored<S>{numbers(begin, left)}));
+  }
+  return sums.total();
 }
 
 // The sum of a*b, where get(i) gives both.

@@ -61,34 +61,26 @@ struct Backward {
 template <class Pass, class S, simd::Stores kStores, class T>
 ISOBIT_INLINE void run_step(const Step<T>& step) {
   // Enough vectors at once to hide the latency of a polynomial.
-  constexpr int kUnrolled = kStep / S::kWidth < 4 ? kStep / S::kWidth : 4;
+  constexpr int kUnrolled = S::kWidth == 1 ? 1 : kStep / S::kWidth < 4 ? kStep / S::kWidth : 4;
   for (int i = 0; i < kStep; i += kUnrolled * S::kWidth) {
 #pragma GCC unroll 4
     for (int j = 0; j < kUnrolled; ++j) Pass::template vector<S, kStores>(step, i + j * S::kWidth);
   }
 }
 
+// Whole steps of `count` elements; gives the step after them. Out of line, since polynomials take
+// long to compile: a tail takes the same copy.
 template <class Pass, simd::Stores kStores, class T>
-ISOBIT_INLINE void run_steps(Step<T> step, std::int64_t count) {
-  using S = VectorsOf<T>;
+[[gnu::noinline]] Step<T> run_steps(Step<T> step, std::int64_t count) {
   const auto advance = [](auto* array) ISOBIT_INLINE_LAMBDA {
     return array == nullptr ? array : array + kStep;
   };
   for (; count >= kStep; count -= kStep) {
-    run_step<Pass, S, kStores>(step);
+    run_step<Pass, VectorsOf<T>, kStores>(step);
     step = {step.x + kStep, advance(step.gate), advance(step.grad_y), step.y + kStep,
             advance(step.grad_gate)};
   }
-  if (count == 0) return;
-  alignas(64) T tail[5][kStep] = {};
-  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
-  std::memcpy(tail[0], step.x, bytes);
-  if (step.gate != nullptr) std::memcpy(tail[1], step.gate, bytes);
-  if (step.grad_y != nullptr) std::memcpy(tail[2], step.grad_y, bytes);
-  run_step<Pass, S, simd::Stores::cached>(
-      Step<T>{tail[0], tail[1], tail[2], tail[3], step.grad_gate == nullptr ? nullptr : tail[4]});
-  std::memcpy(step.y, tail[3], bytes);
-  if (step.grad_gate != nullptr) std::memcpy(step.grad_gate, tail[4], bytes);
+  return step;
 }
 
 template <class Pass, class T>
@@ -97,15 +89,30 @@ void run_pass(const Arrays& arrays, std::int64_t count, bool streaming) {
     using Byte = std::remove_pointer_t<decltype(array)>;
     return reinterpret_cast<std::conditional_t<std::is_const_v<Byte>, const T, T>*>(array);
   };
-  const Step<T> step{typed(arrays.x), typed(arrays.gate), typed(arrays.grad_y), typed(arrays.y),
-                     typed(arrays.grad_gate)};
+  Step<T> step{typed(arrays.x), typed(arrays.gate), typed(arrays.grad_y), typed(arrays.y),
+               typed(arrays.grad_gate)};
+  // A vector of one lane has no streaming stores.
+  constexpr auto kStreaming =
+      VectorsOf<T>::kWidth > 1 ? simd::Stores::streaming : simd::Stores::cached;
   if (streaming && simd::streamable(step.y) &&
       (step.grad_gate == nullptr || simd::streamable(step.grad_gate))) {
-    run_steps<Pass, simd::Stores::streaming>(step, count);
+    step = run_steps<Pass, kStreaming>(step, count);
     simd::fence();
   } else {
-    run_steps<Pass, simd::Stores::cached>(step, count);
+    step = run_steps<Pass, simd::Stores::cached>(step, count);
   }
+  count %= kStep;
+  if (count == 0) return;
+  alignas(64) T tail[5][kStep] = {};
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  std::memcpy(tail[0], step.x, bytes);
+  if (step.gate != nullptr) std::memcpy(tail[1], step.gate, bytes);
+  if (step.grad_y != nullptr) std::memcpy(tail[2], step.grad_y, bytes);
+  run_steps<Pass, simd::Stores::cached>(
+      Step<T>{tail[0], tail[1], tail[2], tail[3], step.grad_gate == nullptr ? nullptr : tail[4]},
+      kStep);
+  std::memcpy(step.y, tail[3], bytes);
+  if (step.grad_gate != nullptr) std::memcpy(step.grad_gate, tail[4], bytes);
 }
 
 template <template <Function, bool> class Pass, bool kGated, class T>

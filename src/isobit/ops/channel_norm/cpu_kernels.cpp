@@ -81,7 +81,14 @@ void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
       });
 }
 
-// The sums of g and of g * x̂ over a row, where g is grad_y, or its product with the weight.
+template <class S>
+[[gnu::noinline]] simd::Sums<S> sums_of_stored(std::int64_t count, const typename S::Real* a,
+                                               const typename S::Real* b) {
+  return simd::row_sum_and_dot<S>(count, simd::StoredTerms<S>{a, b});
+}
+
+// The sums of g and of g * x̂ over a row, where g is grad_y, or its product with the weight. Blocks
+// of pieces, and those of rows that are not usual ones, go by way of memory.
 template <class S, class T, bool kWeighted>
 ISOBIT_INLINE void products(const BackwardProblem& p, const Known& known, const Row& row,
                             const Part& part, void* to) {
@@ -89,52 +96,54 @@ ISOBIT_INLINE void products(const BackwardProblem& p, const Known& known, const 
   const auto* weight = static_cast<const Real*>(known.weight);
   alignas(64) T x_buffer[kBlock], grad_buffer[kBlock];
   alignas(64) Real g[kBlock], xhat[kBlock];
+  const auto statistics_of = [&](std::int64_t segment) ISOBIT_INLINE_LAMBDA -> const auto& {
+    return statistics_at<Real>(known, p.row_of(row.image_of(segment), row.channel_of(segment)));
+  };
   // Calls body(gradient, value), which give the vectors of a piece.
-  const auto with_terms = [&](const Piece& piece, const auto& body) ISOBIT_INLINE_LAMBDA {
+  const auto with_terms = [&](const Piece& piece, const auto& normaliser,
+                              const auto& body) ISOBIT_INLINE_LAMBDA {
     const T* x = elements(p.x, row, piece, x_buffer);
     const T* grad_y = elements(p.grad_y, row, piece, grad_buffer);
-    const std::int64_t channel = row.channel_of(piece.segment);
-    const std::int64_t index = p.row_of(row.image_of(piece.segment), channel);
-    const auto w = S::all(kWeighted ? weight[channel] : Real(1));
-    with_normaliser<S>(
-        statistics_at<Real>(known, index), [&](const auto& normaliser) ISOBIT_INLINE_LAMBDA {
-          body(
-              [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-                const auto gradient = S::load(grad_y + i, part...);
-                if constexpr (kWeighted)
-                  return S::mul(gradient, w);
-                else
-                  return gradient;
-              },
-              [&](std::int64_t i, auto... part)
-                  ISOBIT_INLINE_LAMBDA { return normaliser(S::load(x + i, part...)); });
-        });
+    const auto w = S::all(kWeighted ? weight[row.channel_of(piece.segment)] : Real(1));
+    body(
+        [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+          const auto gradient = S::load(grad_y + i, part...);
+          if constexpr (kWeighted)
+            return S::mul(gradient, w);
+          else
+            return gradient;
+        },
+        [&](std::int64_t i, auto... part)
+            ISOBIT_INLINE_LAMBDA { return normaliser(S::load(x + i, part...)); });
   };
   add_blocks<S>(part, to, [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA {
     const std::int64_t segment = begin / row.extent, l = begin % row.extent;
-    if (l + count <= row.extent) {  // all of one channel and image
+    const Statistics<Real>& statistics = statistics_of(segment);
+    if (l + count <= row.extent && statistics.plain) {  // all of one channel and image
       simd::Sums<S> sums;
-      with_terms({0, segment, l, count}, [&](const auto& gradient,
-                                             const auto& value) ISOBIT_INLINE_LAMBDA {
-        sums =
-            simd::row_sum_and_dot<S>(count, [&](std::int64_t i, auto... some) ISOBIT_INLINE_LAMBDA {
-              return simd::Terms<S>{gradient(i, some...), S::only(value(i, some...), some...)};
-            });
-      });
+      with_terms(Piece{0, segment, l, count}, layernorm::Normalise<S>(statistics),
+                 [&](const auto& gradient, const auto& value) ISOBIT_INLINE_LAMBDA {
+                   sums = simd::row_sum_and_dot<S>(
+                       count, [&](std::int64_t i, auto... some) ISOBIT_INLINE_LAMBDA {
+                         return simd::Terms<S>{gradient(i, some...),
+                                               S::only(value(i, some...), some...)};
+                       });
+                 });
       return sums;
     }
     for_each_piece(row, begin, begin + count, [&](const Piece& piece) ISOBIT_INLINE_LAMBDA {
-      with_terms(piece, [&](const auto& gradient, const auto& value) ISOBIT_INLINE_LAMBDA {
+      const auto store = [&](const auto& gradient, const auto& value) ISOBIT_INLINE_LAMBDA {
         simd::for_each_vector<S>(piece.count, [&](std::int64_t i,
                                                   auto... some) ISOBIT_INLINE_LAMBDA {
           S::template store<simd::Stores::cached>(g + piece.at + i, gradient(i, some...), some...);
           S::template store<simd::Stores::cached>(xhat + piece.at + i, value(i, some...), some...);
         });
-      });
+      };
+      with_normaliser<S>(statistics_of(piece.segment),
+                         [&](const auto& normaliser)
+                             ISOBIT_INLINE_LAMBDA { with_terms(piece, normaliser, store); });
     });
-    return simd::row_sum_and_dot<S>(count, [&](std::int64_t i, auto... some) ISOBIT_INLINE_LAMBDA {
-      return simd::Terms<S>{S::load(g + i, some...), S::load(xhat + i, some...)};
-    });
+    return sums_of_stored<S>(count, g, xhat);
   });
 }
 

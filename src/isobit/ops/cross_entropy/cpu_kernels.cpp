@@ -27,9 +27,14 @@ RowSums forward_row(const ForwardRow& row) {
   const T* const x = reinterpret_cast<const T*>(row.x);
   const Real number = simd::largest_of<S>(x, row.cols, 1) + Real(0);  // never -0
   const V largest = S::all(number);
-  const Real sum =
-      simd::row_sum<S>(row.cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-        return S::only(weight_of<S>(S::load(x + i, part...), largest), part...);
+  alignas(64) Real block[order::kBlock];
+  const Real sum = simd::row_sum_of_stored<S>(
+      row.cols, [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA {
+        simd::for_each_vector<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+          const V weight = weight_of<S>(S::load(x + begin + i, part...), largest);
+          S::template store<simd::Stores::cached, simd::Nan::absent>(block + i, weight, part...);
+        });
+        return block;
       });
   Real differences = 0;
   if constexpr (kSmooth) {

@@ -12,86 +12,13 @@
 #include <utility>
 
 #include "isobit/ops/scan/cpu_exact.h"
+#include "isobit/ops/scan/cpu_lanes.h"
 #include "isobit/ops/scan/formula_order.h"
 #include "isobit/simd/map.h"
 
 namespace isobit::scan::ISOBIT_ISA {
 
 ISOBIT_INLINE std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-
-// Lanes of a vector, of one lane too.
-template <class S>
-struct Lanes {
-  using V = typename S::V;
-  static constexpr int kWidth = S::kWidth;
-
-  // Each lane that has the bit `kHalf` is combined with the last before its half.
-  template <class M, int kHalf>
-  ISOBIT_INLINE static typename M::Value halves(const typename M::Value& value) {
-    typename M::Value before, result;
-    for (int p = 0; p < M::kParts; ++p) before.part[p] = spread<kHalf>(value.part[p], kLanes);
-    const auto after = M::combine(before, value);
-    for (int p = 0; p < M::kParts; ++p)
-      result.part[p] = upper<kHalf>(value.part[p], after.part[p], kLanes);
-    return result;
-  }
-  // Neighbours combined: those of the first in the lower half, and of the second in the upper one.
-  template <class M>
-  ISOBIT_INLINE static typename M::Value pairs(const typename M::Value& first,
-                                               const typename M::Value& second) {
-    if constexpr (kWidth == 1) {
-      return M::combine(first, second);
-    } else {
-      typename M::Value even, odd;
-      for (int p = 0; p < M::kParts; ++p) {
-        even.part[p] = every_other<0>(first.part[p], second.part[p], kLanes);
-        odd.part[p] = every_other<1>(first.part[p], second.part[p], kLanes);
-      }
-      return M::combine(even, odd);
-    }
-  }
-  // The last lane in all.
-  template <class Value>
-  ISOBIT_INLINE static Value last(Value value) {
-    if constexpr (kWidth > 1)
-      for (auto& part : value.part) part = spread<kWidth>(part, kLanes);
-    return value;
-  }
-
- private:
-  static constexpr auto kLanes = std::make_integer_sequence<int, kWidth>();
-
-  template <int kHalf, int... kLane>
-  ISOBIT_INLINE static V spread(V v, std::integer_sequence<int, kLane...>) {
-    return __builtin_shufflevector(v, v, (kLane / (2 * kHalf) * 2 * kHalf + kHalf - 1)...);
-  }
-  template <int kFirst, int... kLane>
-  ISOBIT_INLINE static V every_other(V first, V second, std::integer_sequence<int, kLane...>) {
-    return __builtin_shufflevector(first, second, (2 * kLane + kFirst)...);
-  }
-  template <int kHalf, int... kLane>
-  ISOBIT_INLINE static V upper(V low, V high, std::integer_sequence<int, kLane...>) {
-    return __builtin_shufflevector(low, high, (kLane & kHalf ? kLane + kWidth : kLane)...);
-  }
-};
-
-// Sklansky's scheme over the lanes of adjacent vectors.
-template <class M, int kCount>
-ISOBIT_INLINE void sklansky_in_lanes(typename M::Value (&values)[kCount]) {
-  using L = Lanes<typename M::S>;
-#pragma GCC unroll 32
-  for (auto& value : values) {
-    if constexpr (L::kWidth > 1) value = L::template halves<M, 1>(value);
-    if constexpr (L::kWidth > 2) value = L::template halves<M, 2>(value);
-    if constexpr (L::kWidth > 4) value = L::template halves<M, 4>(value);
-    if constexpr (L::kWidth > 8) value = L::template halves<M, 8>(value);
-  }
-#pragma GCC unroll 8
-  for (int half = 1; half < kCount; half *= 2)
-#pragma GCC unroll 32
-    for (int i = 0; i < kCount; ++i)
-      if (i & half) values[i] = M::combine(L::last(values[i / half * half - 1]), values[i]);
-}
 
 template <class S, class T>
 ISOBIT_INLINE typename S::V load_as(const T* from) {
@@ -146,6 +73,8 @@ struct Floats {
   using AnyTree = Tree<M>;
   static constexpr int kWidth = S::kWidth;
   static_assert(sizeof(AnyTree) <= kTreeBytes);
+  // There are so many vectors of one lane that copies would take minutes to compile.
+  static constexpr bool kUnrolled = kWidth > 1;
 
   static void start(void* tree) { new (tree) AnyTree(); }
   static void copy(void* tree, const void* other) {
@@ -169,7 +98,7 @@ struct Floats {
     if (before != nullptr) tree = *static_cast<const AnyTree*>(before);
     const bool direct = segment.types->y.computed_in && segment.y == 1 && !segment.exclusive;
     auto* y = reinterpret_cast<Real*>(segment.at.y);  // if it is direct
-    streaming = streaming && direct && simd::streamable(y + begin);
+    streaming = streaming && kWidth > 1 && direct && simd::streamable(y + begin);
     const std::optional<Value> init = init_value(segment);
     Shifted shifted(segment, begin, end, init);
     alignas(64) Real in[kBlock], out[kBlock];
@@ -178,14 +107,12 @@ struct Floats {
       Parted parts;
       const Value total = parts.lift(source(segment, start, count, in));
       const Value carry = M::value(tree.carry());
-      if (!direct || count < kBlock) {
-        finish<simd::Stores::cached>(parts, carry, init, out);
-        shifted.write(start, count, out);
-      } else if (streaming) {
+      const bool whole = direct && count == kBlock;
+      if (whole && streaming)
         finish<simd::Stores::streaming>(parts, carry, init, y + start);
-      } else {
-        finish<simd::Stores::cached>(parts, carry, init, y + start);
-      }
+      else
+        finish<simd::Stores::cached>(parts, carry, init, whole ? y + start : out);
+      if (!whole) shifted.write(start, count, out);
       if (start + kBlock < end) tree.push(M::carry(total));
     }
     shifted.end();
@@ -196,7 +123,7 @@ struct Floats {
     const State arrays(state);
     const Segment& segment = columns.segment;
     const bool direct = segment.types->x.computed_in && segment.types->y.computed_in;
-    if constexpr (kWidth * sizeof(Real) == 64)
+    if constexpr (kWidth * sizeof(Real) == 64)  // others store less than a line at a time
       streaming = streaming && direct && segment.y * std::int64_t{sizeof(Real)} % 64 == 0 &&
                   simd::streamable(reinterpret_cast<Real*>(segment.at.y));
     else
@@ -270,23 +197,24 @@ struct Floats {
       alignas(64) Real totals[M::kParts * kGroups];
       for (int group = 0; group < kGroups; ++group) {
         Value values[kVectors];
-#pragma GCC unroll 16
-        for (int j = 0; j < kVectors; ++j)
+        for_each<kUnrolled, kVectors>([&](int j) ISOBIT_INLINE_LAMBDA {
           values[j] = M::lift(S::load(in + group * kGroup + j * kWidth));
+        });
         sklansky_in_lanes<M>(values);
-#pragma GCC unroll 16
-        for (int j = 0; j < kVectors; ++j) put(l + group * kGroup + j * kWidth, kBlock, values[j]);
+        for_each<kUnrolled, kVectors>([&](int j) ISOBIT_INLINE_LAMBDA {
+          put(l + group * kGroup + j * kWidth, kBlock, values[j]);
+        });
         for (int p = 0; p < M::kParts; ++p)
           totals[p * kGroups + group] = l[p * kBlock + group * kGroup + kGroup - 1];
       }
       constexpr int kOfGroups = kGroups / kWidth;
       Value sums[kOfGroups];
-#pragma GCC unroll 32
-      for (int j = 0; j < kOfGroups; ++j) sums[j] = get<Value>(totals + j * kWidth, kGroups);
+      for_each<kUnrolled, kOfGroups>(
+          [&](int j) ISOBIT_INLINE_LAMBDA { sums[j] = get<Value>(totals + j * kWidth, kGroups); });
       sklansky_in_lanes<M>(sums);
       put(before, kGroups + 16, M::neutral());
-#pragma GCC unroll 32
-      for (int j = 0; j < kOfGroups; ++j) put(before + 1 + j * kWidth, kGroups + 16, sums[j]);
+      for_each<kUnrolled, kOfGroups>(
+          [&](int j) ISOBIT_INLINE_LAMBDA { put(before + 1 + j * kWidth, kGroups + 16, sums[j]); });
       return Lanes<S>::last(sums[kOfGroups - 1]);
     }
   };
@@ -300,10 +228,11 @@ struct Floats {
     const auto write = [&](const auto& result) ISOBIT_INLINE_LAMBDA {
       for (int group = 0; group < kGroups; ++group) {
         const Value base = all(parts.before + group, kGroups + 16);
-#pragma GCC unroll 16
-        for (int j = group * kGroup; j < (group + 1) * kGroup; j += kWidth)
+        for_each<kUnrolled, kGroup / kWidth>([&](int i) ISOBIT_INLINE_LAMBDA {
+          const int j = group * kGroup + i * kWidth;
           S::template store<kStores>(
               out + j, M::number(result(M::combine(base, get<Value>(parts.l + j, kBlock)))));
+        });
       }
     };
     if (init)
@@ -434,25 +363,27 @@ struct Floats {
     const std::int64_t from_stride = kDirect ? segment.x : kWidth;
     const std::int64_t to_stride = kDirect ? segment.y : kWidth;
     Value values[kGroup];
-#pragma GCC unroll 16
-    for (int i = 0; i < kGroup; ++i)
+    for_each<kUnrolled, kGroup>([&](int i) ISOBIT_INLINE_LAMBDA {
       values[i] = M::lift(i < rows ? S::load(from + i * from_stride) : functions::all<S>(0));
-    sklansky<M>(values);
+    });
+    if constexpr (kUnrolled)
+      sklansky<M>(values);
+    else
+      sklansky_in_memory<M>(values);
     const Value base = M::combine(M::value(get<Carry>(state.carry(j), kStrip)),
                                   get<Value>(state.before(j), kStrip));
     const bool has_init = segment.at.init != nullptr;
     const Value init = get<Value>(state.init(j), kStrip);
     if (segment.exclusive) S::template store<kStores>(to, S::load(state.waiting(j)));
     V last = functions::all<S>(0);
-#pragma GCC unroll 16
-    for (int i = 0; i < kGroup; ++i) {
-      if (i >= rows) break;
+    for_each<kUnrolled, kGroup>([&](int i) ISOBIT_INLINE_LAMBDA {
+      if (i >= rows) return;
       Value result = M::combine(base, values[i]);
       if (has_init) result = M::combine(init, result);
       last = M::number(result);
       const int at = segment.exclusive ? i + 1 : i;
       if (at < rows) S::template store<kStores>(to + at * to_stride, last);
-    }
+    });
     if constexpr (!kDirect) y_type.write(buffer, kWidth, rows, width, y, segment.y);
     S::store(state.waiting(j), last);
     if (start + kGroup < segment.length) advance(state, group, j, values[kGroup - 1]);

@@ -31,11 +31,15 @@ ISOBIT_INLINE void finish_scaled_row(const T* x, typename S::Real* weights, Y* y
   const auto exponent = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
     return exponent_of<S, kIsOne>(scale, S::load(x + i, part...), largest);
   };
-  const Real sum =
-      simd::row_sum<S>(row.cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-        const V weight = S::only(weight_of<S>(exponent(i, part...)), part...);
-        if constexpr (!kLog) S::template store<simd::Stores::cached>(weights + i, weight, part...);
-        return weight;
+  alignas(64) Real block[kLog ? order::kBlock : 1];
+  const Real sum = simd::row_sum_of_stored<S>(
+      row.cols, [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA {
+        Real* const to = kLog ? block : weights + begin;
+        simd::for_each_vector<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+          const V weight = weight_of<S>(exponent(begin + i, part...));
+          S::template store<simd::Stores::cached, simd::Nan::absent>(to + i, weight, part...);
+        });
+        return to;
       });
   if constexpr (kLog) {
     const V log_of_sum = S::all(functions::log<ScalarOf<S>>(sum));

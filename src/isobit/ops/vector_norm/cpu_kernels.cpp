@@ -15,6 +15,17 @@ namespace {
 // How far ahead memory is fetched: several blocks, and yet not much more than a page.
 constexpr std::int64_t kAhead = 4 * order::kBlock;
 
+// Out of line: with and without fetching it is the same.
+template <class S, class T>
+[[gnu::noinline]] typename S::Real sum_of_magnitudes(const T* elements, std::int64_t count) {
+  constexpr auto kSign = typename std::conditional_t < sizeof(T) == 8, std::uint64_t,
+                 std::uint32_t > (1) << (sizeof(typename S::Real) * 8 - 1);
+  const auto magnitudes = S::all_bits(kSign - 1);
+  return simd::row_sum<S>(count, [=](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    return S::real(S::bits_and(S::bits(S::load(elements + i, part...)), magnitudes));
+  });
+}
+
 template <class T, bool kFetches>
 double measure(const void* x, std::int64_t count, Order order, int exponent) {
   using S = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
@@ -27,15 +38,8 @@ double measure(const void* x, std::int64_t count, Order order, int exponent) {
       const auto factors = Factors<Real>::of(exponent);
       return row.moments([&](Real value) { return factors.times(value); }).squares;
     }
-    case Order::l1: {
-      constexpr auto kSign = typename std::conditional_t < sizeof(T) == 8, std::uint64_t,
-                     std::uint32_t > (1) << (sizeof(Real) * 8 - 1);
-      const auto magnitudes = S::all_bits(kSign - 1);
-      return simd::row_sum<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-        return S::real(S::bits_and(S::bits(S::load(elements + i, part...)), magnitudes));
-      });
-    }
-    default: return largest_of(row.extremes());
+    case Order::l1: return sum_of_magnitudes<S>(elements, count);
+    default:        return largest_of(row.extremes());
   }
 }
 
