@@ -149,7 +149,7 @@ TEST(Attention, MasksOfAllKindsAreOne) {
       EXPECT_TRUE(same(found.k, expected.k));
       EXPECT_TRUE(same(found.v, expected.v));
       for (std::size_t at = 0; at < found.bias.size(); ++at)
-        if (mask[at % mask.size()] == 0) ASSERT_EQ(found.bias[at], 0);
+        if (mask[at % mask.size()] == 0) { ASSERT_EQ(found.bias[at], 0); }
     }
   });
 }
