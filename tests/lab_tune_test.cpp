@@ -2,6 +2,7 @@
 // The command line's plans: what tune stores and forgets, and what bench uses of it.
 #include <array>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
