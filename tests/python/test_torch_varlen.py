@@ -11,7 +11,7 @@ from torch_calls import bits, draw
 
 from isobit.torch import attending, scaled_dot_product_attention, varlen_attending, varlen_attention
 
-QUERIES = (3, 0, 5, 5, 140, 1)  # with a run of equal lengths, which is one call
+QUERIES = (3, 0, 5, 5, 140, 1)  # with a run of equal lengths
 KEYS = (4, 2, 5, 5, 300, 0)
 ENDS = (torch.tensor([0, 2, 4, 5]), torch.tensor([0, 3, 6, 6]))
 
@@ -107,20 +107,6 @@ def test_sequences_are_one_call_and_there_is_one_node(monkeypatch):
     assert shapes == [(1, 12)]
     nodes = [each for each, _ in y.grad_fn.next_functions if each is not None]
     assert len(nodes) == 3 and all("AccumulateGrad" in each.name() for each in nodes)
-
-
-def test_where_there_is_no_such_call_sequences_of_equal_lengths_are_one(monkeypatch):
-    tensors, ends = packed()
-
-    def attended_and_gradients():
-        results = varlen_attention(*tensors, *ends, enable_gqa=True, return_lse=True)
-        into = [draw(*each.shape, seed=4) for each in results]
-        return *results, *torch.autograd.grad(results, tensors, into)
-
-    expected = attended_and_gradients()
-    monkeypatch.setattr(varlen_attending, "_at_once", lambda call: False)  # as on a GPU
-    assert bits(*attended_and_gradients()) == bits(*expected)
-    assert calls_of_three_lengths(monkeypatch)[1] == [(3, 3), (1, 1), (1, 2)]
 
 
 @pytest.mark.parametrize("options", [*OPTIONS[2:], {"return_lse": True}])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records of attention of packed sequences and of its backward. They are operators of Python,
-which call those of attention for sequences where they lie: on the processor once for all of them,
-elsewhere once for each run of equal lengths."""
+which look at the offsets and call those of attention, once for all sequences where they lie. Only
+derivatives that are formulas call them for each run of sequences of equal lengths."""
 
 import sys
 from functools import wraps
@@ -108,12 +108,6 @@ def _cut(name, tensor, run):
     return None if tensor is None else _CUTS[name](tensor, run)
 
 
-def _ends(runs):
-    """How many queries and keys belong to sequences."""
-    last = runs[-1] if runs else _Run(0, 0, 0, 0, 0)
-    return last.first_q + last.count * last.queries, last.first_k + last.count * last.keys
-
-
 def _results(call):
     q = call.q
     rows = (*q.shape[:-1], call.v.shape[-1])
@@ -139,21 +133,19 @@ def _whole(call, *names):
         yield each
 
 
-def _at_once(call):
-    return call.q.device.type == "cpu"
-
-
-def _checked_starts(call):
+def _starts_of(call):
     _all_starts(call.q, call.k, call.cu_q, call.cu_k)
-    return call.cu_q.to(torch.int64), call.cu_k.to(torch.int64)
+    return tuple(each.to(call.q.device, torch.int64) for each in (call.cu_q, call.cu_k))
 
 
 # No slopes, nor ranges of keys.
 _NOT_SAID = (None, None, None)
 
 
-def _forward_at_once(call):
-    starts = _checked_starts(call)
+@_uncompiled
+def _forward(*arguments):
+    call = VARLEN_ATTENTION.call(arguments)
+    starts = _starts_of(call)
     with torch._C._AutoDispatchBelowAutograd():
         y, *statistics = ATTENTION.overload("_")(
             *(*_whole(call, "q", "k", "v"), None, None, *_of_attention(call)),
@@ -163,8 +155,10 @@ def _forward_at_once(call):
     return y[0].transpose(0, 1).contiguous(), *(each[0] for each in statistics)
 
 
-def _backward_at_once(call):
-    starts = _checked_starts(call)
+@_uncompiled
+def _backward(*arguments):
+    call = VARLEN_ATTENTION_BACKWARD.call(arguments)
+    starts = _starts_of(call)
     needs = (call.needs_q, call.needs_k, call.needs_v)
     with torch._C._AutoDispatchBelowAutograd():
         found = ATTENTION_BACKWARD.overload("_")(
@@ -176,54 +170,6 @@ def _backward_at_once(call):
         each[0].transpose(0, 1).contiguous() if needed else each
         for each, needed in zip(found, needs, strict=False)
     )
-
-
-@_uncompiled
-def _forward(*arguments):
-    call = VARLEN_ATTENTION.call(arguments)
-    if _at_once(call):
-        return _forward_at_once(call)
-    runs = _runs(call.q, call.k, call.cu_q, call.cu_k)
-    results = _results(call)
-    with torch._C._AutoDispatchBelowAutograd():
-        for run in runs:
-            given = (_cut(name, getattr(call, name), run) for name in ("q", "k", "v"))
-            found = ATTENTION.overload("_")(*given, None, None, *_of_attention(call))
-            for name, to, result in zip(VARLEN_ATTENTION.outputs, results, found, strict=True):
-                _cut(name, to, run).copy_(result)
-        rest = _ends(runs)[0]
-        results[0][rest:].zero_()
-        for statistic, nothing in zip(results[1:], (-torch.inf, 0, 0), strict=True):
-            statistic[:, rest:].fill_(nothing)
-    return results
-
-
-@_uncompiled
-def _backward(*arguments):
-    call = VARLEN_ATTENTION_BACKWARD.call(arguments)
-    if _at_once(call):
-        return _backward_at_once(call)
-    runs = _runs(call.q, call.k, call.cu_q, call.cu_k)
-    results = _gradients_of(call)
-    needs = (call.needs_q, call.needs_k, call.needs_v)
-    with torch._C._AutoDispatchBelowAutograd():
-        for run in runs:
-            grads = (_cut(name, getattr(call, name), run) for name in ("grad_y", "grad_lse"))
-            given = (_cut(name, getattr(call, name), run) for name in ("q", "k", "v"))
-            saved = (_cut(name, getattr(call, name), run) for name in ("y", "max", "sum"))
-            found = ATTENTION_BACKWARD.overload("_")(
-                *(*grads, *given, None, None, *saved, *_of_attention(call), *needs, False)
-            )
-            for name, to, result, needed in zip(
-                *(_GRADIENTS, results, found[:3], needs), strict=True
-            ):
-                if needed:
-                    _cut(name, to, run).copy_(result)
-        rest_q, rest_k = _ends(runs)
-        for to, rest, needed in zip(results, (rest_q, rest_k, rest_k), needs, strict=True):
-            if needed:
-                to[rest:].zero_()
-    return results
 
 
 _library = torch.library.Library("isobit", "FRAGMENT")
