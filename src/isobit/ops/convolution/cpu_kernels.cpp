@@ -9,6 +9,7 @@
 
 #include "isobit/core/order.h"
 #include "isobit/simd/lanes.h"
+#include "isobit/simd/prefetch.h"
 #include "isobit/simd/vec.h"
 
 namespace isobit::convolution::ISOBIT_ISA {
@@ -57,7 +58,10 @@ void tile(const Product& product, const typename S::Real* a, const typename S::R
     V columns[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) columns[v] = S::load(line + v * S::kWidth);
-    if constexpr (kPacked) b += kVectors * S::kWidth;
+    if constexpr (kPacked) {
+      simd::fetch_ahead<kVectors * S::kWidth>(b);
+      b += kVectors * S::kWidth;
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       const V weight = S::all(a[i]);

@@ -9,6 +9,7 @@
 #include "isobit/core/order.h"
 #include "isobit/ops/matmul/cpu_lanes.h"
 #include "isobit/ops/matmul/formula.h"
+#include "isobit/simd/prefetch.h"
 
 namespace isobit::matmul::ISOBIT_ISA {
 namespace {
@@ -132,6 +133,8 @@ void tile(const typename S::Real* a, const typename S::Real* b, typename S::Real
     V columns[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) columns[v] = S::load(b + v * S::kWidth);
+    simd::fetch_ahead<Shape<S>::kRowPitch>(a);  // both panels are more than the first cache holds
+    simd::fetch_ahead<kVectors * S::kWidth>(b);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       const V row = S::all(a[i]);
