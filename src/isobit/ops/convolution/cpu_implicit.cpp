@@ -248,24 +248,29 @@ class Work {
 
   void pack(const Execution& execution, std::int64_t begin, std::int64_t end, std::byte* to,
             std::atomic<bool>& finite) const {
-    // A part of a group at a time, as multiply() takes them.
-    const std::int64_t parts = parts_in(begin, end);
     const matmul::PackKernels& kernels = matmul::pack_kernels_for(p_.element, isa_);
-    const std::int64_t tasks =
-        simd::task_count(execution.machine, (end - begin) * p_.k() * rows_, parts);
+    const std::int64_t units = end - begin;
+    const std::int64_t tasks = simd::task_count(execution.machine, units * p_.k() * rows_, units);
     execution.parallel_for(tasks, [&](std::int64_t task) {
       const simd::FloatMode mode;
-      for (std::int64_t i = parts * task / tasks; i < parts * (task + 1) / tasks; ++i) {
+      const std::int64_t own_begin = begin + units * task / tasks,
+                         own_end = begin + units * (task + 1) / tasks;
+      // A part of a group at a time, as multiply() takes them: of it, the panels that are its own.
+      const std::int64_t before = own_begin / panels_ - begin / panels_;
+      for (std::int64_t i = before; i < before + parts_in(own_begin, own_end); ++i) {
         const Part part = part_at(begin, end, i);
+        const std::int64_t panels = parts_of(part.count, rows_);
+        const std::int64_t first = std::max(own_begin - part.unit, std::int64_t{0}),
+                           last = std::min(own_end - part.unit, panels);
         std::byte* at = to + (part.unit - begin) * of_panel_;
         for (std::int64_t j = 0; j < phases_; ++j) {
           const Phases phases(p_, j);
           matmul::with_types(p_.element, [&]<class T, class Real>(T, Real) {
             WeightPacker<T, Real> packer(p_, phases, part.group, part.first, part.count, rows_,
                                          kernels, reinterpret_cast<Real*>(at));
-            if (!packer.pack()) finite = false;
+            if (!packer.pack(first, last)) finite = false;
           });
-          at += phases.entries() * parts_of(part.count, rows_) * rows_ * size_;
+          at += phases.entries() * panels * rows_ * size_;
         }
       }
     });

@@ -246,18 +246,22 @@ class WeightPacker {
         kernels_(kernels),
         to_(to) {}
 
-  bool pack() {
+  bool pack() { return pack(0, panels_); }
+
+  // Some of the panels, which others need not be there for.
+  bool pack(std::int64_t begin, std::int64_t end) {
     // Some taps and channels at a time, since they lie side by side in memory; and what is near in
     // memory soon.
     const bool panels_are_near = p_.weight.out < p_.weight.in;
     const std::int64_t taps = phases_.h.taps * phases_.w.taps, parts = parts_of(p_.ins, kIns);
+    const std::int64_t panels = end - begin;
     for (std::int64_t tap = 0; tap < taps; tap += kTaps) {
       Taps some(*this, tap, std::min(kTaps, taps - tap));
-      for (std::int64_t i = 0; i < panels_ * parts; ++i)
+      for (std::int64_t i = 0; i < panels * parts; ++i)
         if (panels_are_near)
-          pack(some, i % panels_, i / panels_ * kIns);
+          pack(some, begin + i % panels, i / panels * kIns);
         else
-          pack(some, i / parts, i % parts * kIns);
+          pack(some, begin + i / parts, i % parts * kIns);
     }
     return finite_;
   }
