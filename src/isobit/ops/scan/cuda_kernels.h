@@ -57,7 +57,8 @@ struct RowScan {
     }
   };
 
-  ISOBIT_DEVICE static void scan_row(const Row<M, X, Y>& row) {
+  // Out of line, beside the usual way, whose registers are nearly all that there are.
+  ISOBIT_DEVICE_NOINLINE static void scan_row(const Row<M, X, Y>& row) {
     const std::int64_t length = row.length;
     std::int64_t begin = 0;
     while (begin < length) {
