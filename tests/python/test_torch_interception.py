@@ -221,7 +221,7 @@ def expected_products(a, b, bias):
 
 @pytest.fixture
 def factors():
-    return draw(40, 300), draw(300, 50), draw(50)
+    return draw(40, 3000), draw(3000, 50), draw(50)  # one chain of a few has the same bits in MKL
 
 
 def test_products_are_isobits_inside_where_that_was_asked_for(factors):

@@ -295,8 +295,8 @@ def test_weights_that_are_made_before_each_call_are_those_of_the_call(prepare):
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_code_follows_patch_and_restore(backend, nothing_compiled_before):
-    model = nn.Sequential(nn.Linear(300, 50), NamedLinear(50, 9))
-    x = draw(70, 300)
+    model = nn.Sequential(nn.Linear(3000, 50), NamedLinear(50, 9))
+    x = draw(70, 3000)
     compiled = torch.compile(model, backend=backend, fullgraph=True)
     before = compiled(x)
     report = patch(compiled, linear=True)
