@@ -85,7 +85,8 @@ struct RowScan {
 
   ISOBIT_DEVICE static void scan_segment(const Row<M, X, Y>& row, const Together& together) {
     Tree<M> tree;
-    Value nodes[5], e = M::neutral(), carry = M::neutral(), waiting = row.before();
+    Value nodes[5], e = M::neutral(), carry = M::neutral();
+    Result<M> waiting(row.before());
     for (std::int64_t start = 0; start < row.length; start += kGroup) {
       Value values[kGroup];
       Results<M> results;
@@ -94,7 +95,7 @@ struct RowScan {
       const Value base = M::combine(carry, e);
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) {
-        const Value result = row.result(M::combine(base, values[i]));
+        const Result<M> result(row.result(M::combine(base, values[i])));
         results.set(i, row.exclusive ? waiting : result);
         waiting = result;
       }

@@ -19,16 +19,26 @@ namespace isobit::scan {
 template <class M>
 concept Finds = requires(typename M::Value value) { M::index(value); };
 
-// What becomes of a group. As soon as they are known: a Value takes up to three times the
-// registers.
+// What becomes of a Value, as soon as it is known: a Value takes up to three times the registers.
+template <class M>
+struct Result {
+  typename M::Real number;
+  std::int64_t index = 0;  // of those monoids that have one
+
+  ISOBIT_DEVICE explicit Result(const typename M::Value& value) : number(M::number(value)) {
+    if constexpr (Finds<M>) index = M::index(value);
+  }
+};
+
+// Those of a group.
 template <class M>
 struct Results {
   typename M::Real numbers[kGroup];
-  std::int64_t indices[Finds<M> ? kGroup : 1];  // of those monoids that have them
+  std::int64_t indices[Finds<M> ? kGroup : 1];
 
-  ISOBIT_DEVICE void set(int i, const typename M::Value& value) {
-    numbers[i] = M::number(value);
-    if constexpr (Finds<M>) indices[i] = M::index(value);
+  ISOBIT_DEVICE void set(int i, const Result<M>& result) {
+    numbers[i] = result.number;
+    if constexpr (Finds<M>) indices[i] = result.index;
   }
 };
 
@@ -248,7 +258,7 @@ struct WarpBlock {
     if (block == 0 && simt::lane() == 0) row.begin();
     Results<M> results;
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) results.set(i, row.result(M::combine(base, l[i])));
+    for (int i = 0; i < kGroup; ++i) results.set(i, Result<M>(row.result(M::combine(base, l[i]))));
     const std::int64_t start = block * kBlock + (row.exclusive ? 1 : 0);
     row.put_groups(
         [&]<class T>(T* data, std::int64_t stride) {
