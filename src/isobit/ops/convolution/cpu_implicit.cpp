@@ -434,10 +434,8 @@ class Work {
   Largest largest_;
 };
 
-// Of a gradient with other padding than zeros, elements stand for several.
 std::string obstacle(const Problem& problem, const Machine& machine, Way way) {
-  if (problem.gradient && problem.mode != PaddingMode::zeros)
-    return "adds no gradients of padding other than zeros";
+  if (const char* const padding = obstacle_of_padding(problem); *padding != '\0') return padding;
   if (way == Way::rows && problem.k() > kMostRowsK) return "needs at most 512 weights in a filter";
   if (!problem.empty() && !Work(problem, machine, way).fits())
     return "has too little memory for such filters";

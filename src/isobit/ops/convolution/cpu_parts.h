@@ -36,6 +36,12 @@ inline bool is_depthwise(const Problem& problem) {
   return problem.ins == 1 && problem.outs == 1 && problem.groups > 1;
 }
 
+// Of a gradient with other padding than zeros, elements stand for several. "" where that is not so.
+inline const char* obstacle_of_padding(const Problem& problem) {
+  const bool stand_for_several = problem.gradient && problem.mode != PaddingMode::zeros;
+  return stand_for_several ? "adds no gradients of padding other than zeros" : "";
+}
+
 template <class T, class Real>
 Real element(const Images& images, std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
   return widen<Real>(*reinterpret_cast<const T*>(images.at(n, c, h, w)));

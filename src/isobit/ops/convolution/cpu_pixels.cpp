@@ -188,8 +188,7 @@ bool suits(const Problem& problem, const Machine&) {
 std::string obstacle(const Problem& problem, const Machine&) {
   if (!is_depthwise(problem)) return "needs groups of one channel and one filter";
   if (!has_channels_last(problem)) return "needs channels that are adjacent in memory";
-  if (problem.gradient && problem.mode != PaddingMode::zeros)
-    return "adds no gradients of padding other than zeros";
+  if (const char* const padding = obstacle_of_padding(problem); *padding != '\0') return padding;
   if (problem.k() > kMostPixelsK) return "needs at most 512 weights in a filter";
   return {};
 }

@@ -174,8 +174,7 @@ class SmallImages {
 };
 
 std::string obstacle(const Problem& problem, const Machine& machine) {
-  if (problem.gradient && problem.mode != PaddingMode::zeros)
-    return "adds no gradients of padding other than zeros";
+  if (const char* const padding = obstacle_of_padding(problem); *padding != '\0') return padding;
   if (Phases::how_many(problem) > 1) return "needs gradients of windows that move by one";
   if (!problem.empty() && !SmallImages(problem, machine).fits())
     return "has too little memory for such images";
