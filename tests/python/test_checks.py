@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of the tree find what they are there to find."""
 
+import time
 from pathlib import Path
 
 import check_layers
@@ -54,3 +55,19 @@ def test_suite_counts_by_junit_and_never_hides_a_broken_step(tmp_path, monkeypat
         1,
         [("runner: bad", ["said by pytest"]), ("runner: worse", ["said by ctest"])],
     )
+
+
+def test_suite_stops_a_step_with_all_its_processes_when_the_time_is_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "JUNIT", tmp_path)
+    monkeypatch.setenv("ISOBIT_END_BY", str(time.time() + 0.5))
+    # The pipe ends when the last process that holds it does.
+    late = suite.run("late", ["sh", "-c", "echo begun; sleep 60 & sleep 60"], collected=True)
+    assert (late.status, late.passed, late.failed) == (suite.STOPPED, 0, [])
+    assert late.seconds < 30
+    assert suite.run("later", ["false"]).status == suite.LEFT_OUT
+
+    monkeypatch.setitem(suite.SUITES, "test", [("everyday", ["true"])])
+    monkeypatch.setattr("sys.argv", ["suite.py", "test"])
+    assert suite.main() == 1
+    monkeypatch.setenv("ISOBIT_END_BY", str(time.time() + 600))
+    assert suite.main() == 0
