@@ -15,10 +15,18 @@
 #include "isobit/lab/usage.h"
 
 namespace isobit::lab {
-namespace {
+
+struct Family {
+  class Stream;
+  struct Place;
+  std::string_view name;
+  double (*value)(Stream& stream, Place at);
+  double typical,
+      largest;  // a narrower type is given the values times the power of two that it needs
+};
 
 // SplitMix64: every row is a stream of its own.
-class Stream {
+class Family::Stream {
  public:
   Stream(std::uint64_t key, std::int64_t row)
       : state_(mix(key + kStep * static_cast<std::uint64_t>(row))) {}
@@ -50,13 +58,18 @@ class Stream {
   std::uint64_t state_;
 };
 
-struct Place {
+struct Family::Place {
   std::int64_t row, col;
   double limit;  // the largest number of the type
 
   // The same for negative rows.
   std::int64_t row_modulo(std::int64_t n) const { return (row % n + n) % n; }
 };
+
+namespace {
+
+using Stream = Family::Stream;
+using Place = Family::Place;
 
 double fitted(double value, double limit) {
   while (value > limit) value /= 2;
@@ -84,17 +97,6 @@ double outlier(Stream& stream, Place at) {
 
 // From -9 to 9: sums and products of a few hundred of them are exact in every type.
 double small_integer(Stream& stream, Place) { return static_cast<double>(stream.bits() % 19) - 9; }
-
-}  // namespace
-
-struct Family {
-  std::string_view name;
-  double (*value)(Stream& stream, Place at);
-  double typical,
-      largest;  // a narrower type is given the values times the power of two that it needs
-};
-
-namespace {
 
 constexpr Family kFamilies[] = {
     {"randn", normal, 1, 5},
