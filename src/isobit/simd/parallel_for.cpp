@@ -13,13 +13,14 @@
 #include <mutex>
 #include <thread>
 
+#include "isobit/simd/wait.h"
+
 namespace isobit::simd {
 namespace {
 
 // A call that comes soon after another finds its helpers still awake: to wake one takes 50 us, more
 // where processors are virtual, and two threads that sleep between calls are hardly faster.
 constexpr std::chrono::milliseconds kAwake{1};
-constexpr int kSpins = 2000;  // of a caller, before it lets others run
 
 // Helpers take tasks by counting a ticket down. A ticket carries its call's number, so a helper
 // that wakes up late takes nothing from the next call, and a call waits for tasks that were taken,
@@ -48,8 +49,7 @@ class Pool {
     }
     wake_.notify_all();
     work(call);
-    for (int spin = 0; unfinished_.load(std::memory_order_acquire) > 0; ++spin)
-      spin < kSpins ? pause() : std::this_thread::yield();
+    wait_until([this] { return unfinished_.load(std::memory_order_acquire) == 0; });
     busy_.store(false, std::memory_order_release);
   }
 
@@ -83,14 +83,6 @@ class Pool {
       seen = call_of(ticket_.load(std::memory_order_acquire));
       work(seen);
     }
-  }
-
-  static void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
   }
 
   int helpers_ = 0;                // read by callers only, after the pool is made

@@ -2,12 +2,14 @@
 // The CPU variants: blocks in vectors, and the specification. How rows and pieces of rows are dealt
 // to threads.
 #include <algorithm>
+#include <atomic>
 
 #include "isobit/core/pieces.h"
 #include "isobit/ops/scan/cpu_kernels.h"
 #include "isobit/ops/scan/cpu_serial.h"
 #include "isobit/simd/tasks.h"
 #include "isobit/simd/vec.h"
+#include "isobit/simd/wait.h"
 
 namespace isobit::scan {
 namespace {
@@ -109,7 +111,7 @@ Kernel kernel_for(const Problem& problem, Isa isa) {
 }
 
 constexpr int kBooleans[] = {0, 1};
-constexpr int kPieces[] = {8, 128};
+constexpr int kPieces[] = {8, 64};
 constexpr Knob kBlocksKnobs[] = {
     {"stream", kBooleans, "streaming stores, which bypass the caches"},
     {"piece", kPieces,
@@ -145,8 +147,9 @@ std::size_t blocks_workspace(const Problem& problem, const Plan& plan, const Mac
   return tasks == 1 ? 0 : static_cast<std::size_t>((2 * tasks + 1) * kTreeBytes);
 }
 
-// Rounds of a piece a task, none of which waits for another: it writes the results of its piece of
-// the last round, whose carry is known by now, and adds up its next.
+// Tasks take one piece after the other. Each adds up its piece, waits until all before are added
+// up, which tasks that have begun are about to do, hands the sum on and writes the piece's results;
+// with each of them it fetches an element of the piece that will probably be its next.
 void share_row(const Problem& problem, const Place& row, const Plan& plan, std::int64_t tasks,
                const Kernel& kernel, const Execution& execution) {
   Segment segment = segment_of(problem, row, 0, problem.along.extent);
@@ -156,24 +159,23 @@ void share_row(const Problem& problem, const Place& row, const Plan& plan, std::
   int level = 0;
   while (kBlock << level < size) ++level;
   const auto tree = [&](std::int64_t number) { return execution.workspace + number * kTreeBytes; };
-  const auto node = [&](std::int64_t task) { return tree(1 + tasks + task); };
   std::byte* const all = tree(0);
   kernel.start(all);
-  for (std::int64_t first = 0; first < pieces + tasks; first += tasks) {
-    execution.parallel_for(tasks, [&](std::int64_t task) {
-      const simd::FloatMode mode;
-      const std::int64_t known = first - tasks + task, next = first + task;
-      if (known >= 0 && known < pieces)
-        kernel.scan(segment, known * size, std::min(segment.length, (known + 1) * size),
-                    tree(1 + task), plan[0] != 0);
-      if (next < pieces - 1) kernel.total(segment, next * size, (next + 1) * size, node(task));
-    });
+  std::atomic<std::int64_t> taken{0}, added{0};
+  execution.parallel_for(tasks, [&](std::int64_t task) {
     const simd::FloatMode mode;
-    for (std::int64_t task = 0; task < tasks && first + task < pieces; ++task) {
-      kernel.copy(tree(1 + task), all);
-      if (first + task < pieces - 1) kernel.push(all, node(task), level);
+    std::byte *const before = tree(1 + 2 * task), *const node = tree(2 + 2 * task);
+    for (std::int64_t piece = taken++; piece < pieces; piece = taken++) {
+      const std::int64_t begin = piece * size, end = std::min(segment.length, begin + size);
+      const bool last = piece == pieces - 1;
+      if (!last) kernel.total(segment, begin, end, node);
+      simd::wait_until([&] { return added.load(std::memory_order_acquire) == piece; });
+      kernel.copy(before, all);
+      if (!last) kernel.push(all, node, level);
+      added.store(piece + 1, std::memory_order_release);
+      kernel.scan(segment, begin, end, before, plan[0] != 0, tasks * size);
     }
-  }
+  });
 }
 
 void run_columns(const Problem& problem, const Plan& plan, const Kernel& kernel,
@@ -215,7 +217,7 @@ void run_blocks(const Args&, const Problem& problem, const Plan& plan, const Exe
   }
   for_all_segments(problem, execution, [&](Segment segment) {
     segment.types = kernel.types;
-    kernel.scan(segment, 0, segment.length, nullptr, plan[0] != 0);
+    kernel.scan(segment, 0, segment.length, nullptr, plan[0] != 0, 2 * kBlock);
   });
 }
 

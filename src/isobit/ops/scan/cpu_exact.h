@@ -10,6 +10,7 @@
 #include "isobit/ops/scan/formula.h"
 #include "isobit/ops/scan/formula_elements.h"
 #include "isobit/simd/map.h"
+#include "isobit/simd/prefetch.h"
 
 namespace isobit::scan::ISOBIT_ISA {
 
@@ -33,7 +34,7 @@ struct Exact {
     *static_cast<Value*>(node) = value;
   }
   static void scan(const Segment& segment, std::int64_t begin, std::int64_t end, const void* tree,
-                   bool streaming) {
+                   bool streaming, std::int64_t ahead) {
     Value value = before(segment.at.init);
     if (tree != nullptr) value = M::combine(value, *static_cast<const Value*>(tree));
     auto* const y = reinterpret_cast<Y*>(segment.at.y);
@@ -78,9 +79,11 @@ struct Exact {
         walk(i, i + kLines * kLine,
              [&, i](std::int64_t at, const Value& result)
                  ISOBIT_INLINE_LAMBDA { lines[at - i] = from_real<Y>(M::number(result)); });
-        for (int part = 0; part < kLines * kLine; part += kPart)
+        for (int part = 0; part < kLines * kLine; part += kPart) {
+          simd::fetch_to_second_cache(elements.x + (i + part + ahead) * elements.stride);
           simd::Bytes::template store<simd::Stores::streaming>(y + i + part,
                                                                simd::Bytes::load(lines + part));
+        }
       }
       simd::fence();
     }

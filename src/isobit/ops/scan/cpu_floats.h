@@ -15,6 +15,7 @@
 #include "isobit/ops/scan/cpu_lanes.h"
 #include "isobit/ops/scan/formula_order.h"
 #include "isobit/simd/map.h"
+#include "isobit/simd/prefetch.h"
 
 namespace isobit::scan::ISOBIT_ISA {
 
@@ -93,7 +94,7 @@ struct Floats {
   }
 
   static void scan(const Segment& segment, std::int64_t begin, std::int64_t end, const void* before,
-                   bool streaming) {
+                   bool streaming, std::int64_t ahead) {
     AnyTree tree;
     if (before != nullptr) tree = *static_cast<const AnyTree*>(before);
     const bool direct = segment.types->y.computed_in && segment.y == 1 && !segment.exclusive;
@@ -105,7 +106,8 @@ struct Floats {
     for (std::int64_t start = begin; start < end; start += kBlock) {
       const std::int64_t count = least(kBlock, end - start);
       Parted parts;
-      const Value total = parts.lift(source(segment, start, count, in));
+      const Fetched fetched(segment, start + ahead);
+      const Value total = parts.lift(source(segment, start, count, in), fetched);
       const Value carry = M::value(tree.carry());
       const bool whole = direct && count == kBlock;
       if (whole && streaming)
@@ -186,16 +188,33 @@ struct Floats {
     return values[0];
   }
 
+  // A block that is fetched into the second cache group by group.
+  class Fetched {
+   public:
+    Fetched(const Segment& segment, std::int64_t start)
+        : bytes_(kGroup * segment.x * segment.types->x.bytes),
+          at_(segment.at.x + start / kGroup * bytes_) {}
+    ISOBIT_INLINE void group(int number) const {
+      for (int line = 0; line < kGroup * static_cast<int>(sizeof(Real)); line += 64)
+        simd::fetch_to_second_cache(at_ + number * bytes_ + line);
+    }
+
+   private:
+    std::int64_t bytes_;
+    const std::byte* at_;
+  };
+
   // L and the groups' totals of a block.
   struct Parted {
     alignas(64) Real l[M::kParts * kBlock];
     alignas(64) Real before[M::kParts * (kGroups + 16)];  // E, and one group more
 
     // Gives the total.
-    ISOBIT_INLINE Value lift(const Real* in) {
+    ISOBIT_INLINE Value lift(const Real* in, const Fetched& fetched) {
       constexpr int kVectors = kGroup / kWidth;
       alignas(64) Real totals[M::kParts * kGroups];
       for (int group = 0; group < kGroups; ++group) {
+        fetched.group(group);
         Value values[kVectors];
         for_each<kUnrolled, kVectors>([&](int j) ISOBIT_INLINE_LAMBDA {
           values[j] = M::lift(S::load(in + group * kGroup + j * kWidth));

@@ -54,9 +54,10 @@ struct Kernel {
   void (*push)(void* tree, const void* node, int level);
   // The total of [begin, end), which are 2^level blocks, into the tree `node`.
   void (*total)(const Segment& segment, std::int64_t begin, std::int64_t end, void* node);
-  // The results of [begin, end); begin is a multiple of a block. Without a tree, of the first.
+  // The results of [begin, end); begin is a multiple of a block. Without a tree, of the first. What
+  // lies `ahead` elements behind an element is fetched with it.
   void (*scan)(const Segment& segment, std::int64_t begin, std::int64_t end, const void* tree,
-               bool streaming);
+               bool streaming, std::int64_t ahead);
   // All of kStrip columns at most; `state` has state_bytes of its length.
   void (*columns)(const Columns& columns, std::byte* state, bool streaming);
   std::int64_t (*state_bytes)(std::int64_t length);

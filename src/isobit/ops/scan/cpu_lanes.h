@@ -60,7 +60,11 @@ struct Lanes {
   }
   template <int kHalf, int... kLane>
   ISOBIT_INLINE static V upper(V low, V high, std::integer_sequence<int, kLane...>) {
-    return __builtin_shufflevector(low, high, (kLane & kHalf ? kLane + kWidth : kLane)...);
+    // As a choice, not as a shuffle: what made `high` takes the mask, and no instruction more.
+    using Lane = std::conditional_t<sizeof(typename S::Real) == 8, std::int64_t, std::int32_t>;
+    using Mask [[gnu::vector_size(sizeof(V))]] = Lane;
+    constexpr Mask kUpper = {(kLane & kHalf ? -1 : 0)...};
+    return kUpper ? high : low;
   }
 };
 
