@@ -89,8 +89,9 @@ typedef struct isobit_tensor {
 typedef void (*isobit_task)(void* context, int64_t task);
 
 /* A caller's threads: run calls task(context, i) once for every i in [0, tasks), in any order, on
- * any threads, and returns when all are done. A C++ exception may leave it only when no task is
- * running any more; the call then returns ISOBIT_INTERNAL and its outputs are undefined. */
+ * any threads, and returns when all are done. A task may wait for what another that has begun is
+ * about to do: one thread takes them one after the other. A C++ exception may leave it only when no
+ * task is running any more; the call then returns ISOBIT_INTERNAL and its outputs are undefined. */
 typedef struct isobit_parallel_for {
   void (*run)(void* self, int64_t tasks, isobit_task task, void* context); /* null: the library's */
   void* self;

@@ -11,7 +11,8 @@
 namespace isobit {
 
 // Runs body(context, task) for every task in [0, tasks), in any order, and returns when all are
-// done. Bodies never throw; `run` may, once no body is running any more.
+// done. A body may wait for what another that has begun is about to do. Bodies never throw; `run`
+// may, once no body is running any more.
 struct ParallelFor {
   using Body = void (*)(void* context, std::int64_t task);
   void (*run)(void* self, std::int64_t tasks, Body body, void* context) = nullptr;
