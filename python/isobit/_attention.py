@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from isobit import _arrays, c_abi
+from isobit import _arguments, _arrays, c_abi
 from isobit._calls import FLOATS, Call, context
 
 _OP = "scaled_dot_product_attention"
@@ -28,6 +28,8 @@ def scaled_dot_product_attention(
     cu_seqlens_q=None,
     cu_seqlens_k=None,
     block_table=None,
+    dropout_p=0.0,
+    seed=None,
 ):
     """softmax(query key' scale + bias) value, of arrays (batch, heads, sequence, elements) of any
     strides; heads of query may be a multiple of those of key and value.
@@ -47,6 +49,10 @@ def scaled_dot_product_attention(
     that it has alone. Queries behind the last give 0. block_table: int64 of (sequences, places);
     key and value are (blocks, heads, keys of a block, elements), key j of sequence i is in block
     block_table[i, j // keys of a block], and key_end says how many keys each sequence has.
+
+    dropout_p: a weight is dropped with this probability, and the others are divided by
+    1 - dropout_p. What is dropped depends on the seed and the places of sequence, head, query and
+    key; None draws a seed.
     """
     if causal not in CAUSALS:
         allowed = ", ".join(map(repr, CAUSALS))
@@ -117,6 +123,8 @@ def scaled_dot_product_attention(
         "window": window,
         "scale": 0.0 if scale is None else float(scale) or _LEAST,
         "softcap": float(softcap),
+        "dropout": float(dropout_p),
+        "dropout_seed": _arguments.seed(_OP, seed),
     }
     c_abi.call("attention", "fwd", context(), **tensors, **options)
     return (call.result(y), call.result(lse)) if return_lse else call.result(y)

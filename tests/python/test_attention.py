@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention as theirs
 
 import isobit.numpy as isobit_numpy
 from isobit.torch import scaled_dot_product_attention as ours
+from isobit.torch import varlen_attention
 
 
 def drawn(*shapes, dtype=torch.float32, seed=0, requires_grad=False):
@@ -247,6 +248,22 @@ def test_numpy_has_the_bits_of_torch():
         expected = ours(q, k, v, attn_mask, causal="bottom_right", return_lse=True, enable_gqa=True)
         assert np.array_equal(y.view(np.int32), expected[0].numpy().view(np.int32))
         assert np.array_equal(lse.view(np.int32), expected[1].numpy().view(np.int32))
+
+
+def test_numpy_drops_what_torch_drops():
+    q, k, v = drawn((2, 4, 9, 8), (2, 2, 9, 8), (2, 2, 9, 6))
+    arrays, options = [each.numpy() for each in (q, k, v)], {"dropout_p": 0.4, "seed": 7}
+    attend = isobit_numpy.scaled_dot_product_attention
+    expected = ours(q, k, v, enable_gqa=True, **options)
+    assert np.array_equal(attend(*arrays, **options), expected.numpy())
+    packed = [each.transpose(0, 2, 1, 3).reshape(18, *each.shape[1::2]) for each in arrays]
+    starts, rows = np.array([0, 9, 18]), [each.swapaxes(0, 1)[None] for each in packed]
+    y = attend(*rows, cu_seqlens_q=starts, cu_seqlens_k=starts, **options)[0].swapaxes(0, 1)
+    ends = torch.from_numpy(starts)
+    whole = varlen_attention(*map(torch.from_numpy, packed), ends, enable_gqa=True, **options)
+    assert np.array_equal(y, whole.numpy())
+    assert np.array_equal(y[9:].swapaxes(0, 1), expected[1].numpy())
+    assert not np.array_equal(attend(*arrays, dropout_p=0.4), attend(*arrays, dropout_p=0.4))
 
 
 def test_numpy_has_slopes_too():

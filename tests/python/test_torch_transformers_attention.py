@@ -270,6 +270,11 @@ def test_packed_sequences_that_are_passed_count():
     assert weights is None and bits(y.flatten(0, 1)) == bits(expected)
     both = isobit.torch.varlen_attention(*rows, ends, **options)
     assert bits(attended(q, k, v, None, is_causal=False, **given)[0].flatten(0, 1)) == bits(both)
+    torch.manual_seed(3)
+    y, _ = attended(q, k, v, None, dropout=0.5, **given)
+    torch.manual_seed(3)
+    options |= {"causal": "bottom_right", "dropout_p": 0.5}
+    assert bits(y.flatten(0, 1)) == bits(isobit.torch.varlen_attention(*rows, ends, **options))
     sinks = draw(4)
     y, _ = attended(q, k, v, None, s_aux=sinks, cu_seq_lens_q=torch.tensor([0, 6, 12]))
     torch.testing.assert_close(y, attended(q, k, v, None, s_aux=sinks)[0])
@@ -293,8 +298,6 @@ def test_a_mask_beside_packed_sequences_may_only_say_the_same():
     for name, value in (("output_attentions", True), ("position_bias", draw(1, 4, 6, 6))):
         with pytest.raises(NotImplementedError, match=f"{name} and cu_seq_lens_q are given"):
             attended(q, k, v, None, **{name: value}, **given)
-    with pytest.raises(NotImplementedError, match=r"dropout_p is 0\.5; must be 0"):
-        attended(q, k, v, None, dropout=0.5, **given)
     with pytest.raises(ValueError, match="cu_seq_lens_k is given without cu_seq_lens_q"):
         attended(q, k, v, None, cu_seq_lens_k=given["cu_seq_lens_q"])
 

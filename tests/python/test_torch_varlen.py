@@ -2,7 +2,7 @@
 """varlen_attention of isobit.torch: each packed sequence has the bits that it has alone, forward
 and backward; derivatives of all orders; and offsets that would lead out of the tensors."""
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -75,6 +75,37 @@ def test_sequences_have_the_bits_that_they_have_alone(options, dtype):
     assert not any(each[end:].any() for each, end in rest)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_dropped_of_a_sequence_is_what_its_place_in_a_batch_drops(dtype):
+    shared = {"is_causal": True, "dropout_p": 0.4, "seed": 2**63 + 5}
+    tensors = small(dtype=dtype)
+    y, lse = attended(*tensors, return_lse=True, **shared)
+    into = draw(*y.shape, dtype=dtype, seed=4)
+    found = torch.autograd.grad(y, tensors, into)
+    places = zip(*(pairwise(each.tolist()) for each in ENDS), strict=True)
+    for i, ends in enumerate(places):
+        of_q, of_k = (slice(*each) for each in ends)
+        own = zip(tensors, (of_q, of_k, of_k), strict=True)
+        batch = [heads_first(each.detach()[rows]).repeat(i + 1, 1, 1, 1) for each, rows in own]
+        batch = [each.requires_grad_() for each in batch]
+        alone = scaled_dot_product_attention(*batch, return_lse=True, enable_gqa=True, **shared)
+        assert bits(heads_first(y[of_q]), lse[:, of_q][None]) == bits(*(e[i:] for e in alone))
+        expected = torch.autograd.grad(alone[0][i:], batch, heads_first(into[of_q]))
+        rows = (each[i].transpose(0, 1) for each in expected)
+        assert bits(found[0][of_q], found[1][of_k], found[2][of_k]) == bits(*rows)
+    assert bits(y) != bits(attended(*tensors, **shared | {"seed": 6}))
+    assert bits(y) != bits(attended(*tensors, **shared | {"dropout_p": 0.0}))
+
+
+def test_a_seed_that_is_not_given_is_drawn_by_pytorchs_generator():
+    tensors = small(dtype=torch.float32)
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(bits(attended(*tensors, dropout_p=0.5)))
+    assert found[0] == found[1] != found[2]
+
+
 def test_rows_behind_the_last_sequence_are_not_read():
     (q, k, v), ends = packed(requires_grad=False)
     expected = varlen_attention(q, k, v, *ends, enable_gqa=True)
@@ -109,7 +140,10 @@ def test_sequences_are_one_call_and_there_is_one_node(monkeypatch):
     assert len(nodes) == 3 and all("AccumulateGrad" in each.name() for each in nodes)
 
 
-@pytest.mark.parametrize("options", [*OPTIONS[2:], {"return_lse": True}])
+DROPPED = {"dropout_p": 0.3, "seed": 3}
+
+
+@pytest.mark.parametrize("options", [*OPTIONS[2:], {"return_lse": True} | DROPPED])
 def test_derivatives_are_right(options):
     def function(*tensors):
         results = attended(*tensors, **options)
@@ -124,11 +158,12 @@ def test_derivatives_are_right(options):
 
 def test_one_gradient_alone_has_the_same_bits():
     tensors = small(dtype=torch.float32)
-    expected = torch.autograd.grad(attended(*tensors).sum(), tensors)
+    expected = torch.autograd.grad(attended(*tensors, **DROPPED).sum(), tensors)
     for i, each in enumerate(expected):
         tensors = [each.detach() for each in tensors]
         tensors[i].requires_grad_()
-        assert bits(*torch.autograd.grad(attended(*tensors).sum(), tensors[i])) == bits(each)
+        y = attended(*tensors, **DROPPED)
+        assert bits(*torch.autograd.grad(y.sum(), tensors[i])) == bits(each)
 
 
 def test_no_sequences_and_only_empty_ones():
@@ -142,10 +177,11 @@ def test_no_sequences_and_only_empty_ones():
 def test_compiled_code_has_the_same_bits_and_no_break():
     compiled = torch.compile(attended, backend="aot_eager", fullgraph=True)
     tensors = small(dtype=torch.float32)
-    found, expected = compiled(*tensors), attended(*tensors)
-    assert bits(found) == bits(expected)
-    gradients = [torch.autograd.grad(y.sum(), tensors) for y in (found, expected)]
-    assert bits(*gradients[0]) == bits(*gradients[1])
+    for options in ({}, DROPPED):
+        found, expected = compiled(*tensors, **options), attended(*tensors, **options)
+        assert bits(found) == bits(expected)
+        gradients = [torch.autograd.grad(y.sum(), tensors) for y in (found, expected)]
+        assert bits(*gradients[0]) == bits(*gradients[1])
     falling = torch.tensor([0, 3, 2, 4])
     of_others = torch.compile(varlen_attention, backend="aot_eager", fullgraph=True)
     with pytest.raises(ValueError, match=r"varlen_attention: cu_seqlens_q\[2\] is 2; must be 3 or"):
@@ -170,7 +206,8 @@ def test_opcheck(name):
         q, k, v = (each.detach() for each in tensors)
         y, _lse, largest, total = torch.ops.isobit.varlen_attention(q, k, v, *ENDS)
         arguments = (torch.ones_like(y), None, q, k, v, *ENDS, y, largest, total)
-    torch.library.opcheck(getattr(torch.ops.isobit, name).default, arguments)
+    dropped = {"dropout": 0.3, "seed": torch.tensor(3)}
+    torch.library.opcheck(getattr(torch.ops.isobit, name).default, arguments, dropped)
 
 
 def test_vmap_is_a_loop():
@@ -213,7 +250,8 @@ def test_offsets_that_are_wrong_are_refused(ends, error, words):
 @pytest.mark.parametrize(
     ("given", "more", "error", "words"),
     [
-        ((6, 6, 6), {"dropout_p": 0.1}, NotImplementedError, r"dropout_p is 0\.1; must be 0"),
+        ((6, 6, 6), {"dropout_p": 1.5}, ValueError, r"dropout is 1\.5; must be"),
+        ((6, 6, 6), {"dropout_p": 0.5, "seed": 0.5}, TypeError, "seed must be an integer"),
         ((6, 6, 6), {"causal": "left"}, ValueError, "causal is 'left'; allowed: None, 'no'"),
         ((6, 6, 6), {"window": -1}, ValueError, "window"),
         ((6, 5, 6), {}, ValueError, r"key and value have shapes \(5, 2, 3\) and \(6, 2, 3\); must"),

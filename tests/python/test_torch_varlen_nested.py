@@ -39,17 +39,17 @@ def heads_first(q, k, v):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_sequences_have_the_bits_of_packed_ones(compiled):
-    tensors = packed()
+    tensors, options = packed(), OPTIONS | {"dropout_p": 0.3, "seed": 5}
 
     def call(*given):
-        return scaled_dot_product_attention(*given, return_lse=True, **OPTIONS)
+        return scaled_dot_product_attention(*given, return_lse=True, **options)
 
     run = torch.compile(call, backend="aot_eager", fullgraph=True) if compiled else call
     given = heads_first(*tensors)
     y, lse = run(*given)
     assert y.is_nested and y.shape[:3] == given[0].shape[:3] and y.shape[3] == 6
     assert lse.shape == given[0].shape[:3]
-    wanted = varlen_attention(*tensors, ENDS, OF_KEYS, return_lse=True, **OPTIONS)
+    wanted = varlen_attention(*tensors, ENDS, OF_KEYS, return_lse=True, **options)
     assert bits(y.transpose(1, 2).values(), lse.values()) == bits(*wanted)
     into = [draw(*each.shape) for each in wanted]
     found = torch.autograd.grad((y.transpose(1, 2).values(), lse.values()), tensors, into)
@@ -94,6 +94,20 @@ def test_a_layer_gives_sequences_the_bits_that_they_have_alone(options, compiled
     assert bits(*found) == bits(*torch.autograd.grad(alone, rows, into))
 
 
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_layer_drops_of_sequences_what_their_place_in_a_batch_drops(checkpoint):
+    layer = SelfAttention(32, 4, causal=True, dropout=0.5, checkpoint=checkpoint)
+    rows = draw(6, 32, requires_grad=True)
+    y = layer(nested(rows, torch.tensor([0, 3, 6])), seed=4).values()
+    batch = layer(rows.unflatten(0, (2, 3)), seed=4).flatten(0, 1)
+    assert bits(y) == bits(batch)
+    into = draw(6, 32, seed=1)
+    found, expected = (torch.autograd.grad(each, rows, into) for each in (y, batch))
+    assert bits(*found) == bits(*expected)
+    layer.eval()
+    assert bits(layer(nested(rows, torch.tensor([0, 3, 6]))).values()[:3]) == bits(layer(rows[:3]))
+
+
 def test_a_layer_takes_positions_of_the_callers():
     layer = SelfAttention(32, 4, causal=True, rotary=RotaryEmbedding(8))
     x, places = nested(draw(10, 32)), torch.arange(10) * 2
@@ -113,9 +127,8 @@ def test_what_is_not_computed_is_said():
     holes = torch.nested.nested_tensor_from_jagged(rows, ENDS[[0, 1, 3]], torch.tensor([1, 4]))
     strided = torch.nested.nested_tensor([draw(2, 3, 8), draw(2, 4, 8)], layout=torch.strided)
     other = nested(rows, ENDS.clone()).transpose(1, 2)
-    words = "scaled_dot_product_attention: dropout_p is given; nested tensors go without"
-    refused(NotImplementedError, words, attend, q, q, q, dropout_p=0.1)
-    refused(NotImplementedError, "attn_mask is given", attend, q, q, q, draw(3))
+    words = "scaled_dot_product_attention: attn_mask is given; nested tensors go without"
+    refused(NotImplementedError, words, attend, q, q, q, draw(3))
     refused(NotImplementedError, "alibi_slopes is given", attend, q, q, q, alibi_slopes=draw(2))
     refused(
         TypeError, "key must be a nested Tensor, as others are; it is a plain", attend, q, rows, q
@@ -127,9 +140,7 @@ def test_what_is_not_computed_is_said():
     few = nested(rows[:, :1], q.offsets()).transpose(1, 2)
     refused(ValueError, "query and key have 2 and 1 heads; must have", attend, q, few, few)
     x = nested(draw(10, 32))
-    layer = SelfAttention(32, 4, causal=True, dropout=0.5)
-    refused(NotImplementedError, "SelfAttention: dropout and x, which is nested", layer, x)
-    layer.eval()
+    layer = SelfAttention(32, 4, causal=True)
     words = "SelfAttention: attn_mask and x, which is nested"
     refused(NotImplementedError, words, layer, x, attn_mask=draw(3))
     places = torch.arange(10)

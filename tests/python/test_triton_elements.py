@@ -25,7 +25,12 @@ from isobit.ops.triton_variants import Case  # noqa: E402
 
 FUNCTIONS = ("mse", "l1", "smooth_l1", "huber", "bce_with_logits")
 REDUCTIONS = ("sum", "mean", "var", "std", "l2", "l1", "largest", "smallest", "nonzero")
+REDUCTIONS += ("max", "min")
+FORMS = ("sum", "std", "l1", "max")  # one of each form of gradients
+BOUNDS = ("largest", "smallest", "max", "min")
+UNREAD = ("sum", "mean", "nonzero")  # whose gradients do not depend on x
 ENDS = torch.tensor([0.0, -0.0, 1e-45, -1e-40, 0.5, 3e38, *map(float, ("inf", "-inf", "nan"))])
+DOUBLES = torch.tensor([-0.0, 5e-324, -3e-310, 0.7, -37.5, 1e308, -750, float("-inf")]).double()
 IN_PARTS = (4, 3, 2, 5, 7)  # of which two dimensions are kept
 
 
@@ -33,9 +38,9 @@ def variants(op):
     return importlib.import_module(f"isobit.ops.{op}.triton").VARIANTS
 
 
-def losses(function, backward):
+def losses(function, backward, ends=ENDS):
     """Of all pairs of such numbers."""
-    x, target = ENDS.repeat_interleave(9)[None], ENDS.repeat(9)[None]
+    x, target = ends.repeat_interleave(len(ends))[None], ends.repeat(len(ends))[None]
     arrays = {"x": x, "target": target, "weight": target.roll(4, 1)}
     if function == "bce_with_logits":
         arrays["pos_weight"] = x.roll(7, 1)
@@ -62,16 +67,50 @@ def in_parts(dims):
     return {"x": x, "y": torch.full(x.shape[1::-1], 99.0).t()}
 
 
+def gradients(reduction, x, y):
+    """The same of backward; grad_x lies in another order than x."""
+    grad_y = torch.linspace(-2, 3, y.numel()).reshape(y.shape)
+    grad_x = torch.full(x.shape[::-1], 99.0).permute(tuple(range(x.dim()))[::-1])
+    arrays = {"grad_y": grad_y, "grad_x": grad_x}
+    return arrays if reduction in UNREAD else {"x": x} | arrays
+
+
+def ties():
+    """Of several largest and smallest elements, zeros of both signs among them, and constants."""
+    x = torch.tensor([[2.0, -2, 0, 2], [0.0, -0.0, 0, 0], [-1, -1, -3, -3], [5, 5, 5, 5]])
+    return {"x": x, "y": torch.full((4,), 99.0)}
+
+
 def calls():
     for function in FUNCTIONS:
         for way in ("fwd", "bwd"):
             arrays = losses(function, way == "bwd")
             yield Call("pointwise_loss", way, "vec16", arrays, {"function": function, "beta": 0.75})
+    for way in ("fwd", "bwd"):
+        arrays = losses("bce_with_logits", way == "bwd", DOUBLES)
+        yield Call("pointwise_loss", way, "naive", arrays, {"function": "bce_with_logits"})
     for reduction in REDUCTIONS:
         options = {"reduction": reduction, "correction": 1.0}
         yield Call("reduce", "fwd", "row_per_program", rows(), options)
         arrays = in_parts((2, 4, 0, 3, 1))
         yield Call("reduce", "fwd", "streamed", arrays, options)
+        yield Call("reduce", "bwd", "row_per_program", gradients(reduction, **rows()), options)
+        if reduction in FORMS:
+            yield Call("reduce", "bwd", "streamed", gradients(reduction, **arrays), options)
+        if reduction in BOUNDS:
+            yield Call("reduce", "bwd", "row_per_program", gradients(reduction, **ties()), options)
+    yield from interpolations()
+
+
+def interpolations():
+    """Of more results than a panel, and of such as are not finite."""
+    for mode, size in (("nearest", (1, 520)), ("cubic", (3, 7))):
+        grad_y = torch.randn(1, 1, *size, generator=torch.Generator().manual_seed(5))
+        if mode == "cubic":
+            grad_y[..., 1], grad_y[..., 4] = ENDS[-3], ENDS[-1]
+        sources = (1, 1) if mode == "nearest" else (2, 2)
+        arrays = {"grad_y": grad_y, "grad_x": torch.full((1, 1, *sources), 99.0)}
+        yield Call("interpolate", "bwd", "gather", arrays, {"mode": mode})
 
 
 def names_of(found):
@@ -87,9 +126,18 @@ def test_unusual_numbers_and_dimensions_have_the_bits_of_the_library(name, inter
 
 
 @pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("function", ["huber", "bce_with_logits"])
-def test_compiled_losses_round_as_they_are_told_and_spill_nothing(function, backward, tmp_path):
-    x = torch.empty(40, 1008, device="meta")
+@pytest.mark.parametrize(
+    ("function", "dtype"),
+    [
+        (name, dtype)
+        for name in ("huber", "bce_with_logits")
+        for dtype in (torch.float32, torch.float64)
+    ],
+)
+def test_compiled_losses_round_as_they_are_told_and_spill_nothing(
+    function, dtype, backward, tmp_path
+):
+    x = torch.empty(40, 1008, dtype=dtype, device="meta")
     names = ("x", "target", "weight") + (("grad_loss", "grad_x") if backward else ("loss",))
     arrays = dict.fromkeys(names, x)
     (launch,) = variants("pointwise_loss")["vec16"].launches(**arrays, function=function)
@@ -116,16 +164,21 @@ def test_compiled_random_numbers_round_as_they_are_told_and_spill_nothing(option
     [("row_per_program", "mean"), ("row_per_program", "smallest"), ("streamed", "std")],
 )
 def test_compiled_reductions_round_as_they_are_told_and_spill_nothing(name, reduction, tmp_path):
-    arrays = {"x": torch.empty(40, 8192, device="meta"), "y": torch.empty(40, device="meta")}
-    (launch,) = variants("reduce")[name].launches(**arrays, reduction=reduction)
-    check_for_nvidia(launch, tmp_path)
-    check_for_amd(launch)
+    x, y = torch.empty(40, 8192, device="meta"), torch.empty(40, device="meta")
+    for arrays in ({"x": x, "y": y}, {"x": x, "grad_y": y, "grad_x": x}):
+        (launch,) = variants("reduce")[name].launches(**arrays, reduction=reduction)
+        check_for_nvidia(launch, tmp_path)
+        check_for_amd(launch)
 
 
 @pytest.mark.parametrize(("mode", "dtype"), [("linear", torch.float32), ("cubic", torch.float64)])
-def test_compiled_interpolations_round_as_they_are_told_and_spill_nothing(mode, dtype, tmp_path):
+@pytest.mark.parametrize("names", [("x", "y"), ("grad_x", "grad_y")])
+def test_compiled_interpolations_round_as_they_are_told_and_spill_nothing(
+    names, mode, dtype, tmp_path
+):
     x = torch.empty(2, 3, 17, 19, dtype=dtype, device="meta")
-    arrays = {"x": x, "y": torch.empty(2, 3, 40, 50, dtype=dtype, device="meta")}
+    y = torch.empty(2, 3, 40, 50, dtype=dtype, device="meta")
+    arrays = dict(zip(names, (x, y), strict=True))
     (launch,) = variants("interpolate")["gather"].launches(**arrays, mode=mode, scale_h=2.5)
     check_for_nvidia(launch, tmp_path)
     check_for_amd(launch)
@@ -148,7 +201,8 @@ def test_losses_of_elements_have_the_bits_of_the_library(call):
 
 def test_cross_entropies_of_logits_have_the_bits_of_the_library():
     call = "pointwise_loss --pass fwd,bwd --function bce_with_logits --with none,weight+pos_weight"
-    lines = verified(f"{call} --rows 2 --cols 70 --dtype f32,bf16 --input randn,outlier")
+    lines = verified(f"{call} --rows 2 --cols 70 --dtype f32,bf16 --input outlier,fltmax")
+    lines += verified(f"{call} --rows 2 --cols 30 --dtype f64 --input randn,fltmax")
     assert {line["variant"] for line in lines} == {"vec16", "naive"}
     assert all(line["canonical"] for line in lines)
 
@@ -187,12 +241,26 @@ def test_random_numbers_have_the_bits_of_the_library(call):
         "--reduction l2,l1,nonzero --reduced 0,70 --input denormal,huge1e20",
         "--reduction largest,smallest --reduced 0,70,5000 --layout spread",
         "--reduction var,mean --reduced 530 --layout reversed",
+        "--reduction max,min --reduced 0,70 --input constant,randn",
     ],
 )
 def test_reductions_have_the_bits_of_the_library(call):
-    lines = verified(f"reduce --kept 2 {call} --dtype f32,bf16")
+    lines = verified(f"reduce --pass fwd --kept 2 {call} --dtype f32,bf16")
     assert {line["variant"] for line in lines} == {"row_per_program", "streamed"}
     assert all(line["canonical"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "--reduction sum,var,max --reduced 0,70 --input huge1e20 --kept 2",
+        "--reduction std,l2,l1,smallest --reduced 530 --layout spread --kept 1",
+        "--reduction std,min --reduced 5000 --kept 1 --variant streamed",
+    ],
+)
+def test_gradients_of_reductions_have_the_bits_of_the_library(call):
+    lines = verified(f"reduce --pass bwd --dtype bf16 {call}")
+    assert lines and all(line["canonical"] for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +275,7 @@ def test_reductions_have_the_bits_of_the_library(call):
 def test_interpolations_have_the_bits_of_the_library(call):
     size = "--batch 2 --channels 2 --height 5 --width 6"
     lines = verified(f"interpolate --pass fwd {size} {call} --dtype f32,f16,bf16,f64")
+    lines += verified(f"interpolate --pass bwd {size} {call} --dtype bf16,f64")
     assert {line["variant"] for line in lines} == {"gather"}
     assert all(line["canonical"] for line in lines)
 
@@ -216,10 +285,6 @@ def test_what_they_cannot_compute_is_declined():
         return variants(op)[name].declines(Case.of(**given))
 
     x, y = torch.empty(2, 9), torch.empty(2)
-    assert reason("pointwise_loss", "vec16", x=x.double(), function="mse") == ""
-    assert reason("pointwise_loss", "naive", x=x.double(), function="bce_with_logits") == (
-        "it computes bce_with_logits in float, not in f64"
-    )
     assert reason("random", "fours", y=y, distribution="truncated_normal") == (
         "it makes no numbers of truncated_normal"
     )
@@ -233,6 +298,7 @@ def test_what_they_cannot_compute_is_declined():
 
 PAIR = {"x": torch.empty(2, 4), "y": torch.empty(2, 4)}
 LOSS = {"x": torch.empty(2, 4), "target": torch.empty(2, 4), "loss": torch.empty(2, 4)}
+GRADS = {"grad_y": torch.empty(2), "grad_x": torch.empty(2, 4)}
 IMAGES = {"x": torch.empty(1, 2, 3, 4), "y": torch.empty(1, 2, 5, 6)}
 REFUSED = (
     ("dropout", PAIR, {"p": 1.5}, "p is 1.5; allowed: 0 to 1"),
@@ -249,6 +315,9 @@ REFUSED = (
     ("reduce", {"x": PAIR["x"], "y": torch.empty(3)}, {}, "y has shape (3,); must be the first"),
     ("reduce", PAIR, {}, "y has shape (2, 4); must be the first dimensions of x"),
     ("reduce", {"x": PAIR["x"], "y": torch.empty(2)}, {"reduction": "prod"}, "reduction is 'prod'"),
+    ("reduce", GRADS, {"reduction": "var"}, "x is not given; it is required"),
+    ("reduce", GRADS, {"x": torch.empty(2, 5)}, "x has shape (2, 5) and is torch.float32; grad_x"),
+    ("reduce", GRADS, {"grad_y": PAIR["y"]}, "grad_y has shape (2, 4); must be the first dimen"),
     ("interpolate", IMAGES, {"mode": "area"}, "mode is 'area'; allowed: nearest"),
     ("interpolate", IMAGES, {"align_corners": "yes"}, "align_corners belongs to linear and cubic"),
     ("interpolate", IMAGES, {"scale_h": -1}, "scale_h is -1.0; must be finite, not negative"),

@@ -125,10 +125,13 @@ def _allowed(call):
     return allowed if call.mask is None else allowed & call.mask
 
 
-def kept(q, k, seed, dropout, *held):
+def kept(q, k, seed, dropout, *held, before=0):
     """What dropout multiplies weights by: that of equal weights says which are kept. held: slopes,
-    which are none, key_begin and key_end."""
+    which are none, key_begin and key_end. before: sequences that stand before those of the batch,
+    as dropout counts."""
     shape = (*q.shape[:-1], k.shape[-2])
+    if before > 0:
+        return _kept_behind(shape, seed, dropout, before, q.device).to(real(q.dtype))
     zeros_q = torch.zeros((*shape[:-1], 1), dtype=torch.float32, device=q.device)
     zeros_k = torch.zeros((*shape[:2], shape[-1], 1), dtype=torch.float32, device=q.device)
     columns = torch.eye(shape[-1], dtype=torch.float32, device=q.device).split(_MOST_DIM, 1)
@@ -152,8 +155,31 @@ def kept(q, k, seed, dropout, *held):
     return (torch.cat(parts, -1) > 0).to(real(q.dtype)) / (1 - dropout)
 
 
+def _kept_behind(shape, seed, dropout, before, device):
+    """The same of sequences that are packed behind empty ones."""
+    count, heads, queries, keys = shape
+    numbers = torch.arange(-before, count + 1, device=device).clamp(min=0)
+    starts = (None, None, None, numbers * queries, numbers * keys)
+    zeros_q, zeros_k = (
+        torch.zeros((1, heads, count * rows, 1), dtype=torch.float32, device=device)
+        for rows in (queries, keys)
+    )
+    columns = torch.eye(keys, dtype=torch.float32, device=device).split(_MOST_DIM, 1)
+    parts = [
+        ATTENTION.operator(
+            *(zeros_q, zeros_k, each.repeat(count, 1).expand(1, heads, -1, -1), None, None),
+            *(seed, 0, 0, 0.0, 0.0, dropout, *starts),
+        )[0][0]
+        for each in columns
+    ]
+    rows = torch.cat(parts, -1).unflatten(1, (count, queries)).transpose(0, 1)
+    return (rows > 0) / (1 - dropout)
+
+
 def _kept(call):
-    return kept(call.q, call.k, call.seed, call.dropout, None, call.key_begin, call.key_end)
+    held = (None, call.key_begin, call.key_end)
+    before = getattr(call, "before", 0)  # of packed sequences
+    return kept(call.q, call.k, call.seed, call.dropout, *held, before=before)
 
 
 def _each_head(call, tensor):

@@ -170,7 +170,6 @@ def scaled_dot_product_attention(
     if any(isinstance(each, torch.Tensor) and each.is_nested for each in (query, key, value)):
         given = {
             "attn_mask": attn_mask,
-            "dropout_p": dropout_p or None,
             "alibi_slopes": alibi_slopes,
             "key_begin": key_begin,
             "key_end": key_end,
@@ -178,9 +177,9 @@ def scaled_dot_product_attention(
         for name, each in given.items():
             if each is not None:
                 raise NotImplementedError(f"{_OP}: {name} is given; nested tensors go without")
-        options = {"window": window, "scale": scale, "softcap": softcap}
-        options["causal"] = causal_number(_OP, is_causal, causal)
-        return of_nested(_OP, query, key, value, enable_gqa, return_lse, **options)
+        options = causal_number(_OP, is_causal, causal), window, scale, softcap
+        options += dropout_p, _seed(_OP, dropout_p, seed)
+        return of_nested(_OP, query, key, value, enable_gqa, return_lse, options)
     _check(query, key, value, attn_mask)
     if alibi_slopes is not None:
         _check_slopes(alibi_slopes, query, attn_mask)

@@ -180,7 +180,7 @@ class SelfAttention(torch.nn.Module):
             cache.length += x.shape[1]
         return y
 
-    def _attended_nested(self, x, position_ids):
+    def _attended_nested(self, x, position_ids, seed):
         rows, ends = x.values(), x.offsets()
         q, k, v = (
             project(rows).unflatten(-1, (-1, self.head_dim))
@@ -198,27 +198,24 @@ class SelfAttention(torch.nn.Module):
             causal="bottom_right" if self.causal else "no",
             window=self.window,
             softcap=self.softcap,
+            dropout_p=self.dropout if self.training else 0.0,
+            seed=seed,
         )
         return nested.with_parts_of(x, self.o_proj(y.flatten(-2)))
 
-    def _of_nested(self, x, attn_mask, position_ids, cache):
+    def _of_nested(self, x, attn_mask, position_ids, cache, seed):
         nested.require_no_holes(_OP, x)
-        dropout = self.dropout if self.training else 0
-        for name, value in (
-            ("attn_mask", attn_mask),
-            ("cache", cache),
-            ("dropout", dropout or None),
-        ):
+        for name, value in (("attn_mask", attn_mask), ("cache", cache)):
             if value is not None:
                 raise NotImplementedError(f"{_OP}: {name} and x, which is nested, are given")
         if position_ids is not None and position_ids.shape != x.shape[:-1]:
             shapes = f"{tuple(position_ids.shape)}; x, which is nested, has {tuple(x.shape)}"
             raise ValueError(f"{_OP}: position_ids has shape {shapes}")
-        return recomputing.call(self.checkpoint, self._attended_nested, x, position_ids)
+        return recomputing.call(self.checkpoint, self._attended_nested, x, position_ids, seed)
 
     def forward(self, x, *, attn_mask=None, position_ids=None, cache=None, seed=None):
         """Of x (batch, seq, dim) or (seq, dim); or a nested x of the jagged layout, whose sequences
-        have the bits that they have alone, without attn_mask, cache and dropout.
+        have the bits that they have alone, without attn_mask and cache.
 
         attn_mask: as of scaled_dot_product_attention, for all keys, and beside causal. cache: a
         KeyValueCache, whose tokens come before those of x; needs causal=True, and no gradients.
@@ -226,11 +223,11 @@ class SelfAttention(torch.nn.Module):
         count on from the cache's. seed: of dropout.
         """
         self._check(x, position_ids, cache)
+        seed = _seed(_OP, self.dropout if self.training else 0.0, seed)
         if x.is_nested:
-            return self._of_nested(x, attn_mask, position_ids, cache)
+            return self._of_nested(x, attn_mask, position_ids, cache, seed)
         batched = x.dim() == 3
         x = x if batched else x.unsqueeze(0)
-        seed = _seed(_OP, self.dropout if self.training else 0.0, seed)
         given = (x, attn_mask, position_ids, cache, seed)
         if self.checkpoint and cache is not None and torch.is_grad_enabled():
             raise ValueError(f"{_OP}: checkpoint and cache; a cache goes without gradients")

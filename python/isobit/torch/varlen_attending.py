@@ -17,11 +17,12 @@ from isobit.torch.records import Axis, Operator, narrow_inputs
 
 NAME = "varlen_attention"
 _OPTIONS = "int causal=0, int window=0, float scale=0., float softcap=0."
-_FORWARD = f"(Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, {_OPTIONS})"
+_DROPOUT = "float dropout=0., Tensor? seed=None"
+_FORWARD = f"(Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, {_OPTIONS}, {_DROPOUT})"
 _BACKWARD = (
     "(Tensor grad_y, Tensor? grad_lse, Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, "
     f"Tensor y, Tensor max, Tensor sum, {_OPTIONS}, "
-    "bool needs_q=True, bool needs_k=True, bool needs_v=True)"
+    f"bool needs_q=True, bool needs_k=True, bool needs_v=True, {_DROPOUT})"
 )
 
 
@@ -40,6 +41,7 @@ def _uncompiled(function):
 class _Run(NamedTuple):
     """Sequences of equal lengths that follow one another, which are one call."""
 
+    before: int  # sequences
     count: int
     first_q: int
     queries: int  # of each
@@ -70,12 +72,13 @@ def _all_starts(q, k, cu_q, cu_k):
 def _runs(q, k, cu_q, cu_k):
     starts_q, starts_k = _all_starts(q, k, cu_q, cu_k)
     found = []
-    for (q0, q1), (k0, k1) in zip(pairwise(starts_q), pairwise(starts_k), strict=True):
+    ends = zip(pairwise(starts_q), pairwise(starts_k), strict=True)
+    for before, ((q0, q1), (k0, k1)) in enumerate(ends):
         queries, keys = q1 - q0, k1 - k0
         if found and found[-1].queries == queries and found[-1].keys == keys:
             found[-1] = found[-1]._replace(count=found[-1].count + 1)
         else:
-            found.append(_Run(1, q0, queries, k0, keys))
+            found.append(_Run(before, 1, q0, queries, k0, keys))
     return found
 
 
@@ -121,7 +124,7 @@ def _options(call):
 
 def _of_attention(call):
     """seed, causal, window, scale, softcap, dropout"""
-    return None, *_options(call), 0.0
+    return call.seed, *_options(call), call.dropout
 
 
 def _whole(call, *names):
@@ -184,8 +187,8 @@ for _name, _schema, _kernel in (
 
 
 def _axes(call):
-    """Heads, where each has its own of k."""
-    if call.q.shape[1] == call.k.shape[1]:
+    """Heads, where each has its own of k. What is dropped depends on their numbers."""
+    if call.dropout == 0 and call.q.shape[1] == call.k.shape[1]:
         yield Axis({"q": 1, "k": 1, "v": 1}, (1, 0, 0, 0))
 
 
@@ -194,14 +197,16 @@ def _first(call, wanted, grad_y, grad_lse, _max, _sum):
         grad_y = torch.zeros_like(call.y)
     needs = (wanted.q, wanted.k, wanted.v)
     tensors = (call.q, call.k, call.v, call.cu_q, call.cu_k, call.y, call.max, call.sum)
-    found = VARLEN_ATTENTION_BACKWARD.operator(grad_y, grad_lse, *tensors, *_options(call), *needs)
+    found = VARLEN_ATTENTION_BACKWARD.operator(
+        *(grad_y, grad_lse, *tensors, *_options(call), *needs), call.dropout, call.seed
+    )
     each = zip(_GRADIENTS, found, needs, strict=True)
     return {name: gradient for name, gradient, needed in each if needed}
 
 
 # Derivatives that attention has as formulas are those of each run, one after the other.
 
-_ABSENT = {"bias": None, "mask": None, "seed": None, "dropout": 0.0, "needs_bias": False}
+_ABSENT = {"bias": None, "mask": None, "needs_bias": False}
 _ABSENT |= dict.fromkeys(("slopes", "key_begin", "key_end"))
 _ABSENT |= dict.fromkeys(("query_starts", "key_starts", "blocks"))
 _GRADIENTS = ("q", "k", "v")
@@ -219,7 +224,7 @@ def _calls(call):
             for name, value in vars(call).items()
             if name not in ("y", "max", "sum")
         }
-        yield run, SimpleNamespace(**cut | _ABSENT)
+        yield run, SimpleNamespace(**cut | _ABSENT, before=run.before)
 
 
 def _along(names, along, run):
@@ -253,9 +258,9 @@ VARLEN_ATTENTION = Operator(
     NAME,
     _results,
     outputs=("y", "lse", "max", "sum"),
-    host=("cu_q", "cu_k"),
+    host=("cu_q", "cu_k", "seed"),
     axes=_axes,
-    keeps=("q", "k", "v", "cu_q", "cu_k", "y", "max", "sum"),
+    keeps=("q", "k", "v", "cu_q", "cu_k", "seed", "y", "max", "sum"),
     gradients=_first,
     tangents=_tangents,
     autocast=narrow_inputs("q", "k", "v"),
@@ -270,7 +275,7 @@ def _gradients_of(call):
 
 
 def _backward_axes(call):
-    if call.q.shape[1] == call.k.shape[1]:
+    if call.dropout == 0 and call.q.shape[1] == call.k.shape[1]:
         cut = dict.fromkeys(("grad_y", "q", "k", "v", "y"), 1) | dict.fromkeys(("max", "sum"), 0)
         cut |= {} if call.grad_lse is None else {"grad_lse": 0}
         wanted = (call.needs_q, call.needs_k, call.needs_v)
@@ -311,9 +316,9 @@ VARLEN_ATTENTION_BACKWARD = Operator(
     _gradients_of,
     outputs=("grad_q", "grad_k", "grad_v"),
     like="q",
-    host=("cu_q", "cu_k"),
+    host=("cu_q", "cu_k", "seed"),
     axes=_backward_axes,
-    keeps=("grad_y", "grad_lse", "q", "k", "v", "cu_q", "cu_k"),
+    keeps=("grad_y", "grad_lse", "q", "k", "v", "cu_q", "cu_k", "seed"),
     knows=("y", "max", "sum"),
     gradients=_second,
     tangents=_backward_tangents,

@@ -7,7 +7,7 @@ import torch
 from isobit._attention import _LEAST
 from isobit.torch import nested
 from isobit.torch.attending import autocasts, causal_number
-from isobit.torch.functional import overridable, run
+from isobit.torch.functional import _seed, overridable, run
 from isobit.torch.varlen_attending import NAME as _OP
 from isobit.torch.varlen_attending import VARLEN_ATTENTION
 
@@ -85,6 +85,7 @@ def varlen_attention(
     dropout_p=0.0,
     enable_gqa=False,
     return_lse=False,
+    seed=None,
 ):
     """scaled_dot_product_attention of each of several sequences by itself, bit for bit. They lie
     one behind the other in query (total, heads, elements), and so do those of key and value, which
@@ -96,7 +97,9 @@ def varlen_attention(
     them; on the CPU they are there. Sequences may be empty.
 
     The options are those of scaled_dot_product_attention. FlashAttention's causal is
-    causal="bottom_right". dropout_p must be 0. return_lse: (y, lse), lse (heads, total).
+    causal="bottom_right". return_lse: (y, lse), lse (heads, total). What dropout_p drops of
+    sequence i depends on the seed, i, and the places of head, query and key in the sequence: it is
+    what scaled_dot_product_attention drops of the i-th of a batch.
     """
     _check_packed(query, key, value)
     _check_alike(_OP, query, key, value, enable_gqa)
@@ -109,21 +112,22 @@ def varlen_attention(
             f"{_OP}: cu_seqlens_k has {cu_seqlens_k.shape[0]} elements; cu_seqlens_q has "
             f"{cu_seqlens_q.shape[0]}"
         )
-    if dropout_p != 0:
-        raise NotImplementedError(f"{_OP}: dropout_p is {dropout_p}; must be 0")
     options = causal_number(_OP, is_causal, causal), window, scale, softcap
+    options += dropout_p, _seed(_OP, dropout_p, seed)
     y, lse = _computed((query, key, value, cu_seqlens_q, cu_seqlens_k), *options)
     return (y, lse) if return_lse else y
 
 
-def _computed(tensors, causal, window, scale, softcap):
+def _computed(tensors, causal, window, scale, softcap, dropout_p, seed):
     y, lse, _max, _sum = run(
         VARLEN_ATTENTION,
-        dict(zip(VARLEN_ATTENTION.tensors, tensors, strict=True)),
+        dict(zip(("q", "k", "v", "cu_q", "cu_k"), tensors, strict=True)),
+        {"seed": seed},
         causal=causal,
         window=window,
         scale=0.0 if scale is None else float(scale) or _LEAST,
         softcap=float(softcap),
+        dropout=float(dropout_p),
     )
     return y, lse
 
@@ -149,9 +153,10 @@ def _packed(op, name, each, rank):
     return each.values().unsqueeze(1) if rank == 3 else each.values().transpose(0, 1)
 
 
-def of_nested(op, query, key, value, enable_gqa, return_lse, *, causal, window, scale, softcap):
+def of_nested(op, query, key, value, enable_gqa, return_lse, options):
     """Attention of the sequences of nested tensors, (batch, heads, sequence, elements) or without
-    heads: a nested tensor with those of query."""
+    heads: a nested tensor with those of query. options: causal, window, scale, softcap, dropout_p
+    and seed."""
     rank = query.dim() if isinstance(query, torch.Tensor) else 4
     packed = [
         _packed(op, name, each, rank)
@@ -165,7 +170,7 @@ def of_nested(op, query, key, value, enable_gqa, return_lse, *, causal, window, 
         )
     _check_alike(op, *packed, enable_gqa)
     ends = query.offsets(), key.offsets()
-    y, lse = _computed((*packed, *ends), causal, window, scale, softcap)
+    y, lse = _computed((*packed, *ends), *options)
     if rank == 3:
         y, lse = y.squeeze(1), lse.squeeze(0)
     else:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""interpolate in Triton, forward, of arrays of any strides, with the bits of all other variants. No
-GPU has run it yet: Triton's interpreter has.
+"""interpolate in Triton, forward and backward, of arrays of any strides, with the bits of all other
+variants. No GPU has run it yet: Triton's interpreter has.
 
     VARIANTS["gather"].run(x=x, y=y, mode="linear", align_corners="yes")
+    VARIANTS["gather"].run(grad_y=grad_y, grad_x=grad_x, mode="linear", align_corners="yes")
 """
 
 import math
@@ -26,8 +27,10 @@ from isobit.ops.triton_variants import (
 )
 
 _LANES = 128  # of a program
+_OPTIONS = ("mode", "align_corners", "scale_h", "scale_w")
 _MODES = ("nearest", "nearest_exact", "linear", "cubic")
 _MOST_SOURCES = 2**31
+_PANEL = tl.constexpr(512)  # results
 
 
 class Axis(NamedTuple):
@@ -190,6 +193,95 @@ def _forward(
     store(y.data, at_place(y, image, channel, row, col), total, inside)
 
 
+@triton.jit
+def _first_of(
+    axis,
+    source,
+    distance: tl.constexpr,
+    turns,
+    BEYOND: tl.constexpr,
+    MODE: tl.constexpr,
+    ALIGNED: tl.constexpr,
+):
+    """The first result whose element at a distance from its index is the source or behind it; with
+    BEYOND behind it. turns: what bisection of all results takes."""
+    low, high = tl.zeros_like(source), tl.zeros_like(source) + axis.results
+    for _ in range(turns):
+        middle = (low + high) // 2
+        index, _, _ = _place(axis, middle, MODE, ALIGNED)
+        element = _clamped(axis, index + distance)
+        found = element > source if BEYOND else element >= source
+        searching = low < high
+        high = tl.where(searching & found, middle, high)
+        low = tl.where(searching & (found == 0), middle + 1, low)
+    return low
+
+
+@triton.jit
+def _reaching(axis, source, turns, MODE: tl.constexpr, ALIGNED: tl.constexpr):
+    """The first result that may have a part of an element, and how many may."""
+    LEFT: tl.constexpr = 1 if MODE == "cubic" else 0
+    RIGHT: tl.constexpr = 2 if MODE == "cubic" else 1 if MODE == "linear" else 0
+    begin = _first_of(axis, source, RIGHT, turns, False, MODE, ALIGNED)
+    return begin, _first_of(axis, source, -LEFT, turns, True, MODE, ALIGNED) - begin
+
+
+@triton.jit
+def _weighs(axis, result, source, like, MODE: tl.constexpr, ALIGNED: tl.constexpr):
+    """Whether a result has an element, and what it then weighs."""
+    taps = _taps(axis, result, like, MODE, ALIGNED)
+    at = source - taps.first
+    behind = tl.where(at == 1, taps.w1, tl.where(at == 2, taps.w2, taps.w3))
+    return (at >= 0) & (at < taps.count), tl.where(at == 0, taps.w0, behind)
+
+
+@triton.jit
+def _summed(total, part, result, weight, value, there):
+    """A product with its result, of which one follows the other: those of a panel from +0, and the
+    panels from +0."""
+    begins = result % _PANEL == 0
+    total = tl.where(begins, total + part, total)
+    part = tl.where(begins, 0.0, part)
+    return total, tl.where(there, tl.fma(weight, value, part), part)
+
+
+@triton.jit
+def _backward(
+    grad_y,
+    grad_x,
+    h,
+    w,
+    channels,
+    count,
+    turns_h,
+    turns_w,
+    MODE: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Elements of x, one a lane, which gather from their results."""
+    number = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    inside = number < count
+    image, channel, row, col = places(number, channels, h.sources, w.sources)
+    begin_h, count_h = _reaching(h, row, turns_h, MODE, ALIGNED)
+    begin_w, count_w = _reaching(w, col, turns_w, MODE, ALIGNED)
+    zero = widened(grad_y.data, number * 0, inside & False)
+    total, part = zero, zero
+    for i in range(tl.max(tl.where(inside, count_h, 0))):
+        has_row, of_row = _weighs(h, begin_h + i, row, zero, MODE, ALIGNED)
+        there_h = inside & (i < count_h) & has_row
+        line, of_line = zero, zero
+        for j in range(tl.max(tl.where(there_h, count_w, 0))):
+            has_col, of_col = _weighs(w, begin_w + j, col, zero, MODE, ALIGNED)
+            there = there_h & (j < count_w) & has_col
+            at = at_place(grad_y, image, channel, begin_h + i, begin_w + j)
+            value = widened(grad_y.data, at, there)
+            line, of_line = _summed(line, of_line, begin_w + j, of_col, value, there)
+        line += of_line
+        total, part = _summed(total, part, begin_h + i, of_row, line, there_h)
+    store(grad_x.data, at_place(grad_x, image, channel, row, col), total + part, inside)
+
+
 def _axis(side, x, y, aligned, scale):
     dim = 2 if side == "h" else 3
     sources, results = x.shape[dim], y.shape[dim]
@@ -203,30 +295,38 @@ def _axis(side, x, y, aligned, scale):
     return Axis(sources, results, bits_of(scale, torch.float64) if scale else None)
 
 
-def _call(plan, x, y, mode="nearest", align_corners="no", scale_h=0.0, scale_w=0.0):
+def _call(plan, mode="nearest", align_corners="no", scale_h=0.0, scale_w=0.0, **arrays):
+    backward = "grad_x" in arrays
+    names = ("grad_x", "grad_y") if backward else ("x", "y")
+    x, y = (arrays[name] for name in names)
     if mode not in _MODES:
         raise ValueError(f"interpolate: mode is {mode!r}; allowed: {', '.join(_MODES)}")
     if align_corners not in ("no", "yes"):
         raise ValueError(f"interpolate: align_corners is {align_corners!r}; allowed: no, yes")
     if y.dtype != x.dtype:
-        raise ValueError(f"interpolate: y is {y.dtype}; must be {x.dtype}, as x")
+        raise ValueError(f"interpolate: {names[1]} is {y.dtype}; must be {x.dtype}, as {names[0]}")
     aligned = align_corners == "yes"
     if aligned and mode in ("nearest", "nearest_exact"):
         raise ValueError(f"interpolate: align_corners belongs to linear and cubic, not to {mode}")
     scales = {"h": float(scale_h), "w": float(scale_w)}
     h, w = (_axis(side, x, y, aligned, scale) for side, scale in scales.items())
-    arguments = {"x": images_of(x), "y": images_of(y), "h": h, "w": w, "channels": x.shape[1]}
-    taps = {"linear": 2, "cubic": 4}.get(mode, 1)
-    arguments |= {"MODE": mode, "ALIGNED": aligned, "TAPS": taps, "LANES": _LANES}
-    arguments["count"] = y.numel()
-    yield Launch(_forward, (parts(y.numel(), _LANES),), arguments, plan["warps"])
+    arguments = {name: images_of(array) for name, array in zip(names, (x, y), strict=True)}
+    arguments |= {"h": h, "w": w, "channels": x.shape[1], "MODE": mode, "ALIGNED": aligned}
+    count = x.numel() if backward else y.numel()
+    arguments |= {"count": count, "LANES": _LANES}
+    if backward:
+        arguments |= {f"turns_{side}": y.shape[2 + i].bit_length() for i, side in enumerate("hw")}
+    else:
+        arguments["TAPS"] = {"linear": 2, "cubic": 4}.get(mode, 1)
+    kernel = _backward if backward else _forward
+    yield Launch(kernel, (parts(count, _LANES),), arguments, plan["warps"])
 
 
 VARIANTS = by_name(
     Variant(
         name="gather",
-        kinds=("fwd",),
-        takes=frozenset({"x", "y", "mode", "align_corners", "scale_h", "scale_w"}),
+        kinds=("fwd", "bwd"),
+        takes=frozenset({"x", "y", "grad_y", "grad_x", *_OPTIONS}),
         make=_call,
         knobs={"warps": (1, 2, 4, 8)},
         choose=lambda case: {"warps": 4},

@@ -27,7 +27,7 @@ std::vector<CaseGrid> cases(std::string_view grid) {
                           .options = {{"function", {kSmooth, kHuber}}, {"beta", {0.125, 2}}}};
   const CaseGrid weighted = {.dims = {{"rows", {3}}, {"cols", {129}}},
                              .types = kTypes,
-                             .inputs = {"randn", "outlier", "lognormal"},
+                             .inputs = {"randn", "outlier", "lognormal", "fltmax"},
                              .options = {{"function", {kBce}}},
                              .with = {"pos_weight", "weight+pos_weight"}};
   if (grid == "test")

@@ -15,6 +15,9 @@ ISOBIT_INLINE typename S::V loaded(const std::byte* from, std::int64_t i, Part..
   return from == nullptr ? all<S>(1) : S::load(reinterpret_cast<const T*>(from) + i, part...);
 }
 
+constexpr std::int64_t kBlock =
+    512;  // elements whose results wait until all are known to be finite
+
 template <class T>
 void run(Kind kind, double beta, const Arrays& arrays, std::int64_t count) {
   using S = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
@@ -22,15 +25,40 @@ void run(Kind kind, double beta, const Arrays& arrays, std::int64_t count) {
   const auto bend = static_cast<Real>(beta);
   auto* const losses = reinterpret_cast<Real*>(arrays.loss);
   auto* const grad_x = reinterpret_cast<T*>(arrays.grad_x);
-  simd::for_each_vector<S, T>(0, count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-    const Element<S> element{
-        loaded<S, T>(arrays.x, i, part...), loaded<S, T>(arrays.target, i, part...),
-        loaded<S, T>(arrays.weight, i, part...), loaded<S, T>(arrays.pos_weight, i, part...)};
-    if (grad_x == nullptr)
-      S::store(losses + i, loss<S>(kind, bend, element), part...);
-    else
-      S::store(grad_x + i, gradient<S>(kind, bend, element, S::load(losses + i, part...)), part...);
-  });
+  const auto element = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    return Element<S>{loaded<S, T>(arrays.x, i, part...), loaded<S, T>(arrays.target, i, part...),
+                      loaded<S, T>(arrays.weight, i, part...),
+                      loaded<S, T>(arrays.pos_weight, i, part...)};
+  };
+  // A gradient may stand where x or target does, of which all must be known to be right.
+  alignas(64) Real waiting[kBlock];
+  for (std::int64_t first = 0; first < count; first += kBlock) {
+    const std::int64_t end = count - first < kBlock ? count : first + kBlock;
+    Real* const results = grad_x == nullptr ? losses + first : waiting;
+    auto zeros = S::zero();  // or NaN, where a result is not finite
+    simd::for_each_vector<S, T>(first, end, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      const auto plain = grad_x == nullptr ? plain_loss<S>(kind, bend, element(i, part...))
+                                           : plain_gradient<S>(kind, bend, element(i, part...),
+                                                               S::load(losses + i, part...));
+      zeros = S::add(zeros, S::mul(plain, S::zero()));
+      S::template store<simd::Stores::cached, simd::Nan::absent>(results + (i - first), plain,
+                                                                 part...);
+    });
+    if (!(S::fold(zeros) == 0)) [[unlikely]]
+      simd::for_each_vector<S, T>(
+          first, end, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+            S::store(results + (i - first),
+                     grad_x == nullptr ? loss<S>(kind, bend, element(i, part...))
+                                       : gradient<S>(kind, bend, element(i, part...),
+                                                     S::load(losses + i, part...)),
+                     part...);
+          });
+    if (grad_x != nullptr)
+      simd::for_each_vector<S, T>(
+          first, end, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+            S::store(grad_x + i, S::load(waiting + (i - first), part...), part...);
+          });
+  }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 // of simd's F32.
 #pragma once
 
+#include <limits>
+
 #include "isobit/functions/exponential.h"
 #include "isobit/functions/logarithm.h"
 #include "isobit/functions/logistic.h"
@@ -11,6 +13,7 @@
 namespace isobit::pointwise_loss {
 
 using functions::all;
+using functions::kSingle;
 using functions::magnitude;
 using functions::negative;
 using functions::VectorOf;
@@ -66,9 +69,9 @@ ISOBIT_INLINE VectorOf<S> slope_of_cross_entropy(const Element<S>& element) {
   return S::fma(signed_part, small, straight<S>(element));
 }
 
-// The weight goes first, so that nothing leaves the range before the result does.
+// The weight goes first: of a small one a square need not leave the range.
 template <class S>
-ISOBIT_INLINE VectorOf<S> loss(Kind kind, typename S::Real beta, const Element<S>& element) {
+ISOBIT_INLINE VectorOf<S> plain_loss(Kind kind, typename S::Real beta, const Element<S>& element) {
   const auto difference = S::sub(element.x, element.target);
   const auto distance = magnitude<S>(difference);
   const auto half = S::mul(all<S>(0.5), distance), weight = element.weight;
@@ -86,11 +89,10 @@ ISOBIT_INLINE VectorOf<S> loss(Kind kind, typename S::Real beta, const Element<S
   }
 }
 
-// The slope of the loss times what flows into it. The slope of a square is doubled last, so that
-// nothing leaves the range before the result does.
+// The slope of the loss times what flows into it. The slope of a square is doubled last.
 template <class S>
-ISOBIT_INLINE VectorOf<S> gradient(Kind kind, typename S::Real beta, const Element<S>& element,
-                                   VectorOf<S> grad_loss) {
+ISOBIT_INLINE VectorOf<S> plain_gradient(Kind kind, typename S::Real beta,
+                                         const Element<S>& element, VectorOf<S> grad_loss) {
   const auto difference = S::sub(element.x, element.target);
   const auto distance = magnitude<S>(difference);
   VectorOf<S> slope;
@@ -109,6 +111,174 @@ ISOBIT_INLINE VectorOf<S> gradient(Kind kind, typename S::Real beta, const Eleme
   }
   const auto result = S::mul(S::mul(element.weight, grad_loss), slope);
   return kind == Kind::mse ? S::add(result, result) : result;
+}
+
+// The same with exponents apart, so that nothing leaves the range but the result. What is plain is
+// this too wherever it is finite, and is taken there.
+
+namespace detail {
+
+using functions::product;
+using functions::Scaled;
+using functions::split;
+
+template <class S>
+ISOBIT_INLINE auto finite(VectorOf<S> x) {
+  return S::less(magnitude<S>(x), S::all(std::numeric_limits<typename S::Real>::infinity()));
+}
+template <class S>
+ISOBIT_INLINE bool all_finite(VectorOf<S> x) {
+  const auto zeros = S::mul(x, all<S>(0));  // or NaN
+  if constexpr (requires { S::fold(zeros); })
+    return S::fold(zeros) == 0;
+  else
+    return zeros == 0;
+}
+
+template <class S, class Mask>
+ISOBIT_INLINE Scaled<S> choose(Mask mask, const Scaled<S>& yes, const Scaled<S>& no) {
+  return {S::choose(mask, yes.value, no.value), S::choose(mask, yes.exponent, no.exponent)};
+}
+template <class S>
+ISOBIT_INLINE Scaled<S> negative(const Scaled<S>& x) {
+  return {functions::negative<S>(x.value), x.exponent};
+}
+// 2x.
+template <class S>
+ISOBIT_INLINE Scaled<S> twice(const Scaled<S>& x) {
+  return {x.value, S::add(x.exponent, all<S>(1))};
+}
+// x, or twice its half where x is not finite.
+template <class S>
+ISOBIT_INLINE Scaled<S> whole(VectorOf<S> x, VectorOf<S> half) {
+  return choose<S>(finite<S>(x), split<S>(x), twice<S>(split<S>(half)));
+}
+// A zero has no exponent that another number must be brought to.
+template <class S>
+ISOBIT_INLINE VectorOf<S> exponent_of(const Scaled<S>& x) {
+  return S::choose(S::less(all<S>(0), magnitude<S>(x.value)), x.exponent, all<S>(-10000));
+}
+template <class S>
+ISOBIT_INLINE VectorOf<S> brought(VectorOf<S> value, VectorOf<S> exponent, VectorOf<S> to) {
+  return S::mul(value, functions::power_beside_one<S>(S::sub(exponent, to)));
+}
+// Of values below 1 in magnitude.
+template <class S>
+ISOBIT_INLINE Scaled<S> sum(const Scaled<S>& a, const Scaled<S>& b) {
+  const auto of_a = exponent_of<S>(a), of_b = exponent_of<S>(b), most = S::max(of_a, of_b);
+  return {S::add(brought<S>(a.value, of_a, most), brought<S>(b.value, of_b, most)), most};
+}
+// x, but 0 where no number brings it back into range.
+template <class S>
+ISOBIT_INLINE Scaled<S> or_zero(const Scaled<S>& x) {
+  const auto least = all<S>(functions::FormatOf<S>::kLeastFactor);
+  return {S::choose(S::less(x.exponent, least), all<S>(0), x.value), x.exponent};
+}
+
+template <class S>
+ISOBIT_INLINE Scaled<S> any_share(const Element<S>& element) {
+  const auto near = share<S>(element);
+  const auto more = S::sub(element.pos_weight, all<S>(1));
+  return choose<S>(finite<S>(near), split<S>(near),
+                   product<S>(split<S>(more), split<S>(element.target)));
+}
+template <class S>
+ISOBIT_INLINE Scaled<S> any_straight(const Element<S>& element) {
+  const auto below = product<S>(split<S>(element.pos_weight), split<S>(element.target));
+  return choose<S>(S::less(element.x, all<S>(0)), negative<S>(below),
+                   split<S>(S::sub(all<S>(1), element.target)));
+}
+// log(1 + z) is z to its last place where z = e^-|x| is small.
+template <class S>
+ISOBIT_INLINE Scaled<S> any_logarithm(const Element<S>& element) {
+  const auto far = functions::negative<S>(magnitude<S>(element.x));
+  return choose<S>(S::less(far, all<S>(kSingle<S> ? -18 : -40)),
+                   or_zero<S>(functions::scaled_exp<S>(far)),
+                   split<S>(log_of_one_and<S>(functions::exp<S>(far))));
+}
+
+template <class S>
+ISOBIT_INLINE Scaled<S> any_cross_entropy(const Element<S>& element) {
+  return sum<S>(product<S>(any_straight<S>(element), split<S>(element.x)),
+                product<S>(any_share<S>(element), any_logarithm<S>(element)));
+}
+template <class S>
+ISOBIT_INLINE Scaled<S> any_slope_of_cross_entropy(const Element<S>& element) {
+  const auto far = functions::negative<S>(magnitude<S>(element.x));
+  const auto part = product<S>(any_share<S>(element), or_zero<S>(functions::sigmoid<S>(far)));
+  return sum<S>(any_straight<S>(element),
+                choose<S>(S::less(element.x, all<S>(0)), part, negative<S>(part)));
+}
+
+template <class S>
+ISOBIT_NOINLINE VectorOf<S> any_loss(Kind kind, typename S::Real beta, Element<S> element) {
+  const auto plain = S::sub(element.x, element.target), distance = magnitude<S>(plain);
+  const auto half_apart =
+      S::sub(S::mul(all<S>(0.5), element.x), S::mul(all<S>(0.5), element.target));
+  const auto difference = whole<S>(plain, half_apart);
+  const auto less =
+      whole<S>(S::minus_product(S::all(beta), all<S>(0.5), distance),
+               S::minus_product(S::all(beta), all<S>(0.25), magnitude<S>(half_apart)));
+  const auto half = S::mul(all<S>(0.5), distance);
+  const auto near = S::less(distance, S::all(beta));
+  Scaled<S> result;
+  switch (kind) {
+    case Kind::mse: result = product<S>(difference, difference); break;
+    case Kind::l1:  result = {magnitude<S>(difference.value), difference.exponent}; break;
+    case Kind::smooth_l1:
+      result = choose<S>(near, split<S>(S::mul(S::div(half, S::all(beta)), distance)), less);
+      break;
+    case Kind::huber:
+      result = product<S>(choose<S>(near, split<S>(half), split<S>(S::all(beta))),
+                          choose<S>(near, split<S>(distance), less));
+      break;
+    default: result = any_cross_entropy<S>(element); break;
+  }
+  return functions::number<S>(product<S>(split<S>(element.weight), result));
+}
+
+template <class S>
+ISOBIT_NOINLINE VectorOf<S> any_gradient(Kind kind, typename S::Real beta, Element<S> element,
+                                         VectorOf<S> grad_loss) {
+  const auto plain = S::sub(element.x, element.target);
+  const auto near = S::less(magnitude<S>(plain), S::all(beta));
+  Scaled<S> slope;
+  switch (kind) {
+    case Kind::mse:
+      slope = twice<S>(whole<S>(
+          plain, S::sub(S::mul(all<S>(0.5), element.x), S::mul(all<S>(0.5), element.target))));
+      break;
+    case Kind::l1: slope = split<S>(sign<S>(plain)); break;
+    case Kind::smooth_l1:
+      slope = split<S>(S::choose(near, S::div(plain, S::all(beta)), sign<S>(plain)));
+      break;
+    case Kind::huber:
+      slope = split<S>(S::choose(near, plain, S::mul(S::all(beta), sign<S>(plain))));
+      break;
+    default: slope = any_slope_of_cross_entropy<S>(element); break;
+  }
+  const auto factor = product<S>(split<S>(element.weight), split<S>(grad_loss));
+  return functions::number<S>(product<S>(factor, slope));
+}
+
+}  // namespace detail
+
+template <class S>
+ISOBIT_INLINE VectorOf<S> loss(Kind kind, typename S::Real beta, const Element<S>& element) {
+  const auto plain = plain_loss<S>(kind, beta, element);
+  if (detail::all_finite<S>(plain)) [[likely]]
+    return plain;
+  return S::choose(detail::finite<S>(plain), plain, detail::any_loss<S>(kind, beta, element));
+}
+
+template <class S>
+ISOBIT_INLINE VectorOf<S> gradient(Kind kind, typename S::Real beta, const Element<S>& element,
+                                   VectorOf<S> grad_loss) {
+  const auto plain = plain_gradient<S>(kind, beta, element, grad_loss);
+  if (detail::all_finite<S>(plain)) [[likely]]
+    return plain;
+  return S::choose(detail::finite<S>(plain), plain,
+                   detail::any_gradient<S>(kind, beta, element, grad_loss));
 }
 
 }  // namespace isobit::pointwise_loss

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -25,7 +26,12 @@ struct Call {
   Kind kind;
   Floats x, target;
   double beta = 1;
-  Floats pos_weight = {};
+  Floats pos_weight = {}, weight = {}, grad = {};
+
+  // NaN is no number that is equal to itself.
+  static bool same(const Floats& a, const Floats& b) {
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  }
 
   // On every instruction set, with the same bits.
   template <class Run>
@@ -36,7 +42,7 @@ struct Call {
       Execution execution = simd::here(1);
       execution.machine.isa = isa;
       run(found, execution);
-      EXPECT_TRUE(first.empty() || found == first) << name_of(isa);
+      EXPECT_TRUE(first.empty() || same(found, first)) << name_of(isa);
       first = found;
     }
     return first;
@@ -50,19 +56,21 @@ struct Call {
                        .function = kind,
                        .beta = beta};
       if (!pos_weight.empty()) args.pos_weight = view(pos_weight);
+      if (!weight.empty()) args.weight = view(weight);
       forward(args, execution);
     });
   }
   Floats slopes() {
     return everywhere([&](Floats& found, const Execution& execution) {
-      Floats ones(x.size(), 1.0f);
+      Floats grads = grad.empty() ? Floats(x.size(), 1.0f) : grad;
       BackwardArgs args{.x = view(x),
                         .target = view(target),
-                        .grad_loss = view(ones),
+                        .grad_loss = view(grads),
                         .grad_x = view(found),
                         .function = kind,
                         .beta = beta};
       if (!pos_weight.empty()) args.pos_weight = view(pos_weight);
+      if (!weight.empty()) args.weight = view(weight);
       backward(args, execution);
     });
   }
@@ -103,6 +111,62 @@ TEST(PointwiseLoss, SmallCrossEntropiesKeepTheirDigits) {
   call.pos_weight = {3, 3, 3, 3};
   EXPECT_NEAR(call.losses()[0], 3 * losses[0], 1e-6 * losses[0]);
   EXPECT_EQ(call.losses()[2], losses[2]);
+}
+
+void expect_near(const Floats& found, const std::vector<double>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], 1e-6 * std::fabs(expected[i])) << i;
+}
+
+// A small weight brings back what a large logit takes out of the range; and of targets and weights
+// that are large, only products with e^-|x| are within it.
+TEST(PointwiseLoss, CrossEntropiesWithPosWeightAreFiniteWhereverTheirTrueValueIs) {
+  Call call{.kind = Kind::bce_with_logits,
+            .x = {3e38f, -3e38f, 1000, 50, -1e-10f, 90, -90, 3e38f},
+            .target = {-1.5f, 2, 1e20f, 1e20f, 1e20f, 1.5f, 1.5f, 1},
+            .pos_weight = {1, 3, 1e30f, 1e30f, 1e30f, 3e38f, 3e38f, 1e30f},
+            .weight = {0.1f, 0.01f, 1, 1, 1e-20f, 1, 1e-3f, 1}};
+  std::vector<double> losses, slopes;
+  for (std::size_t i = 0; i < call.x.size(); ++i) {
+    const double x = call.x[i], t = call.target[i], q = call.pos_weight[i], w = call.weight[i];
+    const double decay = std::exp(-std::fabs(x)), share = 1 + (q - 1) * t;
+    const double straight = x < 0 ? -q * t : 1 - t;
+    losses.push_back(w * (straight * x + share * std::log1p(decay)));
+    slopes.push_back(w * (straight + (x < 0 ? share : -share) * decay / (1 + decay)));
+  }
+  expect_near(call.losses(), losses);
+  expect_near(call.slopes(), slopes);
+  // Where no order of version 1 gives a number.
+  EXPECT_EQ(call.losses(),
+            (Floats{0x1.c363cep+125f, 0x1.b1558ep+123f, -0x1.52d02cp+76f, 0x1.f291eep+93f,
+                    0x1.17f5bcp+99f, -0x1.650cd8p+5f, 0x1.e78044p+124f, 0}));
+  EXPECT_EQ(call.slopes(), (Floats{0x1p-2f, -0x1.eb851ep-5f, -0x1.5af1d8p+66f, -0x1.f291f6p+93f,
+                                   -0x1.93e592p+98f, -0x1.bcca4p-1f, -0x1.5aaadap+118f, 0}));
+}
+
+// A distance that is no number, of numbers; and what flows in times a weight that brings it back.
+TEST(PointwiseLoss, NothingLeavesTheRangeBeforeTheResultDoes) {
+  Call call{
+      .kind = Kind::l1, .x = {3e38f, -3e38f}, .target = {-3e38f, 2e38f}, .weight = {0.25f, 0.5f}};
+  expect_near(call.losses(), {1.5e38, 2.5e38});
+  call.kind = Kind::smooth_l1;
+  call.beta = 1e38;
+  expect_near(call.losses(), {1.375e38, 2.25e38});
+  call.kind = Kind::huber;
+  call.beta = 0.5;
+  expect_near(call.losses(), {0.75e38, 1.25e38});
+  call.weight = {1e-40f, 1e-40f};
+  call.kind = Kind::mse;
+  const double w = call.weight[0];
+  expect_near(call.losses(), {w * 6e38 * 6e38, w * 5e38 * 5e38});
+  call.grad = {1e30f, 1e-30f};
+  expect_near(call.slopes(), {w * 1e30 * 1.2e39, w * 1e-30 * -1e39});
+  call.kind = Kind::bce_with_logits;
+  call.x = {88, -88};
+  call.target = {1, 0};
+  call.weight = call.grad = {1e20f, 1e20f};
+  expect_near(call.slopes(), {-1e40 * std::exp(-88.0), 1e40 * std::exp(-88.0)});
 }
 
 TEST(PointwiseLoss, EachRuleIsToldByName) {

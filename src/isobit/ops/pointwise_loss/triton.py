@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of elements in Triton, forward and backward, with the bits of all other variants; the
-cross entropy of logits not of doubles. No GPU has run these kernels yet: Triton's interpreter has.
+"""Losses of elements in Triton, forward and backward, with the bits of all other variants. No
+GPU has run these kernels yet: Triton's interpreter has.
 
     VARIANTS["vec16"].run(x=x, target=target, loss=loss, function="huber", beta=0.5)
     VARIANTS["vec16"].run(x=x, target=target, grad_loss=g, grad_x=grad_x, function="mse")
@@ -14,7 +14,25 @@ import torch
 import triton
 import triton.language as tl
 
-from isobit.ops.activation.triton_functions import _negative, function_of
+from isobit.ops.activation.triton_doubles import (
+    exp,
+    log,
+    negative,
+    number,
+    power_beside_one,
+    scaled_exp,
+    sigmoid,
+    split,
+)
+from isobit.ops.activation.triton_functions import (
+    _negative,
+    _number,
+    _power_beside_one,
+    _scaled_exp,
+    _sigmoid,
+    _split,
+    function_of,
+)
 from isobit.ops.triton_variants import (
     Launch,
     Variant,
@@ -28,6 +46,7 @@ from isobit.ops.triton_variants import (
     widened,
 )
 
+_INFINITY = tl.constexpr(float("inf"))
 _FUNCTIONS = ("mse", "l1", "smooth_l1", "huber", "bce_with_logits")
 
 
@@ -66,9 +85,39 @@ def _sign(x):
 
 
 @triton.jit
+def _minus(x):
+    return negative(x) if x.dtype == tl.float64 else _negative(x)
+
+
+@triton.jit
+def _exp(x):
+    return exp(x) if x.dtype == tl.float64 else function_of(x, "exp")
+
+
+@triton.jit
+def _log(x):
+    return log(x) if x.dtype == tl.float64 else function_of(x, "log")
+
+
+@triton.jit
+def _scaled(x, FUNCTION: tl.constexpr):
+    """exp or sigmoid: a number and a power of two."""
+    if x.dtype == tl.float64:
+        value, exponent = scaled_exp(x) if FUNCTION == "exp" else sigmoid(x)
+    else:
+        value, exponent = _scaled_exp(x) if FUNCTION == "exp" else _sigmoid(x)
+    return value, exponent
+
+
+@triton.jit
+def _together(value, exponent):
+    return number(value, exponent) if value.dtype == tl.float64 else _number(value, exponent)
+
+
+@triton.jit
 def _log_of_one_and(e):
     total = e + 1.0
-    return function_of(total, "log") + tl.div_rn(e - (total - 1.0), total)
+    return _log(total) + quotient(e - (total - 1.0), total)
 
 
 @triton.jit
@@ -79,27 +128,28 @@ def _share(element):
 
 @triton.jit
 def _straight(element):
-    below = _negative(element.pos_weight * element.target)
+    below = _minus(element.pos_weight * element.target)
     return tl.where(element.x < 0.0, below, 1.0 - element.target)
 
 
 @triton.jit
 def _cross_entropy(element):
-    decay = function_of(_negative(tl.abs(element.x)), "exp")
+    decay = _exp(_minus(tl.abs(element.x)))
     bent = _share(element) * _log_of_one_and(decay)
     return tl.fma(_straight(element), element.x, bent)
 
 
 @triton.jit
 def _slope_of_cross_entropy(element):
-    small = function_of(_negative(tl.abs(element.x)), "sigmoid")
+    value, exponent = _scaled(_minus(tl.abs(element.x)), "sigmoid")
+    small = _together(value, exponent)
     part = _share(element)
-    signed_part = tl.where(element.x < 0.0, part, _negative(part))
+    signed_part = tl.where(element.x < 0.0, part, _minus(part))
     return tl.fma(signed_part, small, _straight(element))
 
 
 @triton.jit
-def _loss(element, beta, FUNCTION: tl.constexpr):
+def _plain_loss(element, beta, FUNCTION: tl.constexpr):
     """As formula.h has it."""
     difference = element.x - element.target
     distance, weight = tl.abs(difference), element.weight
@@ -120,7 +170,7 @@ def _loss(element, beta, FUNCTION: tl.constexpr):
 
 
 @triton.jit
-def _gradient(element, grad_loss, beta, FUNCTION: tl.constexpr):
+def _plain_gradient(element, grad_loss, beta, FUNCTION: tl.constexpr):
     difference = element.x - element.target
     near = tl.abs(difference) < beta
     if FUNCTION == "mse":
@@ -137,6 +187,184 @@ def _gradient(element, grad_loss, beta, FUNCTION: tl.constexpr):
     result = element.weight * grad_loss * slope
     if FUNCTION == "mse":
         result = result + result
+    return result
+
+
+# The same with exponents apart, as formula.h has it where what is plain is not finite.
+
+
+@triton.jit
+def _finite(x):
+    return tl.abs(x) < _INFINITY
+
+
+@triton.jit
+def _apart(x):
+    """A number and a power of two."""
+    if x.dtype == tl.float64:
+        value, exponent = split(x)
+    else:
+        value, exponent = _split(x)
+    return value, exponent
+
+
+@triton.jit
+def _whole(x, half):
+    """x, or twice its half where x is not finite."""
+    value, exponent = _apart(x)
+    of_half, exponent_of_half = _apart(half)
+    fits = _finite(x)
+    return tl.where(fits, value, of_half), tl.where(fits, exponent, exponent_of_half + 1.0)
+
+
+@triton.jit
+def _sum(a, exponent_of_a, b, exponent_of_b):
+    """Of values below 1 in magnitude."""
+    of_a = tl.where(tl.abs(a) > 0.0, exponent_of_a, -10000.0)
+    of_b = tl.where(tl.abs(b) > 0.0, exponent_of_b, -10000.0)
+    most = tl.where(of_a > of_b, of_a, of_b)
+    if a.dtype == tl.float64:
+        total = a * power_beside_one(of_a - most) + b * power_beside_one(of_b - most)
+    else:
+        total = a * _power_beside_one(of_a - most) + b * _power_beside_one(of_b - most)
+    return total, most
+
+
+@triton.jit
+def _or_zero(value, exponent):
+    """0 where no number brings it back into range."""
+    least = -2100.0 if value.dtype == tl.float64 else -280.0
+    return tl.where(exponent < least, 0.0, value)
+
+
+@triton.jit
+def _any_share(element):
+    near = _share(element)
+    value, exponent = _apart(near)
+    more, exponent_of_more = _apart(element.pos_weight - 1.0)
+    target, exponent_of_target = _apart(element.target)
+    fits = _finite(near)
+    exponent = tl.where(fits, exponent, exponent_of_more + exponent_of_target)
+    return tl.where(fits, value, more * target), exponent
+
+
+@triton.jit
+def _any_straight(element):
+    share, exponent_of_share = _apart(element.pos_weight)
+    target, exponent_of_target = _apart(element.target)
+    other, exponent_of_other = _apart(1.0 - element.target)
+    below = element.x < 0.0
+    exponent = tl.where(below, exponent_of_share + exponent_of_target, exponent_of_other)
+    return tl.where(below, _minus(share * target), other), exponent
+
+
+@triton.jit
+def _any_logarithm(element):
+    far = _minus(tl.abs(element.x))
+    small, exponent_of_small = _scaled(far, "exp")
+    value, exponent = _apart(_log_of_one_and(_exp(far)))
+    is_small = far < (-40.0 if far.dtype == tl.float64 else -18.0)
+    small = _or_zero(small, exponent_of_small)
+    return tl.where(is_small, small, value), tl.where(is_small, exponent_of_small, exponent)
+
+
+@triton.jit
+def _any_cross_entropy(element):
+    straight, exponent = _any_straight(element)
+    x, exponent_of_x = _apart(element.x)
+    share, exponent_of_share = _any_share(element)
+    bent, exponent_of_bent = _any_logarithm(element)
+    return _sum(
+        straight * x, exponent + exponent_of_x, share * bent, exponent_of_share + exponent_of_bent
+    )
+
+
+@triton.jit
+def _any_slope_of_cross_entropy(element):
+    straight, exponent = _any_straight(element)
+    small, exponent_of_small = _scaled(_minus(tl.abs(element.x)), "sigmoid")
+    share, exponent_of_share = _any_share(element)
+    part = share * _or_zero(small, exponent_of_small)
+    part = tl.where(element.x < 0.0, part, _minus(part))
+    return _sum(straight, exponent, part, exponent_of_share + exponent_of_small)
+
+
+@triton.jit
+def _any_distance(element):
+    """x - target, and half of it."""
+    return element.x - element.target, element.x * 0.5 - element.target * 0.5
+
+
+@triton.jit
+def _any_loss(element, beta, FUNCTION: tl.constexpr):
+    difference, half_apart = _any_distance(element)
+    distance = tl.abs(difference)
+    half, near = distance * 0.5, distance < beta
+    quarter = tl.zeros_like(beta) + 0.25
+    if FUNCTION == "mse":
+        value, exponent = _whole(difference, half_apart)
+        value, exponent = value * value, exponent + exponent
+    elif FUNCTION == "l1":
+        value, exponent = _whole(difference, half_apart)
+        value = tl.abs(value)
+    elif FUNCTION == "smooth_l1" or FUNCTION == "huber":
+        less = tl.fma(0.0 - beta, quarter + quarter, distance)
+        less, of_less = _whole(less, tl.fma(0.0 - beta, quarter, tl.abs(half_apart)))
+        if FUNCTION == "smooth_l1":
+            value, exponent = _apart(quotient(half, beta) * distance)
+            value, exponent = tl.where(near, value, less), tl.where(near, exponent, of_less)
+        else:
+            value, exponent = _apart(tl.where(near, half, beta))
+            other, of_other = _apart(distance)
+            value = value * tl.where(near, other, less)
+            exponent = exponent + tl.where(near, of_other, of_less)
+    else:
+        tl.static_assert(FUNCTION == "bce_with_logits")
+        value, exponent = _any_cross_entropy(element)
+    weight, of_weight = _apart(element.weight)
+    return _together(weight * value, of_weight + exponent)
+
+
+@triton.jit
+def _any_gradient(element, grad_loss, beta, FUNCTION: tl.constexpr):
+    difference, half_apart = _any_distance(element)
+    near = tl.abs(difference) < beta
+    if FUNCTION == "mse":
+        slope, exponent = _whole(difference, half_apart)
+        exponent = exponent + 1.0
+    elif FUNCTION == "l1":
+        slope, exponent = _apart(_sign(difference))
+    elif FUNCTION == "smooth_l1":
+        slope, exponent = _apart(tl.where(near, quotient(difference, beta), _sign(difference)))
+    elif FUNCTION == "huber":
+        slope, exponent = _apart(tl.where(near, difference, beta * _sign(difference)))
+    else:
+        tl.static_assert(FUNCTION == "bce_with_logits")
+        slope, exponent = _any_slope_of_cross_entropy(element)
+    weight, of_weight = _apart(element.weight)
+    grad, of_grad = _apart(grad_loss)
+    return _together(weight * grad * slope, of_weight + of_grad + exponent)
+
+
+@triton.jit
+def _some_not_finite(x):
+    return tl.max((_finite(x) == 0).to(tl.int32)) > 0
+
+
+@triton.jit
+def _loss(element, beta, FUNCTION: tl.constexpr):
+    result = _plain_loss(element, beta, FUNCTION)
+    if _some_not_finite(result):
+        result = tl.where(_finite(result), result, _any_loss(element, beta, FUNCTION))
+    return result
+
+
+@triton.jit
+def _gradient(element, grad_loss, beta, FUNCTION: tl.constexpr):
+    result = _plain_gradient(element, grad_loss, beta, FUNCTION)
+    if _some_not_finite(result):
+        other = _any_gradient(element, grad_loss, beta, FUNCTION)
+        result = tl.where(_finite(result), result, other)
     return result
 
 
@@ -196,13 +424,6 @@ def _make(lane_bytes, plan, function="mse", beta=1.0, **arrays):
     yield Launch(_elements, (parts(x.numel(), block),), arguments, warps)
 
 
-def _declines(case):
-    function = case.options.get("function", "mse")
-    if function == "bce_with_logits" and "f64" in case.dtypes.values():
-        return "it computes bce_with_logits in float, not in f64"
-    return ""
-
-
 def _variant(name, lane_bytes):
     """A lane has as many elements as fill so many bytes, or one."""
     return Variant(
@@ -212,7 +433,6 @@ def _variant(name, lane_bytes):
         make=partial(_make, lane_bytes),
         knobs={"warps": (1, 2, 4, 8)},
         choose=lambda case: {"warps": 4},
-        declines=_declines,
         fits=fitting("pointwise_loss"),
     )
 

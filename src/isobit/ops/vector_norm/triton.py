@@ -57,19 +57,31 @@ def _magnitudes(_known, elements, inside):
 
 
 @triton.jit
-def _root(held, source, cols, tile: tl.constexpr):
+def length_of(held, source, cols, tile: tl.constexpr):
+    """The root of the squares' sum times a power of two, and that power's exponent."""
     one = tl.cast(1.0, tl.float32)
     squares = _squares(one, one, held, source, cols, tile)
-    root = tl.sqrt_rn(squares)
+    root, exponent = tl.sqrt_rn(squares), tl.cast(0, tl.int32)
     if is_in_range(squares) == 0:
         root = _largest(held, source, cols, tile)
         if (root > 0.0) & (root < _INFINITY):
             exponent = scaling_exponent(root, tl.cast(0.0, tl.float32))
-            factor, again = power_of_two(exponent // 2), power_of_two(exponent - exponent // 2)
-            scaled = tl.sqrt_rn(_squares(factor, again, held, source, cols, tile))
-            back = 0 - exponent
-            root = scaled * power_of_two(back // 2) * power_of_two(back - back // 2)
-    return root
+            factor, again = factors_of(exponent)
+            root = tl.sqrt_rn(_squares(factor, again, held, source, cols, tile))
+    return root, exponent
+
+
+@triton.jit
+def factors_of(exponent):
+    """Two of a power of two that no number holds."""
+    return power_of_two(exponent // 2), power_of_two(exponent - exponent // 2)
+
+
+@triton.jit
+def _root(held, source, cols, tile: tl.constexpr):
+    root, exponent = length_of(held, source, cols, tile)
+    factor, again = factors_of(0 - exponent)
+    return root * factor * again
 
 
 @triton.jit
