@@ -15,8 +15,8 @@ ISOBIT_INLINE typename S::V loaded(const std::byte* from, std::int64_t i, Part..
   return from == nullptr ? all<S>(1) : S::load(reinterpret_cast<const T*>(from) + i, part...);
 }
 
-constexpr std::int64_t kBlock =
-    512;  // elements whose results wait until all are known to be finite
+// Elements whose results wait until all are known to be finite.
+constexpr std::int64_t kBlock = 512;
 
 template <class T>
 void run(Kind kind, double beta, const Arrays& arrays, std::int64_t count) {
