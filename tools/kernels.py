@@ -62,6 +62,18 @@ CLAIMS = (
     (r"ClusterOfBlocks|WithinCluster", (r"UCGABAR_WAIT\b|BAR\S*CLUSTER|MAPA\b",)),
 )
 SKIPPED = 77  # tools/suite.py says so in its last lines
+# What takes longest to compile, the longest first: it begins first, so that no processor waits for
+# it at the end.
+LONGEST = (
+    "scan/cuda.cu",
+    "layernorm/cuda_backward.cu",
+    "rmsnorm/cuda_backward.cu",
+    "layernorm/cuda_forward.cu",
+    "rmsnorm/cuda_forward.cu",
+    "reduce/cuda.cu",
+    "channel_norm/cuda.cu",
+    "attention/cuda_flash.cu",
+)
 
 
 def find_nvcc():
@@ -73,6 +85,14 @@ def find_nvcc():
 
 def sources():
     return sorted((ROOT / "src" / "isobit").rglob("*.cu"))
+
+
+def longest_first(files):
+    def place(source):
+        name = "/".join(source.parts[-2:])
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    return sorted(files, key=place)
 
 
 def tested_only():
@@ -209,24 +229,30 @@ def runtime_of_executor():
     return OUT / "executor_runtime.o"
 
 
-def link_executor(nvcc):
-    """What is wrong with libisobit_ptx.so, or nothing."""
-    folder = EXECUTOR.parent
+def make_runtime(nvcc):
+    """What is wrong with the executor and its run-time, or nothing."""
     built = subprocess.run(
-        ["cmake", "--build", str(folder), "--target", "isobit_executor"],
+        ["cmake", "--build", str(EXECUTOR.parent), "--target", "isobit_executor"],
         capture_output=True,
         text=True,
     )
     if built.returncode != 0:
         return built.stdout + built.stderr
-    runtime = runtime_of_executor()
     source = ROOT / "src" / "isobit" / "executor" / "runtime.cpp"
     command = [nvcc, "-std=c++20", "-O2", f"-I{ROOT / 'src'}", "-Xcompiler"]
-    command += ["-fPIC,-fvisibility=hidden,-Wall,-Wextra", "-c", str(source), "-o", str(runtime)]
-    compiled = subprocess.run(command, capture_output=True, text=True)
+    command += ["-fPIC,-fvisibility=hidden,-Wall,-Wextra", "-c", str(source)]
+    compiled = subprocess.run(
+        [*command, "-o", str(runtime_of_executor())], capture_output=True, text=True
+    )
     if compiled.returncode != 0 or "warning" in compiled.stderr:
         return compiled.stderr
-    return link(nvcc, EVERY_DAY, EXECUTOR, runtime, folder / "libisobit_executor.a")
+    return None
+
+
+def link_executor(nvcc, library, *code):
+    """What is wrong with a library that executes what nvcc made, or nothing."""
+    archive = library.parent / "libisobit_executor.a"
+    return link(nvcc, EVERY_DAY, library, runtime_of_executor(), *code, archive)
 
 
 def text_of(file):
@@ -261,8 +287,26 @@ def link_machine_executor(nvcc):
     """What is wrong with libisobit_sass.so, or nothing."""
     texts = [text_of(object_of(source, EVERY_DAY)) for source in sources()]
     code = machine_object(texts, OUT / "machine_code.o")
-    archive = EXECUTOR.parent / "libisobit_executor.a"
-    return link(nvcc, EVERY_DAY, MACHINE_EXECUTOR, runtime_of_executor(), code, archive)
+    return link_executor(nvcc, MACHINE_EXECUTOR, code)
+
+
+def link_all(nvcc, tool):
+    """Links what was compiled for every day; how many libraries are wrong, and claims unfounded."""
+    jobs = {LIBRARY: lambda: link(nvcc, EVERY_DAY, LIBRARY)}
+    jobs[EXECUTOR] = lambda: link_executor(nvcc, EXECUTOR)
+    if tool is not None:
+        jobs[MACHINE_EXECUTOR] = lambda: link_machine_executor(nvcc)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        made = {library: pool.submit(job) for library, job in jobs.items()}
+        claims = unfounded(*EVERY_DAY) if tool is not None else []
+    for library, told in made.items():
+        size = library.stat().st_size >> 10 if library.exists() else 0
+        print(f"{library.relative_to(ROOT)}: {told.result() or f'{size} KiB'}")
+    print(*claims, sep="\n", end="\n" if claims else "")
+    if tool is None:
+        print("cuobjdump is not installed: libisobit_sass.so was not linked")
+        print("cuobjdump is not installed: the machine code was not checked")
+    return sum(told.result() is not None for told in made.values()) + len(claims)
 
 
 def chosen(archs):
@@ -312,8 +356,10 @@ def main():
             write_machine_text(tool, object_of(source, [arch]))
         return arch, where, kernels, told
 
-    jobs = [(source, arch) for arch in archs for source in [*sources(), *tested_only()]]
+    files = longest_first([*sources(), *tested_only()])
+    jobs = [(source, arch) for arch in archs for source in files]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runtime = pool.submit(make_runtime, nvcc) if archs == EVERY_DAY else None
         results = list(pool.map(lambda job: compiled(*job), jobs))
 
     failed = 0
@@ -331,30 +377,11 @@ def main():
                     failed += int(arch.rstrip("a")) in NO_SPILL
             most = max((k["registers"] for k in kernels), default=0)
             print(f"sm_{arch:4} {where:44} {len(kernels):3} kernels, {most:3} registers, {told}")
+    if runtime is not None and (wrong := runtime.result()) is not None:
+        failed += 1
+        print(f"the executor: {wrong}")
     if archs == EVERY_DAY and not failed:
-        if (wrong := link(nvcc, archs, LIBRARY)) is not None:
-            failed += 1
-            print(f"{LIBRARY.name}: {wrong}")
-        else:
-            print(f"{LIBRARY.relative_to(ROOT)}: {LIBRARY.stat().st_size >> 10} KiB")
-        if (wrong := link_executor(nvcc)) is not None:
-            failed += 1
-            print(f"{EXECUTOR.name}: {wrong}")
-        else:
-            print(f"{EXECUTOR.relative_to(ROOT)}: {EXECUTOR.stat().st_size >> 10} KiB")
-        if tool is None:
-            print("cuobjdump is not installed: libisobit_sass.so was not linked")
-        elif (wrong := link_machine_executor(nvcc)) is not None:
-            failed += 1
-            print(f"{MACHINE_EXECUTOR.name}: {wrong}")
-        else:
-            size = MACHINE_EXECUTOR.stat().st_size >> 10
-            print(f"{MACHINE_EXECUTOR.relative_to(ROOT)}: {size} KiB")
-        claims = unfounded(*archs) if tool is not None else []
-        failed += len(claims)
-        print(*claims, sep="\n", end="\n" if claims else "")
-        if tool is None:
-            print("cuobjdump is not installed: the machine code was not checked")
+        failed += link_all(nvcc, tool)
     print(f"{failed} failed; all kernels: {Path(table.name).relative_to(ROOT)}")
     return 1 if failed else 0
 

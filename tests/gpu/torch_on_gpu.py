@@ -121,9 +121,11 @@ def autocast_gives_what_pytorch_gives(device):
 
 @check
 def compiled_code_gives_the_bits_of_eager(device):
+    # Others' tests compile C++ for the processor.
+    backend = "aot_eager" if device == "cpu" else "inductor"
     norm = isobit.torch.LayerNorm(768, device=device)
     x = draw(64, 768).to(device)
-    same(torch.compile(norm)(x), norm(x))
+    same(torch.compile(norm, backend=backend)(x), norm(x))
 
 
 @check

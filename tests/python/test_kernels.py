@@ -35,6 +35,13 @@ def test_another_gpu_is_chosen_by_the_commit():
     assert set(kernels.chosen(kernels.OTHERS)) <= set(kernels.OTHERS)
 
 
+def test_what_takes_longest_is_compiled_first():
+    files = kernels.sources()
+    first = kernels.longest_first(files)[: len(kernels.LONGEST)]
+    assert ["/".join(file.parts[-2:]) for file in first] == list(kernels.LONGEST)
+    assert sorted(kernels.longest_first(files)) == files
+
+
 def test_without_nvcc_a_user_is_told_and_ci_fails(monkeypatch, capsys):
     monkeypatch.setattr(kernels, "find_nvcc", lambda: None)
     monkeypatch.setattr("sys.argv", ["kernels.py"])

@@ -61,6 +61,16 @@ def test_no_schedule_changes_a_bit(order, early):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_starving_is_no_deadlock_while_others_than_the_favoured_can_go_on():
+    """Of a rare row all warps of a cluster come to two barriers, one behind the other."""
+    settings = {"order": "starving", "seed": 5, "resident": 4, "multiprocessors": 4}
+    words = ["--variant", "cluster_per_row", "--rows", "40", "--cols", "1100", "--dtype", "f32"]
+    done = isobit(
+        "verify", "layernorm", *words, "--input", "constant", "--device", "ptx", **settings
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_gpus_without_clusters_have_the_same_bits():
     done = isobit("parity", "layernorm", "--device", "cpu,ptx", *SMALL, sm=80)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -232,6 +232,7 @@ class Finder {
 
 void count_request(Warp& warp, const Instruction& instruction, const Places& places, bool loads) {
   Counters& counters = *warp.counters;
+  if (!counters.in_full) return;
   const std::uint32_t bytes = std::uint32_t{instruction.bytes} * instruction.count;
   if (places.globals != 0) {
     count_sectors(loads ? counters.loads : counters.stores, loads, places.global, places.globals,
@@ -313,6 +314,7 @@ void access(Warp& warp, const Instruction& instruction, bool loads) {
 }  // namespace
 
 void count_rows(Counters& counters, const std::uint32_t* at, int rows) {
+  if (!counters.in_full) return;
   count_banks(counters, at, rows == kLanes ? kAllLanes : (1U << rows) - 1, 16);
 }
 

@@ -18,6 +18,7 @@ void require_global(const Warp& warp, const Instruction& instruction, std::uintp
   Allocation* found = memory().find(from);
   if (found == nullptr || !found->holds(from, bytes))
     fail(warp, instruction, "a copy from an illegal address");
+  if (!warp.counters->in_full) return;
   Traffic& loads = warp.counters->loads;
   for (std::uintptr_t s = from / kSector; s <= (from + bytes - 1) / kSector; ++s)
     loads.distinct += found->first_load(s);

@@ -33,6 +33,9 @@ struct Traffic {
 };
 
 struct Counters {
+  bool in_full =
+      true;  // or no more than instructions: to count accesses takes as long as to make them
+
   std::uint64_t instructions = 0;  // of warps
   std::uint64_t lanes = 0;         // that executed them
   std::uint64_t by_kind[kKinds] = {};

@@ -284,7 +284,8 @@ class Scheduler {
 
   // Whether any warp went on.
   bool turn() {
-    std::vector<Warp*> warps = live_warps();
+    const std::vector<Warp*> all = live_warps();
+    std::vector<Warp*> warps = all;
     if (schedule_.order == Order::reversed) std::reverse(warps.begin(), warps.end());
     if (schedule_.order == Order::random) std::shuffle(warps.begin(), warps.end(), random_);
     if (schedule_.order == Order::starving) starve(warps);
@@ -296,7 +297,7 @@ class Scheduler {
       // Who only looked whether a wait is over has not gone on.
       moved |= executed > counters_.by_kind[static_cast<int>(Kind::sync)] - waiting;
     }
-    return moved || went_on_at_barriers(warps);
+    return moved || went_on_at_barriers(all);
   }
 
   // A barrier that was the last instruction of a turn may have let others go on.

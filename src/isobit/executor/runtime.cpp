@@ -232,6 +232,7 @@ struct State {
   std::vector<std::unique_ptr<Object>> objects;
   std::unordered_map<const void*, Kernel> kernels;
   std::map<std::string, Total> totals;
+  bool counts = !settings().counters.empty();  // or once somebody asks
   std::string trouble;
   cudaError_t last = cudaSuccess;
 };
@@ -335,7 +336,8 @@ cudaError_t run(const void* host, dim3 grid, dim3 block, int cluster, std::size_
     ++total.launches;
     total.blocks += grid.x;
     total.shape = shape;
-    total.registers = kernel.object->registers(kernel.name);
+    total.counters.in_full = all.counts;
+    if (all.counts) total.registers = kernel.object->registers(kernel.name);
     launch(*kernel.function, shape, static_cast<const std::byte*>(arguments[0]), total.counters,
            settings().schedule, settings().limits);
     return cudaSuccess;
@@ -346,11 +348,13 @@ cudaError_t run(const void* host, dim3 grid, dim3 block, int cluster, std::size_
 
 extern "C" {
 
-// What was counted since it was asked last: a line of JSON for each kernel. For `isobit profile`.
+// What was counted since it was asked last, which is nothing at first: a line of JSON for each
+// kernel. For `isobit profile`.
 __attribute__((visibility("default"))) const char* isobit_executor_counters() {
   static std::string lines;
   const std::scoped_lock lock(state().mutex);
-  lines = all_counters();
+  lines = state().counts ? all_counters() : "";
+  state().counts = true;
   state().totals.clear();
   return lines.c_str();
 }

@@ -182,6 +182,11 @@ void match_any(Warp& warp, const Instruction& instruction) {
 
 // ---- predicates --------------------------------------------------------------------------------
 
+void result_of_vote(Warp& warp, const Instruction& instruction) {
+  u32* to = warp.out<u32>(instruction.slots[0]);
+  *to = (*to & ~warp.lanes) | (*warp.in<u32>(instruction.slots[1]) & warp.lanes);
+}
+
 // P0 to P6 lie one behind the other; `number` names those that are meant.
 void registers_to_predicates(Warp& warp, const Instruction& instruction) {
   const u32* from = warp.in<u32>(instruction.slots[kOperands]);

@@ -165,6 +165,8 @@ void never(Warp& warp, const Instruction& instruction);
 void once_for_all(Warp& warp, const Instruction& instruction);
 void elect(Warp& warp, const Instruction& instruction);
 void match_any(Warp& warp, const Instruction& instruction);
+// What a vote at a barrier has found, into a predicate.
+void result_of_vote(Warp& warp, const Instruction& instruction);
 void reduce_or(Warp& warp, const Instruction& instruction);
 void vote_any_here(Warp& warp, const Instruction& instruction);
 void vote_uniform(Warp& warp, const Instruction& instruction);

@@ -38,8 +38,8 @@ class MachineRegisters {
     nowhere_ = barriers_ + kBarriers * kSize;
     predicates_ = nowhere_ + kSize;
     uniform_predicates_ = predicates_ + kPredicates * kPredicate;
-    function.register_bytes =
-        aligned(uniform_predicates_ + kPredicates * kPredicate, kSlotAlignment);
+    vote_ = uniform_predicates_ + kPredicates * kPredicate;
+    function.register_bytes = aligned(vote_ + kPredicate, kSlotAlignment);
   }
 
   Slot constant(std::uint64_t bits, int width) { return constants_.slot(bits, width); }
@@ -77,6 +77,9 @@ class MachineRegisters {
     return is_predicate(operand) && is_zero(operand) ? kNoSlot : predicate(operand);
   }
 
+  // What the last vote at a barrier has found, a predicate that no instruction names.
+  Slot vote() const { return vote_; }
+
   Slot barrier(const SassOperand& operand) const {
     if (operand.is != Is::barrier || operand.index >= kBarriers) unknown();
     return barriers_ + static_cast<Slot>(operand.index) * kSize;
@@ -91,6 +94,7 @@ class MachineRegisters {
 
   Constants constants_;
   Slot uniforms_ = 0, barriers_ = 0, nowhere_ = 0, predicates_ = 0, uniform_predicates_ = 0;
+  Slot vote_ = 0;
 };
 
 }  // namespace isobit::executor

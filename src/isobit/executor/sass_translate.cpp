@@ -265,6 +265,18 @@ class MachineTranslator : MachineAccesses {
       require_operands(1);
       if (number(0) != 0) throw SassError("only barrier 0 is known");
       as(Kind::sync, sync_block);
+    } else if (opcode == "BAR.RED.OR.DEFER_BLOCKING") {
+      require_operands(2);
+      if (number(0) != 0 || operand(1).inverted) unknown();
+      as(Kind::sync, vote_in_block);
+      instruction_.slots[0] = registers_.vote();
+      instruction_.slots[1] = registers_.predicate(operand(1));
+    } else if (opcode == "B2R.RESULT") {
+      require_operands(2);
+      if (!is_zero(operand(0)) || is_zero(operand(1))) unknown();
+      as(Kind::move, result_of_vote);
+      instruction_.slots[0] = registers_.written_predicate(operand(1));
+      instruction_.slots[1] = registers_.vote();
     } else if (opcode == "UCGABAR_ARV") {
       as(Kind::sync, arrive_cluster);
     } else if (opcode == "UCGABAR_WAIT") {

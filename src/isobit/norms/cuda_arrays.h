@@ -77,32 +77,43 @@ struct AnyRow {
   ISOBIT_DEVICE bool in_pieces(int cols) const { return like_x && as_x().in_pieces(cols); }
   ISOBIT_DEVICE auto raw(const Place& place) const { return as_x().raw(place); }
   ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kPiece<T>]) const {
-    at(place.col, [&](const auto* elements, bool vectors) {
-      tile::load_piece(elements, place.left, vectors, piece);
-    });
+    if (like_x && whole(place))
+      tile::load_whole(reinterpret_cast<const T*>(data) + place.col, piece);
+    else
+      tile::load_each([&](int i) { return read(place.col + i); }, place.left, piece);
   }
   ISOBIT_DEVICE void store(const Place& place, const Real (&piece)[kPiece<T>]) const {
-    at(place.col, [&](auto* elements, bool vectors) {
-      tile::store_piece(elements, place.left, vectors, piece);
-    });
+    if (like_x && whole(place))
+      tile::store_whole(reinterpret_cast<T*>(data) + place.col, piece);
+    else
+      tile::store_each([&](int i, Real number) { write(place.col + i, number); }, place.left,
+                       piece);
   }
 
  private:
   ISOBIT_DEVICE ArrayRow<const T> as_x() const {
     return {reinterpret_cast<const T*>(data), vectors};
   }
+  ISOBIT_DEVICE bool whole(const Place& place) const { return vectors && place.left >= kPiece<T>; }
+  ISOBIT_DEVICE Real read(int col) const {
+    Real number = 0;
+    at(col, [&](const auto* element) { number = simt::Conversions::widen<Real>(*element); });
+    return number;
+  }
+  ISOBIT_DEVICE void write(int col, Real number) const {
+    at(col, [&]<class Any>(Any* element) { *element = simt::Conversions::narrow<Any>(number); });
+  }
+  // Calls body(where an element is, in its type). Beside doubles there are no others.
   template <class Body>
   ISOBIT_DEVICE void at(int col, const Body& body) const {
-    if (like_x) {
-      body(reinterpret_cast<T*>(data) + col, vectors);
-    } else if constexpr (!std::is_same_v<Real, double>) {
-      if (dtype == DType::f32)
-        body(reinterpret_cast<float*>(data) + col, false);
-      else if (dtype == DType::bf16)
-        body(reinterpret_cast<bf16*>(data) + col, false);
-      else
-        body(reinterpret_cast<f16*>(data) + col, false);
+    if constexpr (!std::is_same_v<Real, double>) {
+      if (!like_x) {
+        if (dtype == DType::f32) return body(reinterpret_cast<float*>(data) + col);
+        if (dtype == DType::bf16) return body(reinterpret_cast<bf16*>(data) + col);
+        return body(reinterpret_cast<f16*>(data) + col);
+      }
     }
+    body(reinterpret_cast<T*>(data) + col);
   }
 };
 
@@ -148,10 +159,20 @@ struct WeightArray {
       for (int i = 0; i < kPiece<T>; ++i) piece[i] = neutral;
       return;
     }
-    if (like_x)
-      tile::load_piece(static_cast<const T*>(data) + place.col, place.left, vectors, piece);
-    else
-      tile::load_piece(static_cast<const float*>(data) + place.col, place.left, vectors, piece);
+    const auto* const as_x = static_cast<const T*>(data) + place.col;
+    const auto* const floats = static_cast<const float*>(data) + place.col;
+    const bool whole = vectors && place.left >= kPiece<T>;
+    if (whole && like_x) {
+      tile::load_whole(as_x, piece);
+    } else if (whole) {
+      tile::load_whole(floats, piece);
+    } else {
+      const auto read = [&](int i) {
+        return like_x ? simt::Conversions::widen<Real>(as_x[i])
+                      : simt::Conversions::widen<Real>(floats[i]);
+      };
+      tile::load_each(read, place.left, piece);
+    }
     if (one_less)
 #pragma unroll
       for (int i = 0; i < kPiece<T>; ++i) piece[i] += 1;
@@ -183,13 +204,22 @@ struct DropoutMask {
 
   template <int kElements>
   ISOBIT_DEVICE void apply(std::int64_t row, const Place& place, Real (&piece)[kElements]) const {
-    const unsigned kept = bits<kElements>(row, place.col);
+    const unsigned kept = this->kept<kElements>(row, place);
 #pragma unroll
-    for (int i = 0; i < kElements; ++i) piece[i] = kept >> i & 1 ? piece[i] * scale : Real(0);
+    for (int i = 0; i < kElements; ++i) piece[i] = of(kept >> i, piece[i]);
+  }
+
+  // A bit for each element of a piece that is kept, and what becomes of an element by the lowest.
+  template <int kElements>
+  ISOBIT_DEVICE unsigned kept(std::int64_t row, const Place& place) const {
+    return bits<kElements>(row, place.col);
+  }
+  ISOBIT_DEVICE Real of(unsigned kept, Real element) const {
+    return kept & 1 ? element * scale : Real(0);
   }
 
  private:
-  // A bit for each element that is kept. Out of line: the rounds are long.
+  // Out of line: the rounds are long.
   template <int kElements>
   ISOBIT_DEVICE_NOINLINE unsigned bits(std::int64_t row, std::int64_t col) const {
     unsigned kept = 0;

@@ -116,11 +116,11 @@ struct BackwardRows {
                                      const Weight& weight, Adder& adder, const Memory& memory,
                                      const Add& add) const {
     if constexpr (kBlocks > 0) {
-      const RowInRegisters<Group, Real, kBlocks, Source> row_in(x_row, Source{x.row(row)}, cols,
-                                                                adder, memory);
+      RowInRegisters<Group, Real, kBlocks, Source> row_in(x_row, Source{x.row(row)}, cols, adder,
+                                                          memory);
       return gradients(row, row_in, grad_y_row, weight, adder, add);
     } else {
-      const RowInMemory<Group, Real, Source> row_in(x_row, cols, memory);
+      RowInMemory<Group, Real, Source> row_in(x_row, cols, memory);
       return gradients(row, row_in, grad_y_row, weight, adder, add);
     }
   }
@@ -133,9 +133,9 @@ struct BackwardRows {
 
  private:
   template <class Row, class GradY, class Weight, class Add>
-  ISOBIT_DEVICE Statistics<Real> gradients(std::int64_t row, const Row& row_in,
-                                           const GradY& grad_y_row, const Weight& weight,
-                                           Adder& adder, const Add& add) const {
+  ISOBIT_DEVICE Statistics<Real> gradients(std::int64_t row, Row& row_in, const GradY& grad_y_row,
+                                           const Weight& weight, Adder& adder,
+                                           const Add& add) const {
     constexpr int kHeld = kReadsTwice ? 0 : kBlocks;
     const GradientRow<Group, GradY, Real, kElements, kHeld> gradient(grad_y_row, cols);
     Statistics<Real> statistics;
@@ -145,18 +145,24 @@ struct BackwardRows {
       statistics = statistics_of<Formula>(row_in, cols, eps);
       if (!statistics.plain) adder.begin();  // the long way had an adder of its own
     }
-    if (statistics.plain)
-      write(row, row_in, gradient, weight, typename Formula::template Normalise<Scalar>(statistics),
-            add);
-    else
-      write(row, row_in, gradient, weight,
-            typename Formula::template NormaliseAny<Scalar>(statistics), add);
+    using Normalise = typename Formula::template Normalise<Scalar>;
+    using NormaliseAny = typename Formula::template NormaliseAny<Scalar>;
+    if constexpr (kBlocks > 0) {
+      const Normalise normalise(row_in.template make_plain<Formula>(statistics));
+      write(row, row_in, gradient, weight, normalise, statistics, add);
+    } else if (statistics.plain) {
+      write(row, row_in, gradient, weight, Normalise(statistics), {}, add);
+    } else {
+      write(row, row_in, gradient, weight, NormaliseAny(statistics), {}, add);
+    }
     return statistics;
   }
 
+  // scaled: by what the gradients that `normalise` gives still are.
   template <class Row, class Gradient, class Weight, class Normalise, class Add>
   ISOBIT_DEVICE void write(std::int64_t row, const Row& row_in, const Gradient& gradient,
-                           const Weight& weight, const Normalise& normalise, const Add& add) const {
+                           const Weight& weight, const Normalise& normalise,
+                           const Statistics<Real>& scaled, const Add& add) const {
     Real mean_g = 0, mean_gx = 0;
     if (wants_rows) {
       const SumAndDot<Real> sums = row_in.template sum_and_dot<Formula::kCentered>(
@@ -184,20 +190,43 @@ struct BackwardRows {
 #pragma unroll
       for (int i = 0; i < kElements; ++i)
         dy[i] = normalise.gradient(dy[i] * w[i], xhat[i], mean_g, mean_gx);
+      if (scaled.exponent != 0) [[unlikely]] {
+        const Scaling<Scalar> scaling(scaled);
+#pragma unroll
+        for (int i = 0; i < kElements; ++i) dy[i] = scaling.back(dy[i]);
+      }
       finish(row, place, dy);
     });
   }
 
   ISOBIT_DEVICE void finish(std::int64_t row, const Place& place, Real (&piece)[kElements]) const {
-    if (const ArrayRow<const T> more = grad_sum.row(row)) {
+    const ArrayRow<const T> more = grad_sum.row(row);
+    const ArrayRow<T> to_residual = grad_residual.row(row), to_x = grad_x.row(row);
+    const bool vectors = more.vectors && to_residual.vectors && to_x.vectors;
+    if (!vectors || place.left < kElements) return finish_each(row, place, piece);
+    if (more) {
       Real added[kElements];
-      more.load(place, added);
+      tile::load_whole(more.data + place.col, added);
 #pragma unroll
       for (int i = 0; i < kElements; ++i) piece[i] += added[i];
     }
-    if (const ArrayRow<T> to = grad_residual.row(row)) to.store(place, piece);
+    if (to_residual) tile::store_whole(to_residual.data + place.col, piece);
     if (dropout.drops) dropout.apply(row, place, piece);
-    if (const ArrayRow<T> to = grad_x.row(row)) to.store(place, piece);
+    if (to_x) tile::store_whole(to_x.data + place.col, piece);
+  }
+  // The same element by element, in one loop for all arrays: it is rare, and shall be short.
+  ISOBIT_DEVICE void finish_each(std::int64_t row, const Place& place,
+                                 const Real (&piece)[kElements]) const {
+    const ArrayRow<const T> more = grad_sum.row(row);
+    const ArrayRow<T> to_residual = grad_residual.row(row), to_x = grad_x.row(row);
+    const unsigned kept = dropout.drops ? dropout.template kept<kElements>(row, place) : 0;
+    const auto finish_one = [&](int i, Real value) {
+      if (more) value += simt::Conversions::widen<Real>(more.data[place.col + i]);
+      if (to_residual) to_residual.data[place.col + i] = simt::Conversions::narrow<T>(value);
+      if (dropout.drops) value = dropout.of(kept >> i, value);
+      if (to_x) to_x.data[place.col + i] = simt::Conversions::narrow<T>(value);
+    };
+    tile::store_each(finish_one, place.left, piece);
   }
 };
 

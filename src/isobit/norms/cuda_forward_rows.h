@@ -119,12 +119,22 @@ struct ForwardRows {
     const Source again = sum.data == nullptr ? Source{x.row(row), residual.row(row), drops, row}
                                              : Source{{sum.row(row).data, sum.vectors}, {}};
     if constexpr (kBlocks > 0) {
-      const RowInRegisters<Group, Real, kBlocks, Source> row_in(first, again, cols, adder, memory);
+      RowInRegisters<Group, Real, kBlocks, Source> row_in(first, again, cols, adder, memory);
       store_sum(row, row_in);
-      finish(row, row_in, weights);
+      const Statistics<Real> statistics = statistics_of<Formula>(row_in, cols, eps);
+      if (!statistics.plain) adder.begin();  // the long way had an adder of its own
+      const Statistics<Real> plain = row_in.template make_plain<Formula>(statistics);
+      write(row, row_in, typename Formula::template Normalise<Scalar>(plain), weights);
+      save(row, statistics);
     } else {
       store_sum(row, RowInMemory<Group, Real, Source>(first, cols, memory));
-      finish(row, RowInMemory<Group, Real, Source>(again, cols, memory), weights);
+      const RowInMemory<Group, Real, Source> row_in(again, cols, memory);
+      const Statistics<Real> statistics = statistics_of<Formula>(row_in, cols, eps);
+      if (statistics.plain)
+        write(row, row_in, typename Formula::template Normalise<Scalar>(statistics), weights);
+      else
+        write_rare(row, row_in, statistics);
+      save(row, statistics);
     }
   }
 
@@ -137,21 +147,14 @@ struct ForwardRows {
         [&](const Place& place, const Real(&piece)[kElements]) { to.store(place, piece); });
   }
 
-  // Rows that are not usual go the long way, out of line. row_in.rare() waits for all threads,
-  // after the last sum of the long way: the next row may add.
-  template <class Row, class Weights>
-  ISOBIT_DEVICE void finish(std::int64_t row, const Row& row_in, const Weights& weights) const {
-    const Statistics<Real> statistics = statistics_of<Formula>(row_in, cols, eps);
-    if (statistics.plain)
-      write(row, row_in, typename Formula::template Normalise<Scalar>(statistics), weights);
-    else
-      write_rare(row, row_in.rare(), statistics);
+  ISOBIT_DEVICE void save(std::int64_t row, const Statistics<Real>& statistics) const {
     if (Group::leads()) {
       if (mean != nullptr) mean[row] = narrow<Real>(statistics.saved_mean);
       if (rstd != nullptr) rstd[row] = narrow<Real>(statistics.saved_rstd);
     }
   }
 
+  // Rows that are not usual go the long way, out of line.
   template <class Row>
   ISOBIT_DEVICE_NOINLINE void write_rare(std::int64_t row, const Row& row_in,
                                          Statistics<Real> statistics) const {

@@ -140,6 +140,30 @@ ISOBIT_DEVICE void map_piece(const Place& place, bool whole, const Real (&piece)
 
 }  // namespace detail
 
+// A source whose pieces are loaded by a function: for rows that are rare. What loads a piece is
+// long, and the loops over a row would each hold it.
+template <class Real, class Source>
+struct OutOfLine {
+  static constexpr int kElements = Source::kElements;
+  Source source;
+
+  ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kElements]) const {
+    const Piece found = loaded(place);
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) piece[i] = found.elements[i];
+  }
+
+ private:
+  struct Piece {
+    Real elements[kElements];
+  };
+  ISOBIT_DEVICE_NOINLINE Piece loaded(Place place) const {
+    Piece piece;
+    source.load(place, piece.elements);
+    return piece;
+  }
+};
+
 // A row of any length, read anew for each sum: for rows that registers do not hold, and for the
 // rare ones that need more sums than others.
 template <class Group, class Number, class Source>
@@ -322,7 +346,25 @@ class RowInRegisters {
     return {kSum ? total[kSums - 1] : Real(0), total[0]};
   }
 
-  ISOBIT_DEVICE RowInMemory<Group, Real, Source> rare() const { return {again_, cols_, memory_}; }
+  ISOBIT_DEVICE RowInMemory<Group, Real, OutOfLine<Real, Source>> rare() const {
+    return {OutOfLine<Real, Source>{again_}, cols_, memory_};
+  }
+
+  // Of a row that is not plain, elements whose x̂ Normalise gives take the place of its own; the
+  // statistics are those by which it does. So kernels hold the code behind this once.
+  template <class Formula>
+  ISOBIT_DEVICE Statistics<Real> make_plain(const Statistics<Real>& statistics) {
+    Statistics<Real> plain = statistics;
+    if (!statistics.plain) [[unlikely]] {
+      const typename Formula::template NormaliseAny<Scalar> any(statistics);
+#pragma unroll
+      for (int k = 0; k < kBlocks * kPieces; ++k)
+#pragma unroll
+        for (int i = 0; i < kElements; ++i) x_[k][i] = any.made_plain(x_[k][i]);
+      plain.mean = plain.shift = 0;
+    }
+    return plain;
+  }
 
   // Calls body(place, piece) for all that this thread holds.
   template <class Body>

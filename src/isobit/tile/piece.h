@@ -39,16 +39,15 @@ struct alignas(kVectorBytes<T, kElements>) Vector {
 };
 
 // What is not whole or not on vectors. It is rare, so it shall be short, and in a loop.
-template <int kElements, class Real, class T>
-ISOBIT_DEVICE void load_part(const T* from, int left, Real* to) {
+template <int kElements, class Real, class Read>
+ISOBIT_DEVICE void read_part(const Read& read, int left, Real* to) {
 #pragma unroll 1
-  for (int i = 0; i < kElements; ++i)
-    to[i] = i < left ? simt::Conversions::widen<Real>(from[i]) : Real(0);
+  for (int i = 0; i < kElements; ++i) to[i] = i < left ? read(i) : Real(0);
 }
-template <int kElements, class T, class Real>
-ISOBIT_DEVICE void store_part(T* to, int left, const Real* from) {
+template <int kElements, class Real, class Write>
+ISOBIT_DEVICE void write_part(const Write& write, int left, const Real* from) {
 #pragma unroll 1
-  for (int i = 0; i < kElements && i < left; ++i) to[i] = simt::Conversions::narrow<T>(from[i]);
+  for (int i = 0; i < kElements && i < left; ++i) write(i, from[i]);
 }
 
 // Elements in memory: what a loop works on, while the others stay in registers.
@@ -63,21 +62,31 @@ struct Staged {
 template <class T>
 using RawPiece = detail::Vector<T, kPiece<T>>;
 
-// A piece of which `left` elements are there, widened, and zeros; `vectors` tells that all pieces
-// of the array may be moved in vectors.
+// A piece whose elements are all there, on vectors; widened.
+template <class Real, class T, int kElements>
+ISOBIT_DEVICE void load_whole(const T* from, Real (&to)[kElements]) {
+  using Vector = detail::Vector<T, kElements>;
+#pragma unroll
+  for (int i = 0; i < kElements; i += Vector::kSize)
+    simt::widen_all(simt::load(reinterpret_cast<const Vector*>(from + i)).elements, &to[i]);
+}
+
+// A piece of which `left` elements are there, each as read(i) gives it, and zeros.
+template <class Real, class Read, int kElements>
+ISOBIT_DEVICE void load_each(const Read& read, int left, Real (&to)[kElements]) {
+  detail::Staged<Real, kElements> staged;
+  detail::read_part<kElements>(read, left, staged.elements);
+#pragma unroll
+  for (int i = 0; i < kElements; ++i) to[i] = staged.elements[i];
+}
+
+// The one or the other; `vectors` tells that all pieces of the array may be moved in vectors.
 template <class Real, class T, int kElements>
 ISOBIT_DEVICE void load_piece(const T* from, int left, bool vectors, Real (&to)[kElements]) {
-  using Vector = detail::Vector<T, kElements>;
-  if (vectors && left >= kElements) {
-#pragma unroll
-    for (int i = 0; i < kElements; i += Vector::kSize)
-      simt::widen_all(simt::load(reinterpret_cast<const Vector*>(from + i)).elements, &to[i]);
-  } else {
-    detail::Staged<Real, kElements> staged;
-    detail::load_part<kElements>(from, left, staged.elements);
-#pragma unroll
-    for (int i = 0; i < kElements; ++i) to[i] = staged.elements[i];
-  }
+  if (vectors && left >= kElements)
+    load_whole(from, to);
+  else
+    load_each([&](int i) { return simt::Conversions::widen<Real>(from[i]); }, left, to);
 }
 
 // The same from shared memory, where they lie on pieces, the last one whole.
@@ -92,28 +101,32 @@ ISOBIT_DEVICE void load_shared_piece(const T* from, int left, Real (&to)[kElemen
   }
 }
 
-// Stores without vectors: for types that are rare.
 template <class T, class Real, int kElements>
-ISOBIT_DEVICE void store_piece_anywhere(T* to, int left, const Real (&from)[kElements]) {
+ISOBIT_DEVICE void store_whole(T* to, const Real (&from)[kElements]) {
+  using Vector = detail::Vector<T, kElements>;
+#pragma unroll
+  for (int i = 0; i < kElements; i += Vector::kSize) {
+    Vector vector;
+    simt::narrow_all(&from[i], vector.elements);
+    simt::store(reinterpret_cast<Vector*>(to + i), vector);
+  }
+}
+
+// By write(i, number).
+template <class Real, class Write, int kElements>
+ISOBIT_DEVICE void store_each(const Write& write, int left, const Real (&from)[kElements]) {
   detail::Staged<Real, kElements> staged;
 #pragma unroll
   for (int i = 0; i < kElements; ++i) staged.elements[i] = from[i];
-  detail::store_part<kElements>(to, left, staged.elements);
+  detail::write_part<kElements>(write, left, staged.elements);
 }
 
 template <class T, class Real, int kElements>
 ISOBIT_DEVICE void store_piece(T* to, int left, bool vectors, const Real (&from)[kElements]) {
-  using Vector = detail::Vector<T, kElements>;
-  if (vectors && left >= kElements) {
-#pragma unroll
-    for (int i = 0; i < kElements; i += Vector::kSize) {
-      Vector vector;
-      simt::narrow_all(&from[i], vector.elements);
-      simt::store(reinterpret_cast<Vector*>(to + i), vector);
-    }
-  } else {
-    store_piece_anywhere(to, left, from);
-  }
+  if (vectors && left >= kElements)
+    store_whole(to, from);
+  else
+    store_each([&](int i, Real value) { to[i] = simt::Conversions::narrow<T>(value); }, left, from);
 }
 
 }  // namespace isobit::tile

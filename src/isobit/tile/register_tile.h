@@ -38,6 +38,19 @@ ISOBIT_DEVICE void take(const Real* from, int thread, Real (&to)[kEach], int mix
   }
 }
 
+// What a thread has of its lanes, where take() would find it.
+template <int kEach, class Real>
+ISOBIT_DEVICE void leave(const Real (&from)[kEach], int thread, Real* to) {
+  constexpr int kCount = Chunk<Real>::kCount;
+#pragma unroll
+  for (int i = 0; i < kEach; i += kCount) {
+    Chunk<Real> chunk;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) chunk.elements[e] = from[i + e];
+    simt::store_shared(reinterpret_cast<Chunk<Real>*>(to) + (i / kCount * kAcross + thread), chunk);
+  }
+}
+
 template <int kRows, int kCols, class Real>
 ISOBIT_DEVICE void multiply_add(const Real (&rows)[kRows], const Real (&cols)[kCols],
                                 Real (&sums)[kRows][kCols]) {

@@ -42,20 +42,42 @@ class Elements {
   template <class Real>
   ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kElements]) const {
     if (adjacent_) return as_row().load(place, piece);
-    walk(place, [&](int i, const T* from) {
-      piece[i] = from == nullptr ? Real(0) : simt::Conversions::widen<Real>(simt::load(from));
-    });
+    const Piece<Real> found = gathered<Real>(place);
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) piece[i] = found.elements[i];
   }
   template <class Real>
   ISOBIT_DEVICE void store(const Place& place, const Real (&piece)[kElements]) const {
     if (adjacent_) return as_row().store(place, piece);
-    walk(place, [&](int i, T* to) {
-      if (to != nullptr) *to = simt::Conversions::narrow<T>(piece[i]);
-    });
+    Piece<Real> found;
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) found.elements[i] = piece[i];
+    scatter(place, found);
   }
 
  private:
+  template <class Real>
+  struct Piece {
+    Real elements[kElements];
+  };
   ISOBIT_DEVICE ArrayRow<T> as_row() const { return {data_, vectors_}; }
+
+  // Functions by themselves: a kernel has a dozen loops over a row, and each would hold a walk.
+  template <class Real>
+  ISOBIT_DEVICE_NOINLINE Piece<Real> gathered(Place place) const {
+    Piece<Real> result;
+    walk(place, [&](int i, const T* from) {
+      result.elements[i] =
+          from == nullptr ? Real(0) : simt::Conversions::widen<Real>(simt::load(from));
+    });
+    return result;
+  }
+  template <class Real>
+  ISOBIT_DEVICE_NOINLINE void scatter(Place place, Piece<Real> piece) const {
+    walk(place, [&](int i, T* to) {
+      if (to != nullptr) *to = simt::Conversions::narrow<T>(piece.elements[i]);
+    });
+  }
 
   // Calls body(i, where element i of a piece stands, null where the row has none).
   template <class Body>

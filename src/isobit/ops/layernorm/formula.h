@@ -36,6 +36,8 @@ class NormaliseAny {
       : plain_(row), scaling_(row), residue_(S::all(row.residue)), rstd_(S::all(row.rstd)) {}
   ISOBIT_INLINE V scaled(V x) const { return scaling_.into(x); }
   ISOBIT_INLINE V centered(V x) const { return S::sub(plain_.centered(scaled(x)), residue_); }
+  // Of which Normalise gives x̂ where it knows no mean.
+  ISOBIT_INLINE V made_plain(V x) const { return centered(x); }
   ISOBIT_INLINE V operator()(V x) const { return S::mul(centered(x), rstd_); }
   ISOBIT_INLINE V gradient(V g, V xhat, V c1, V c2) const {
     return scaling_.back(plain_.gradient(g, xhat, c1, c2));
@@ -77,23 +79,21 @@ ISOBIT_NOINLINE Statistics<Real> unusual_statistics(const Row& row, std::int64_t
     result.saved_mean = extremes.lowest;
     return result;
   }
-  using Any = NormaliseAny<typename Row::Scalar>;
-  const auto deviations = [&] {
-    return row.moments([any = Any(result)](Real x) { return any.centered(x); });
-  };
   const Real largest = std::fmax(std::fabs(extremes.lowest), std::fabs(extremes.highest));
   if (!in_range) result.exponent = norms::scaling_exponent(largest, eps);
   const Real n = static_cast<Real>(cols);
-  result.mean = row.sum([any = Any(result)](Real x) { return any.scaled(x); }) / n;
-  norms::Moments<Real> moments = deviations();
-  result.shift = moments.sum / n;
-  Real mean_square = moments.squares / n;
-  Real value = variance(result.shift, mean_square);
-  if (!accurate(result.shift, mean_square)) {
-    moments = deviations();
-    result.residue = moments.sum / n;
-    mean_square = moments.squares / n;
-    value = variance(result.residue, mean_square);
+  Real value = 0;
+  // Each round tells what the parts of the mean so far have missed. In a loop: a kernel holds the
+  // code of a round once.
+  Real* const parts[] = {&result.mean, &result.shift, &result.residue};
+  for (Real* const part : parts) {
+    using Any = NormaliseAny<typename Row::Scalar>;
+    const norms::Moments<Real> moments =
+        row.moments([any = Any(result)](Real x) { return any.centered(x); });
+    *part = moments.sum / n;
+    const Real mean_square = moments.squares / n;
+    value = variance(*part, mean_square);
+    if (part == &result.shift && accurate(result.shift, mean_square)) break;
   }
   result.rstd = norms::inverse_root(value + std::ldexp(eps, 2 * result.exponent));
   result.saved_mean = std::ldexp(result.mean + (result.shift + result.residue), -result.exponent);

@@ -57,6 +57,7 @@ struct RegisterTiled {
   static constexpr int kAcross = tile::kAcross, kDepth = 16, kSide = kAcross * kEach;
   using Real = RealOf<T>;
   static constexpr int kPitch = kSide + tile::Chunk<Real>::kCount;
+  static_assert(kAcross <= kDepth, "put() leaves so many rows where operands were");
   C call;
   Tiles tiles;
   Real* sums;  // product, run or panel, row, column
@@ -93,7 +94,7 @@ struct RegisterTiled {
         add_panel(shared, tile, panel, sum);
         ++panel;
         if (tiles.parts == 1 && panel < end) continue;
-        put(tile, tiles.parts == 1 ? tile.run : panel - 1, sum);
+        put(shared, tile, tiles.parts == 1 ? tile.run : panel - 1, sum);
 #pragma unroll
         for (auto& line : sum)
 #pragma unroll
@@ -131,22 +132,29 @@ struct RegisterTiled {
       for (int j = 0; j < kEach; ++j) run[i][j] = run[i][j] + chain[i][j];
   }
 
-  // `which`: the run or panel that this is the sum of.
-  ISOBIT_DEVICE void put(const Tile& tile, std::int64_t which,
+  // `which`: the run or panel that this is the sum of. Sums pass through shared memory, 16 rows at
+  // a time: what becomes of one is code once, not for each, and neighbours write side by side.
+  ISOBIT_DEVICE void put(const Memory& shared, const Tile& tile, std::int64_t which,
                          const Real (&sum)[kEach][kEach]) const {
     const std::int64_t waiting = sums_of_product(call.k, tiles.parts);
     const int across = simt::thread() % kAcross, down = simt::thread() / kAcross;
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < kEach; ++i) {
-      const std::int64_t row = tile.row + tile::lane_of<Real>(down, i);
+      simt::sync_block();  // what was there has been read
 #pragma unroll
-      for (int j = 0; j < kEach; ++j) {
-        const std::int64_t col = tile.col + tile::lane_of<Real>(across, j);
+      for (int own = 0; own < kEach; ++own)
+        if (own == i) tile::leave(sum[own], across, shared.a + down * kPitch);
+      simt::sync_block();
+#pragma unroll 1
+      for (int at = simt::thread(); at < kAcross * kSide; at += simt::threads()) {
+        const int line = at / kSide, lane = at % kSide;
+        const std::int64_t row = tile.row + tile::lane_of<Real>(line, i), col = tile.col + lane;
         if (row >= call.m || col >= call.n) continue;
+        const Real value = shared.a[line * kPitch + lane];
         if (waiting == 0)
-          call.finish(tile.product, row, col, sum[i][j] + Real(0));
+          call.finish(tile.product, row, col, value + Real(0));
         else
-          sums[((tile.product * waiting + which) * call.m + row) * call.n + col] = sum[i][j];
+          sums[((tile.product * waiting + which) * call.m + row) * call.n + col] = value;
       }
     }
   }

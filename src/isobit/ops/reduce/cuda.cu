@@ -26,18 +26,19 @@ using tile::kPiece;
 using tile::Place;
 
 // A row of an array over the reduced loops, a piece at a time. kGradient: of grad_x, else of x.
-// kMagnitudes: without signs.
-template <class T, bool kGradient, bool kMagnitudes = false>
+template <class T, bool kGradient>
 class Elements {
  public:
   static constexpr int kElements = kPiece<T>;
 
-  ISOBIT_DEVICE Elements(T* row, const Axes& axes)
+  // magnitudes: without signs.
+  ISOBIT_DEVICE Elements(T* row, const Axes& axes, bool magnitudes = false)
       : row_(row),
         axes_(axes),
         stride_(kGradient ? axes.innermost().grad_x : axes.innermost().x),
         adjacent_(axes.count == 1 && stride_ == 1),
-        vectors_(tile::on_pieces(row)) {}
+        vectors_(tile::on_pieces(row)),
+        magnitudes_(magnitudes) {}
 
   template <class Real>
   ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kElements]) const {
@@ -48,7 +49,7 @@ class Elements {
 #pragma unroll
       for (int i = 0; i < kElements; ++i) piece[i] = found.elements[i];
     }
-    if constexpr (kMagnitudes)
+    if (magnitudes_)
 #pragma unroll
       for (int i = 0; i < kElements; ++i) piece[i] = std::fabs(piece[i]);
   }
@@ -98,8 +99,25 @@ class Elements {
   T* row_;
   const Axes& axes_;
   std::int64_t stride_;
-  bool adjacent_, vectors_;
+  bool adjacent_, vectors_, magnitudes_;
 };
+
+// Calls body(RoundConstant) with a round that sums. Kernels ask for each piece which one it is: a
+// loop over a row for each would be most of their code.
+template <Round kRound>
+struct RoundConstant {
+  static constexpr Round value = kRound;
+};
+template <class Body>
+ISOBIT_DEVICE void with_round(Round round, const Body& body) {
+  switch (round) {
+    case Round::magnitudes: return body(RoundConstant<Round::magnitudes>{});
+    case Round::nonzeros:   return body(RoundConstant<Round::nonzeros>{});
+    case Round::equals:     return body(RoundConstant<Round::equals>{});
+    case Round::matches:    return body(RoundConstant<Round::matches>{});
+    default:                return body(RoundConstant<Round::deviations>{});
+  }
+}
 
 // A row that one thread adds by itself, as formulas want it.
 template <class T>
@@ -143,33 +161,20 @@ class ThreadRow {
   ISOBIT_DEVICE Real sum(const F& f) const {
     return moments(f).sum;
   }
-  ISOBIT_DEVICE Real sum() const {
-    return sum([](Real x) { return x; });
+  ISOBIT_DEVICE Moments<Real> sums_of(Round round, Real centre) const {
+    return moments([&](Real x) {
+      with_round(round,
+                 [&](auto constant) { x = term_of<Scalar, decltype(constant)::value>(x, centre); });
+      return x;
+    });
   }
-  ISOBIT_DEVICE Moments<Real> deviations(Real mean) const {
-    return moments([mean](Real x) { return x - mean; });
-  }
-  ISOBIT_DEVICE Real squares() const {
-    return moments([](Real x) { return x; }).squares;
-  }
-  ISOBIT_DEVICE Extremes<Real> extremes() const {
-    return extremes_of([](Real x) { return x; });
-  }
-  // Of |x|.
-  ISOBIT_DEVICE Extremes<Real> sizes() const {
-    return extremes_of([](Real x) { return std::fabs(x); });
-  }
-  // Of x, before a sum.
-  ISOBIT_DEVICE Extremes<Real> bounds() const { return extremes(); }
-
- private:
-  ISOBIT_NOINLINE static std::int64_t walked(const Axes& axes, int i) { return Walk(axes, i).x; }
-  template <class F>
-  ISOBIT_DEVICE Extremes<Real> extremes_of(const F& f) const {
+  ISOBIT_DEVICE Extremes<Real> extremes() const { return found(false); }
+  // Of |x|, or of x.
+  ISOBIT_DEVICE_NOINLINE Extremes<Real> found(bool magnitudes) const {
     constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
     Extremes<Real> result{kInfinity, -kInfinity};
     for (int i = 0; i < cols_; ++i) {
-      const Real x = f(at(i));
+      const Real x = magnitudes ? std::fabs(at(i)) : at(i);
       if (x != x) return {x, x};
       result.lowest = x < result.lowest ? x : result.lowest;
       result.highest = x > result.highest ? x : result.highest;
@@ -177,6 +182,8 @@ class ThreadRow {
     return result;
   }
 
+ private:
+  ISOBIT_NOINLINE static std::int64_t walked(const Axes& axes, int i) { return Walk(axes, i).x; }
   const T* row_;
   const Axes& axes_;
   std::int64_t step_;
@@ -215,21 +222,42 @@ class GroupRow : public norms::RowInMemory<Group, RealOf<T>, Elements<const T, f
         cols_(cols),
         memory_(memory) {}
 
-  ISOBIT_DEVICE Extremes<Real> sizes() const {
-    using Sizes = Elements<const T, false, true>;
-    const norms::RowInMemory<Group, Real, Sizes> row(Sizes(row_, axes_), cols_, memory_);
+  template <class F>
+  ISOBIT_DEVICE_NOINLINE Moments<Real> moments(const F& f) const {
+    return Base::moments(f);
+  }
+  template <class F>
+  ISOBIT_DEVICE Real sum(const F& f) const {
+    return moments(f).sum;
+  }
+  ISOBIT_DEVICE Moments<Real> sums_of(Round round, Real centre) const {
+    constexpr int kElements = Source::kElements;
+    const norms::SumAndDot<Real> sums =
+        this->sum_and_dot([&](const Place& place, bool whole, const Real(&piece)[kElements],
+                              Real(&a)[kElements], Real(&b)[kElements]) {
+          with_round(round, [&](auto constant) {
+            norms::detail::map_piece(place, whole, piece, a, [centre](Real x) {
+              return term_of<typename Base::Scalar, decltype(constant)::value>(x, centre);
+            });
+          });
+#pragma unroll
+          for (int i = 0; i < kElements; ++i) b[i] = a[i];
+        });
+    return {sums.sum, sums.dot};
+  }
+  ISOBIT_DEVICE Extremes<Real> extremes() const { return found(false); }
+  // Of |x|, or of x.
+  ISOBIT_DEVICE_NOINLINE Extremes<Real> found(bool magnitudes) const {
+    const Base row(Source(row_, axes_, magnitudes), cols_, memory_);
     const Extremes<Real> found = row.extremes();
     typename Base::Adder(memory_).begin();  // other threads may still read where this row will add
     return found;
   }
-  ISOBIT_DEVICE Extremes<Real> bounds() const {
-    const Extremes<Real> found = this->extremes();
-    typename Base::Adder(memory_).begin();  // as of sizes
-    return found;
-  }
-  // of(element), whose elements are not looked at without kReads.
-  template <bool kReads, class Of>
-  ISOBIT_DEVICE void write(T* grad_x, const Of& of) const {
+  ISOBIT_DEVICE const GroupRow& rare() const { return *this; }
+
+  // What of(piece) makes of the elements, which are not looked at unless it reads them.
+  template <class Of>
+  ISOBIT_DEVICE void write(T* grad_x, bool reads, const Of& of) const {
     const Elements<T, true> to(grad_x, axes_);
     const Source from(row_, axes_);
     constexpr int kPieces = norms::kPiecesOf<Group, Source::kElements>;
@@ -238,9 +266,8 @@ class GroupRow : public norms::RowInMemory<Group, RealOf<T>, Elements<const T, f
         const Place place = norms::place_in<Group, Source::kElements>(block, p, cols_);
         if (place.left <= 0) continue;
         Real piece[Source::kElements] = {};
-        if constexpr (kReads) from.load(place, piece);
-#pragma unroll
-        for (int i = 0; i < Source::kElements; ++i) piece[i] = of(piece[i]);
+        if (reads) from.load(place, piece);
+        of(piece);
         to.store(place, piece);
       }
   }
@@ -259,12 +286,12 @@ class GroupRow<T, Alone> : public ThreadRow<T> {
   ISOBIT_DEVICE GroupRow(const T* row, const Axes& axes, int cols, const Alone::Memory<Real>&)
       : ThreadRow<T>(row, axes, cols), axes_(axes), cols_(cols) {}
 
-  template <bool kReads, class Of>
-  ISOBIT_DEVICE void write(T* grad_x, const Of& of) const {
+  template <class Of>
+  ISOBIT_DEVICE void write(T* grad_x, bool reads, const Of& of) const {
     for (int i = 0; i < cols_; ++i) {
-      Real x = 0;
-      if constexpr (kReads) x = this->at(i);
-      grad_x[Walk(axes_, i).grad_x] = simt::Conversions::narrow<T>(of(x));
+      Real piece[] = {reads ? this->at(i) : Real(0)};
+      of(piece);
+      grad_x[Walk(axes_, i).grad_x] = simt::Conversions::narrow<T>(piece[0]);
     }
   }
 
@@ -305,39 +332,39 @@ struct Kernel {
   }
 
  private:
-  // The sums of a first round.
-  ISOBIT_DEVICE static Moments<Real> first_of(const Measure<Real>& measure, const Row& row) {
-    const auto sums = [&](auto constant) {
-      return row.moments(
-          [](Real x) { return term_of<Scalar, decltype(constant)::value>(x, Real(0)); });
-    };
-    switch (measure.first_round()) {
-      case Round::magnitudes: return sums(OfRound<Round::magnitudes>{});
-      case Round::nonzeros:   return sums(OfRound<Round::nonzeros>{});
-      case Round::extremes:   return extremes_of(row.sizes(), Real(0));
-      case Round::bounds:     return extremes_of(row.bounds(), -std::numeric_limits<Real>::infinity());
-      default:                return sums(OfRound<Round::deviations>{});
+  // What the rounds over a row have found; of the second one, what it was centred at.
+  struct Found {
+    Moments<Real> first{}, second{};
+    Real centre = 0;
+  };
+  // So many rounds at most, in a loop: the code of one is long.
+  ISOBIT_DEVICE static Found found_of(const Measure<Real>& measure, const Row& row, int rounds) {
+    Found found;
+    int round = 0;
+    if (measure.extreme()) {
+      found.first = extremes_of(measure, row.found(!measure.bound()));
+      found.centre = measure.extreme_of(found.first);
+      round = 1;
     }
+    for (; round < rounds; ++round) {
+      const Moments<Real> sums =
+          row.sums_of(round == 0 ? measure.first_round() : measure.second_round(), found.centre);
+      (round == 0 ? found.first : found.second) = sums;
+      if (round == 0 && measure.centred()) found.centre = sums.sum / measure.n;
+    }
+    return found;
   }
-  // none: the largest of no elements.
-  ISOBIT_DEVICE static Moments<Real> extremes_of(const Extremes<Real>& found, Real none) {
-    if (found.lowest > found.highest) return {none, std::numeric_limits<Real>::infinity()};
+  // Of no elements, the largest is the least that there is.
+  ISOBIT_DEVICE static Moments<Real> extremes_of(const Measure<Real>& measure,
+                                                 const Extremes<Real>& found) {
+    constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
+    if (found.lowest > found.highest) return {measure.bound() ? -kInfinity : Real(0), kInfinity};
     return {found.highest, found.lowest};
   }
-  template <Round kRound>
-  struct OfRound {
-    static constexpr Round value = kRound;
-  };
 
   ISOBIT_DEVICE void forward(const Measure<Real>& measure, const Row& row, const Walk& at) const {
-    const Moments<Real> first = first_of(measure, row);
-    Real mean = 0;
-    Moments<Real> deviations{};
-    if (measure.centred()) {
-      mean = first.sum / measure.n;
-      deviations = row.deviations(mean);
-    }
-    const Real y = result_of(measure, row, first, mean, deviations);
+    const Found found = found_of(measure, row, measure.centred() ? 2 : 1);
+    const Real y = result_of(measure, row, found.first, found.centre, found.second);
     if (!Group::leads()) return;
     if (p.y_dtype == p.dtype)
       reinterpret_cast<T*>(p.y)[at.y] = simt::Conversions::narrow<T>(y);
@@ -351,28 +378,19 @@ struct Kernel {
     return simt::load(reinterpret_cast<const Real*>(p.y) + at.y);
   }
   ISOBIT_DEVICE void backward(const Measure<Real>& measure, const Row& row, const Walk& at) const {
-    Moments<Real> first{}, of_second{};
-    Real second = 0;
-    if (measure.centred()) {
-      second = first_of(measure, row).sum / measure.n;
-      of_second = row.deviations(second);
-    } else if (measure.extreme()) {
-      second = measure.extreme_of(first_of(measure, row));
-      const bool bound = measure.bound();
-      of_second = row.moments([second, bound](Real x) {
-        return bound ? term_of<Scalar, Round::matches>(x, second)
-                     : term_of<Scalar, Round::equals>(x, second);
-      });
-    } else if (measure.kind == Kind::l2) {
-      first = first_of(measure, row);
-    }
-    const auto slopes =
-        Slopes<Scalar>::all(slope_of(measure, row, gradient(at), first, second, of_second));
+    // The other kinds' gradients know all that they need.
+    const int rounds = measure.centred() || measure.extreme() ? 2
+                       : measure.kind == Kind::l2             ? 1
+                                                              : 0;
+    const Found found = found_of(measure, row, rounds);
+    const auto slopes = Slopes<Scalar>::all(
+        slope_of(measure, row, gradient(at), found.first, found.centre, found.second));
     T* const grad_x = reinterpret_cast<T*>(p.grad_x) + at.grad_x;
-    with_form(measure.kind, [&](auto form) {
-      constexpr Form kForm = decltype(form)::value;
-      row.template write<kForm != Form::constant>(
-          grad_x, [&](Real x) { return slopes.template gradient<kForm>(x); });
+    row.write(grad_x, form_of(measure.kind) != Form::constant, [&](auto& piece) {
+      with_form(measure.kind, [&](auto form) {
+#pragma unroll
+        for (Real& x : piece) x = slopes.template gradient<decltype(form)::value>(x);
+      });
     });
   }
 };

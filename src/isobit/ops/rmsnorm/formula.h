@@ -35,6 +35,8 @@ class NormaliseAny {
   ISOBIT_INLINE explicit NormaliseAny(const Statistics<typename S::Real>& row)
       : plain_(row), scaling_(row) {}
   ISOBIT_INLINE V scaled(V x) const { return scaling_.into(x); }
+  // Of which Normalise gives x̂.
+  ISOBIT_INLINE V made_plain(V x) const { return scaled(x); }
   ISOBIT_INLINE V operator()(V x) const { return plain_(scaled(x)); }
   ISOBIT_INLINE V gradient(V g, V xhat, V c1, V c2) const {
     return scaling_.back(plain_.gradient(g, xhat, c1, c2));

@@ -18,8 +18,8 @@ namespace {
 template <class Visit>
 void with_types(const Problem& problem, const Visit& visit) {
   visit_types(problem.x_dtype, problem.y_dtype, [&]<class X, class Y>(Type<X>, Type<Y>) {
-    with_monoid<tile::Scalar, Y>(problem.kind,
-                                 [&]<class M>(M) { visit.template operator()<M, X, Y>(); });
+    with_monoid<tile::Scalar, Y, true>(problem.kind,
+                                       [&]<class M>(M) { visit.template operator()<M, X, Y>(); });
   });
 }
 
@@ -102,12 +102,12 @@ void run_reduce_then_scan(const Args&, const Problem& problem, const Plan& plan,
     using Carry = typename M::Carry;
     auto* const totals = reinterpret_cast<Carry*>(execution.workspace);
     const Rows<M, X, Y> rows(problem);
-    launch(execution, launched, plan[0],
-           BlockTotals<M, X, Y>{rows, in_row, totals, warps_of(plan[0])});
+    const Blocks<M, X, Y> block_totals{rows, in_row, totals, warps_of(plan[0]), false};
+    launch(execution, launched, plan[0], block_totals);
     launch(execution, (problem.rows() + 127) / 128, 128,
            BlockCarries<M>{problem.rows(), in_row, totals});
-    launch(execution, launched, plan[0],
-           BlockResults<M, X, Y>{rows, in_row, totals, warps_of(plan[0])});
+    const Blocks<M, X, Y> results{rows, in_row, totals, warps_of(plan[0]), true};
+    launch(execution, launched, plan[0], results);
   });
 }
 
@@ -129,12 +129,12 @@ void run_row_scan(const Args&, const Problem& problem, const Plan& plan,
   });
 }
 
-template <template <class> class Steps>
+template <Steps kSteps>
 void run_textbook(const Args&, const Problem& problem, const Plan&, const Execution& execution) {
   if (problem.elements() == 0) return;
   with_types(problem, [&]<class M, class X, class Y>() {
     launch(execution, problem.rows(), kTextbookThreads,
-           Textbook<M, X, Y, Steps>{Rows<M, X, Y>(problem)});
+           Textbook<M, X, Y>{Rows<M, X, Y>(problem), kSteps});
   });
 }
 
@@ -172,11 +172,11 @@ constexpr ScanVariant kVariants[] = {
     {.name = "hillis_steele",
      .bits = Bits::own,
      .declines = keeps_segments,
-     .run = run_textbook<HillisSteele>},
+     .run = run_textbook<Steps::hillis_steele>},
     {.name = "blelloch",
      .bits = Bits::own,
      .declines = keeps_segments,
-     .run = run_textbook<Blelloch>},
+     .run = run_textbook<Steps::blelloch>},
 };
 
 }  // namespace

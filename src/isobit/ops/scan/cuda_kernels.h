@@ -191,22 +191,29 @@ struct OneBlock {
 };
 
 // The three launches of reduce_then_scan: the blocks' totals, what comes before each, the results.
+// The first and the last read a block alike, so they are one kernel.
 template <class M, class X, class Y>
-struct BlockTotals {
+struct Blocks {
   static constexpr int kMostThreads = kWidest;
   Rows<M, X, Y> rows;
   std::int64_t in_row;
-  typename M::Carry* totals;
+  typename M::Carry* carries;  // the totals, and then what comes before each
   int warps;
+  bool results;
 
   ISOBIT_EITHER std::byte* memory(simt::Carver& carver) const {
     return carver.take<std::byte>(warps * rows.staged_bytes());
   }
   ISOBIT_DEVICE void operator()(std::byte* shared) const {
+    std::byte* const staged = rows.staged(shared);
     const std::int64_t first = simt::block() * warps + simt::thread() / simt::kWarpThreads;
     for (std::int64_t at = first; at < rows.count * in_row; at += simt::blocks() * warps) {
-      const WarpBlock<M> block(rows[at / in_row], at % in_row, rows.staged(shared));
-      if (simt::lane() == 0) totals[at] = M::carry(block.total);
+      const Row<M, X, Y> row = rows[at / in_row];
+      const WarpBlock<M> block(row, at % in_row, staged);
+      if (results)
+        block.write(row, at % in_row, M::value(carries[at]), staged);
+      else if (simt::lane() == 0)
+        carries[at] = M::carry(block.total);
     }
   }
 };
@@ -227,28 +234,6 @@ struct BlockCarries {
         totals[at] = tree.carry();
         tree.push(total);
       }
-    }
-  }
-};
-
-template <class M, class X, class Y>
-struct BlockResults {
-  static constexpr int kMostThreads = kWidest;
-  Rows<M, X, Y> rows;
-  std::int64_t in_row;
-  const typename M::Carry* carries;
-  int warps;
-
-  ISOBIT_EITHER std::byte* memory(simt::Carver& carver) const {
-    return carver.take<std::byte>(warps * rows.staged_bytes());
-  }
-  ISOBIT_DEVICE void operator()(std::byte* shared) const {
-    std::byte* const staged = rows.staged(shared);
-    const std::int64_t first = simt::block() * warps + simt::thread() / simt::kWarpThreads;
-    for (std::int64_t at = first; at < rows.count * in_row; at += simt::blocks() * warps) {
-      const Row<M, X, Y> row = rows[at / in_row];
-      const WarpBlock<M> block(row, at % in_row, staged);
-      block.write(row, at % in_row, M::value(carries[at]), staged);
     }
   }
 };

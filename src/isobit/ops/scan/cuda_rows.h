@@ -19,6 +19,20 @@ namespace isobit::scan {
 template <class M>
 concept Finds = requires(typename M::Value value) { M::index(value); };
 
+// Those of them that choose one of two numbers.
+template <class M>
+concept Chooses = requires(typename M::Value value) { value.number; };
+
+// The number that stands where this one does, counted from the other end: with it a minimum is a
+// maximum, so that there is one kernel for both.
+template <class Real>
+ISOBIT_DEVICE Real mirrored(Real number) {
+  if constexpr (std::is_integral_v<Real>)
+    return ~number;
+  else
+    return -number;
+}
+
 // What becomes of a Value, as soon as it is known: a Value takes up to three times the registers.
 template <class M>
 struct Result {
@@ -55,13 +69,19 @@ struct Row {
   std::int64_t* index;
   std::int64_t x_stride, reset_stride, y_stride, index_stride;
   std::int64_t length, first, step;
-  bool exclusive;
+  bool exclusive, mirrors;
 
-  ISOBIT_DEVICE static Value lifted(Real number, std::int64_t at) {
+  ISOBIT_DEVICE Value lifted(Real number, std::int64_t at) const {
     if constexpr (Finds<M>)
-      return M::lift(number, at);
+      return M::lift(seen(number), at);
     else
       return M::lift(number);
+  }
+  // A number of the arrays as the monoid sees it, or one of the monoid's as arrays have it.
+  ISOBIT_DEVICE Real seen(Real number) const {
+    if constexpr (Chooses<M>)
+      if (mirrors) return mirrored(number);
+    return number;
   }
   template <class T>
   ISOBIT_DEVICE static Real real(T element) {
@@ -94,9 +114,9 @@ struct Row {
   ISOBIT_DEVICE void put(std::int64_t i, Real number, std::int64_t where) const {
     if (i >= length) return;
     if constexpr (std::is_integral_v<Y>)
-      y[i * y_stride] = number;
+      y[i * y_stride] = seen(number);
     else
-      y[i * y_stride] = simt::Conversions::template narrow<Y>(number);
+      y[i * y_stride] = simt::Conversions::template narrow<Y>(seen(number));
     if constexpr (Finds<M>)
       if (index != nullptr) index[i * index_stride] = where;
   }
@@ -105,11 +125,14 @@ struct Row {
   ISOBIT_DEVICE void put_groups(const GroupsOf& groups_of, std::byte* staged,
                                 const Results<M>& results) const {
     Y elements[kGroup];
+    Real numbers[kGroup];
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k) numbers[k] = seen(results.numbers[k]);
     if constexpr (std::is_integral_v<Y>) {
 #pragma unroll
-      for (int k = 0; k < kGroup; ++k) elements[k] = results.numbers[k];
+      for (int k = 0; k < kGroup; ++k) elements[k] = numbers[k];
     } else {
-      simt::narrow_all(results.numbers, elements);
+      simt::narrow_all(numbers, elements);
     }
     store_groups(groups_of(y, y_stride), staged, elements);
     if constexpr (Finds<M>)
@@ -148,7 +171,7 @@ struct Rows {
   Axis along, loops[kMaxRank];
   int loop_count = 0;
   std::int64_t count;
-  bool exclusive, reverse;
+  bool exclusive, reverse, mirrors;
 
   explicit Rows(const Problem& problem)
       : x(reinterpret_cast<const X*>(problem.first.x)),
@@ -159,7 +182,8 @@ struct Rows {
         along(problem.along),
         count(problem.rows()),
         exclusive(problem.exclusive),
-        reverse(problem.reverse) {
+        reverse(problem.reverse),
+        mirrors(problem.kind == Kind::min) {
     for (int i = 0; i < problem.outer_count; ++i) loops[loop_count++] = problem.outer[i];
     loops[loop_count++] = problem.inner;
   }
@@ -190,7 +214,8 @@ struct Rows {
                         along.extent,
                         first,
                         step,
-                        exclusive};
+                        exclusive,
+                        mirrors};
     for (int i = loop_count - 1; i >= 0; --i) {
       const Axis& axis = loops[i];
       const std::int64_t turn = row % axis.extent;

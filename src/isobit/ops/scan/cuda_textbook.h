@@ -9,44 +9,10 @@ namespace isobit::scan {
 
 constexpr int kTextbookThreads = 256;
 
-// What both do around a tile: kSteps() scans `tile.now` and leaves the result where it says.
-template <class M, class X, class Y, template <class> class Steps>
-struct Textbook {
-  static constexpr int kMostThreads = kTextbookThreads;
-  using Value = typename M::Value;
-  Rows<M, X, Y> rows;
-
-  struct Memory {
-    Value *now, *next;
-  };
-  template <class Carver>
-  ISOBIT_EITHER Memory memory(Carver& carver) const {
-    Value* now = carver.template take<Value>(kTextbookThreads);
-    return {now, carver.template take<Value>(kTextbookThreads)};
-  }
-
-  ISOBIT_DEVICE void operator()(const Memory& shared) const {
-    const int thread = simt::thread();
-    for (std::int64_t index = simt::block(); index < rows.count; index += simt::blocks()) {
-      const Row<M, X, Y> row = rows[index];
-      Value carry = M::neutral();
-      if (thread == 0) row.begin();
-      for (std::int64_t start = 0; start < row.length; start += kTextbookThreads) {
-        shared.now[thread] = row.read(start + thread);
-        simt::sync_block();
-        const Value* scanned = Steps<M>::run(shared.now, shared.next);
-        if (start + thread < row.length)
-          row.write(start + thread, M::combine(carry, scanned[thread]));
-        carry = M::combine(carry, scanned[kTextbookThreads - 1]);
-        simt::sync_block();
-      }
-    }
-  }
-};
-
 template <class M>
 struct HillisSteele {
   using Value = typename M::Value;
+  // Scans `now`, and says where the result is.
   ISOBIT_DEVICE static const Value* run(Value* now, Value* next) {
     const int thread = simt::thread();
     for (int distance = 1; distance < kTextbookThreads; distance *= 2) {
@@ -87,6 +53,46 @@ struct Blelloch {
     next[thread] = M::combine(now[thread], next[thread]);
     simt::sync_block();
     return next;
+  }
+};
+
+enum class Steps { hillis_steele, blelloch };
+
+// What both do around a tile.
+template <class M, class X, class Y>
+struct Textbook {
+  static constexpr int kMostThreads = kTextbookThreads;
+  using Value = typename M::Value;
+  Rows<M, X, Y> rows;
+  Steps steps;
+
+  struct Memory {
+    Value *now, *next;
+  };
+  template <class Carver>
+  ISOBIT_EITHER Memory memory(Carver& carver) const {
+    Value* now = carver.template take<Value>(kTextbookThreads);
+    return {now, carver.template take<Value>(kTextbookThreads)};
+  }
+
+  ISOBIT_DEVICE void operator()(const Memory& shared) const {
+    const int thread = simt::thread();
+    for (std::int64_t index = simt::block(); index < rows.count; index += simt::blocks()) {
+      const Row<M, X, Y> row = rows[index];
+      Value carry = M::neutral();
+      if (thread == 0) row.begin();
+      for (std::int64_t start = 0; start < row.length; start += kTextbookThreads) {
+        shared.now[thread] = row.read(start + thread);
+        simt::sync_block();
+        const Value* const scanned = steps == Steps::blelloch
+                                         ? Blelloch<M>::run(shared.now, shared.next)
+                                         : HillisSteele<M>::run(shared.now, shared.next);
+        if (start + thread < row.length)
+          row.write(start + thread, M::combine(carry, scanned[thread]));
+        carry = M::combine(carry, scanned[kTextbookThreads - 1]);
+        simt::sync_block();
+      }
+    }
   }
 };
 

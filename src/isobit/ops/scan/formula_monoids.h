@@ -10,13 +10,14 @@
 namespace isobit::scan {
 
 // Calls visit(M) with the monoid of a kind over scalars: S is of floats, Y of what is computed in.
-template <template <class> class Scalars, class Y, class Visit>
+// kMirrored: minima are the maxima of numbers that the caller mirrors.
+template <template <class> class Scalars, class Y, bool kMirrored = false, class Visit>
 ISOBIT_INLINE_HOST void with_monoid(Kind kind, const Visit& visit) {
   if constexpr (std::is_integral_v<Y>) {
     switch (kind) {
       case Kind::prod: return visit(Wrapping<Y, true>{});
       case Kind::max:  return visit(Extreme<Y, true>{});
-      case Kind::min:  return visit(Extreme<Y, false>{});
+      case Kind::min:  return visit(Extreme<Y, kMirrored>{});
       default:         return visit(Wrapping<Y, false>{});
     }
   } else {
@@ -25,7 +26,7 @@ ISOBIT_INLINE_HOST void with_monoid(Kind kind, const Visit& visit) {
     switch (kind) {
       case Kind::prod:      return visit(Product<S>{});
       case Kind::max:       return visit(Extreme<Real, true>{});
-      case Kind::min:       return visit(Extreme<Real, false>{});
+      case Kind::min:       return visit(Extreme<Real, kMirrored>{});
       case Kind::logsumexp: return visit(LogSumExp<S>{});
       default:              return visit(Sum<S>{});
     }
