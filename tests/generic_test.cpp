@@ -36,7 +36,7 @@ TEST_P(Generic, EveryWayIsRightAndGivesTheSameBits) {
   int index = 0;
   for (Case c : some_of(cases(thinned() ? "quick" : "test"))) {
     c.offset = index % 3;
-    c.row_stride = index % 2 == 0 ? 0 : longest_line(c) + 1 + index % 7;
+    c.row_gap = index % 2 == 0 ? 0 : 1 + index % 7;
     if (takes_any_strides(*c.operation)) c.layout = static_cast<Layout>(index % 3);
     ++index;
     Workload workload(c);

@@ -235,13 +235,6 @@ inline Case resized(Case c, std::int64_t batch, std::int64_t length, std::int64_
   return c;
 }
 
-inline std::int64_t longest_line(const Case& c) {
-  std::int64_t most = 0;
-  for (const Argument& argument : c.operation->arguments)
-    most = std::max(most, c.form_of(argument).line_length());
-  return most;
-}
-
 // A call with every argument but the unusual ones, whose arrays nobody may touch.
 inline Arguments untouchable(const Case& c) {
   const Arguments args = c.operation->make_arguments();

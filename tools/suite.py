@@ -186,7 +186,8 @@ def execute(command, **output):
 
 def run(name, command, collected=False):
     """Runs a step; what it prints is shown at once or, collected, when it has ended."""
-    (JUNIT / f"{name}.xml").unlink(missing_ok=True)
+    for old in [JUNIT / f"{name}.xml", *(ROOT / "build" / name / "gtest").glob("*.xml")]:
+        old.unlink(missing_ok=True)
     begin = time.monotonic()
     if end_by() < time.time():
         return Result(name, LEFT_OUT, 0, 0, [])
@@ -202,19 +203,41 @@ def run(name, command, collected=False):
     return Result(name, status, seconds, *count(name, status))
 
 
+def failure_of(test):
+    bad = test.find("failure")
+    return bad if bad is not None else test.find("error")
+
+
+def cases(name):
+    """The test cases of a step by its JUnit file.
+
+    One of CTest's may be a part of a program, whose own XML has the cases in its place. A part that
+    failed though none of them did, as one that crashed and so wrote none, is a case itself.
+    """
+    junit = JUNIT / f"{name}.xml"
+    for case in ElementTree.parse(junit).iter("testcase") if junit.exists() else ():
+        part = ROOT / "build" / name / "gtest" / f"{case.get('name')}.xml"
+        own = list(ElementTree.parse(part).iter("testcase")) if part.exists() else []
+        for test in own:
+            test.set("name", f"{test.get('classname')}.{test.get('name')}")
+        yield from own
+        failed = [test for test in own if failure_of(test) is not None]
+        if not own or (failure_of(case) is not None and not failed):
+            yield case
+
+
 def count(name, status):
     """How many passed, and what failed with the end of what it printed.
 
     A test runner counts by its JUnit file; another step, or a broken runner, counts as one.
     """
-    junit = JUNIT / f"{name}.xml"
     passed, failed = 0, []
-    if junit.exists():
-        for test in ElementTree.parse(junit).iter("testcase"):
-            if (bad := test.find("failure")) is not None or (bad := test.find("error")) is not None:
+    if (JUNIT / f"{name}.xml").exists():
+        for test in cases(name):
+            if (bad := failure_of(test)) is not None:
                 printed = "\n".join(filter(None, [bad.text, test.findtext("system-out")]))
                 failed.append((f"{name}: {test.get('name')}", printed.splitlines()[-LINES_SHOWN:]))
-            elif test.find("skipped") is None and test.get("status") != "disabled":
+            elif test.find("skipped") is None and test.get("status") not in ("disabled", "notrun"):
                 passed += 1
     elif status == 0:
         passed = 1
@@ -228,8 +251,7 @@ def seconds_by_operator(steps):
     folders = (ROOT / "src" / "isobit" / "ops").iterdir()
     seconds = dict.fromkeys(sorted(each.name for each in folders if each.is_dir()), 0.0)
     for name in steps:
-        junit = JUNIT / f"{name}.xml"
-        for test in ElementTree.parse(junit).iter("testcase") if junit.exists() else ():
+        for test in cases(name):
             words = re.sub(r"[^a-z]", "", f"{test.get('classname')} {test.get('name')}".lower())
             for operator in seconds:
                 if operator in words:

@@ -71,3 +71,23 @@ def test_suite_stops_a_step_with_all_its_processes_when_the_time_is_over(tmp_pat
     assert suite.main() == 1
     monkeypatch.setenv("ISOBIT_END_BY", str(time.time() + 600))
     assert suite.main() == 0
+
+
+def test_suite_counts_the_tests_of_programs_and_programs_that_crashed(tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "ROOT", tmp_path)
+    monkeypatch.setattr(suite, "JUNIT", tmp_path)
+    gtest = tmp_path / "build" / "runner" / "gtest"
+    gtest.mkdir(parents=True)
+    fail = '<testcase name="{}"><failure message=""/><system-out>{}</system-out></testcase>'
+    parts = '<testcase name="part.0"/>' + fail.format("part.1", "") + fail.format("part.2", "RUN Q")
+    parts += fail.format("part.3", "leaks")
+    (tmp_path / "runner.xml").write_text(f"<testsuite>{parts}</testsuite>")
+    good = '<testcase name="good" classname="Of" status="run" result="completed" time="2.5"/>'
+    off = '<testcase name="off" classname="Of" status="notrun" result="suppressed"/>'
+    bad = '<testcase name="bad" classname="Of"><failure message="x">x.cpp:1</failure></testcase>'
+    for part, tests in enumerate((good + good + off, good + bad, None, good)):
+        if tests is not None:
+            (gtest / f"part.{part}.xml").write_text(f"<testsuites>{tests}</testsuites>")
+    failed = [("runner: Of.bad", ["x.cpp:1"]), ("runner: part.2", ["RUN Q"])]
+    assert suite.count("runner", 8) == (4, [*failed, ("runner: part.3", ["leaks"])])
+    assert sum(float(test.get("time", 0)) for test in suite.cases("runner")) == 10

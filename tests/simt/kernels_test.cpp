@@ -2,13 +2,13 @@
 // Every kernel in every schedule of threads: right, and the same bits as the processor's. Built
 // for each place that simt/where.h knows.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
 
+#include "simt/far_rows.h"
 #include "simt/where.h"
 #include "workloads.h"
 
@@ -25,6 +25,10 @@ void set_knob(Configuration& configuration, std::string_view name, int value) {
 bool has_knob(const Configuration& configuration, std::string_view name) {
   return std::ranges::any_of(configuration.info.knobs,
                              [&](const Knob& knob) { return knob.name == name; });
+}
+
+bool multiplies(const Operation& operation) {
+  return feeds_a_product(operation) || operation.op == "matmul" || operation.op.starts_with("conv");
 }
 
 // The emulator is a thousand times slower than the processor.
@@ -92,7 +96,7 @@ TEST_P(Kernels, AreRightInEverySchedule) {
         if (!needs_forwards_own_results(*c.operation))
           c.input = kInputs[whole ? 0 : index % std::size(kInputs)];
         c.offset = kOffsets[index % std::size(kOffsets)];
-        c.row_stride = longest_line(c) + kGaps[index % std::size(kGaps)];
+        c.row_gap = kGaps[index % std::size(kGaps)];
         if (takes_any_strides(*c.operation)) c.layout = static_cast<Layout>(index % 3);
         ++index;
         Workload workload(c);
@@ -110,12 +114,14 @@ TEST_P(Kernels, AreRightInEverySchedule) {
   });
 }
 
-// The sums of so many blocks of the order do not fit a warp. Thinned, an operation has one width.
+// The sums of so many blocks of the order do not fit a warp. Products add runs of 8192: the first
+// width's are pairs of pairs, and one more. Thinned, others have one width too.
 TEST_P(Kernels, WideRowsAreRight) {
   if (kDetectsRaces) GTEST_SKIP() << "they race no more than others";
   constexpr std::int64_t kWidths[] = {33'000, 66'001, 200'000};
+  const std::int64_t one = kWidths[GetParam()->op.size() % std::size(kWidths)];
   for (const std::int64_t cols : kWidths) {
-    if (thinned() && cols != kWidths[GetParam()->op.size() % std::size(kWidths)]) continue;
+    if (multiplies(*GetParam()) ? cols != kWidths[0] : thinned() && cols != one) continue;
     Case c = small_cases(*GetParam(), 1, cols).front();
     Workload workload(c);
     workload.draw();
@@ -226,64 +232,6 @@ TEST_P(Kernels, ARowOfZerosHasTheMeanOfItsFirst) {
   }
 }
 
-// Two rows so far apart, of which only their own elements cost memory where that is the
-// processor's.
-class FarRows {
- public:
-  static constexpr std::int64_t kCols = 40;
-
-  FarRows(std::int64_t stride, const DeviceLibrary* library)
-      : stride_(stride), library_(library), bytes_(static_cast<std::size_t>(2 * (stride + kCols))) {
-    memory_ = library == nullptr || library->device == Device::emu
-                  ? mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
-                  : library->memory.allocate(nullptr, bytes_);
-  }
-  ~FarRows() {
-    if (library_ == nullptr || library_->device == Device::emu)
-      munmap(memory_, bytes_);
-    else
-      library_->memory.release(nullptr, memory_, bytes_);
-  }
-  FarRows(const FarRows&) = delete;
-  FarRows& operator=(const FarRows&) = delete;
-
-  TensorView view() const {
-    return matrix_view(memory_, static_cast<std::int64_t>(bytes_), DType::bf16, 2, kCols, stride_);
-  }
-  void write(std::span<const bf16> values) const {
-    for (std::size_t row = 0; row < 2; ++row)
-      copy(row, [&](void* device, std::size_t bytes) {
-        const void* host = values.data() + row * kCols;
-        library_ == nullptr ? void(std::memcpy(device, host, bytes))
-                            : library_->memory.upload(nullptr, device, host, bytes);
-      });
-  }
-  std::vector<bf16> read() const {
-    std::vector<bf16> values(2 * kCols);
-    for (std::size_t row = 0; row < 2; ++row)
-      copy(row, [&](const void* device, std::size_t bytes) {
-        void* host = values.data() + row * kCols;
-        library_ == nullptr ? void(std::memcpy(host, device, bytes))
-                            : library_->memory.download(nullptr, host, device, bytes);
-      });
-    if (library_ != nullptr) library_->memory.synchronize(nullptr);
-    return values;
-  }
-
- private:
-  template <class Copy>
-  void copy(std::size_t row, const Copy& copy) const {
-    copy(static_cast<bf16*>(memory_) + static_cast<std::int64_t>(row) * stride_,
-         kCols * sizeof(bf16));
-  }
-
-  std::int64_t stride_;
-  const DeviceLibrary* library_;
-  std::size_t bytes_;
-  void* memory_;
-};
-
 // The bits of y, grad_x or new_param, with rows so far apart, and of grad_weight, norms or losses.
 std::vector<std::uint16_t> bits_at_stride(const Operation& operation, std::int64_t stride,
                                           Device device, int variant) {
@@ -351,7 +299,12 @@ TEST_P(Kernels, SumsOverManyRowsAreRight) {
     const std::vector<Case> cases = small_cases(*GetParam(), rows, cols);
     for (std::size_t i = static_cast<std::size_t>(rows) % 4; i < cases.size();
          i += (kDetectsRaces ? 8 : 4) * one_in()) {
-      Workload workload(cases[i]);
+      // A product for each row says nothing more of sums over them.
+      const bool alone = GetParam()->op == "matmul" && rows > 100;
+      Workload workload(cases[i], [&](const Case& of, const Argument& argument) {
+        const bool is_product = argument.name == "grad_a" || argument.name == "grad_b";
+        return alone && is_product ? std::nullopt : case_argument(of, argument);
+      });
       workload.draw();
       std::vector<Configuration> all =
           configurations(workload, !kDetectsRaces && cols < 100 && i % 8 < 4);

@@ -61,7 +61,8 @@ TEST(SplitKernels, ProductsHaveTheProcessorsBitsInEverySchedule) {
     for (const Shape& shape : kForward)
       for (const DType type : {DType::f32, DType::bf16, DType::f64}) {
         const bool few = kDetectsRaces || !in_order;
-        if (few && (shape.k > 5000 || shape.m > 5)) continue;
+        // Nor do more panels race otherwise.
+        if (few && (shape.k > (kDetectsRaces ? 2000 : 5000) || shape.m > 5)) continue;
         if (type != DType::f32 && (few || shape.k != 1100)) continue;
         expect_right(matmul::forward_operation(), shape, type, "", {});
         if (testing::Test::HasFatalFailure()) return;
@@ -72,9 +73,11 @@ TEST(SplitKernels, ProductsHaveTheProcessorsBitsInEverySchedule) {
 TEST(SplitKernels, WhatBecomesOfASumIsDoneOnce) {
   watch();
   attach_devices();
-  for (const double activation : {0.0, 2.0})
+  for (const double activation : {0.0, 2.0}) {
+    if (kDetectsRaces && activation == 0) continue;  // it does less beside the same sums
     expect_right(matmul::forward_operation(), {2, 5, 9, 1300}, DType::f32, "bias+c+residual+pre",
                  {{"alpha", 0.5}, {"beta", 2}, {"activation", activation}});
+  }
 }
 
 // grad_b of few features and many rows is why.

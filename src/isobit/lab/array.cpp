@@ -19,8 +19,11 @@ constexpr std::byte kPoison{0xff};  // a NaN in every floating type, and never t
 constexpr std::int64_t kPiece = 4 << 20;
 constexpr std::int64_t kSpread = 3;  // elements from one to the next
 
+// Each byte but the first is compared with the one before it.
 bool poisoned(const std::byte* begin, const std::byte* end) {
-  return std::all_of(begin, end, [](std::byte byte) { return byte == kPoison; });
+  return begin == end ||
+         (*begin == kPoison &&
+          std::memcmp(begin, begin + 1, static_cast<std::size_t>(end - begin - 1)) == 0);
 }
 
 void fill_poison(const ParallelFor& parallel_for, std::byte* begin, std::int64_t bytes) {
@@ -144,10 +147,12 @@ std::vector<std::byte> Array::packed(std::int64_t first_line, std::int64_t lines
   const std::int64_t size = size_of(form_.dtype), length = form_.line_length() * size;
   const std::int64_t piece = step() == 1 ? length : size;  // adjacent elements
   std::vector<std::byte> bytes(static_cast<std::size_t>(lines * length));
-  for (std::int64_t at = 0; at < lines; ++at)
+  for (std::int64_t at = 0; at < lines; ++at) {
+    const std::byte* const from = line(first_line + at);
     for (std::int64_t i = 0; i < length; i += piece)
-      std::memcpy(bytes.data() + at * length + i, line(first_line + at) + i * step(),
+      std::memcpy(bytes.data() + at * length + i, from + i * step(),
                   static_cast<std::size_t>(piece));
+  }
   return bytes;
 }
 
@@ -155,10 +160,11 @@ void Array::unpack(std::span<const std::byte> bytes, std::int64_t first_line) co
   const std::int64_t size = size_of(form_.dtype), length = form_.line_length() * size;
   const std::int64_t piece = step() == 1 ? length : size;
   const std::int64_t lines = length == 0 ? 0 : std::ssize(bytes) / length;
-  for (std::int64_t at = 0; at < lines; ++at)
+  for (std::int64_t at = 0; at < lines; ++at) {
+    std::byte* const to = line(first_line + at);
     for (std::int64_t i = 0; i < length; i += piece)
-      std::memcpy(line(first_line + at) + i * step(), bytes.data() + at * length + i,
-                  static_cast<std::size_t>(piece));
+      std::memcpy(to + i * step(), bytes.data() + at * length + i, static_cast<std::size_t>(piece));
+  }
 }
 
 void Array::poison(const ParallelFor& parallel_for) const {
@@ -169,16 +175,16 @@ bool Array::surroundings_intact() const {
   const std::byte* const end = storage_.get() + storage_bytes_;
   if (!poisoned(storage_.get(), first_) || !poisoned(first_ + used_bytes(), end)) return false;
   if (!has_gaps()) return true;
-  const std::int64_t size = size_of(form_.dtype);
-  std::vector<bool> element(used_bytes() / static_cast<std::size_t>(size));
-  for (std::int64_t at = 0; at < form_.lines(); ++at)
-    for (std::int64_t i = 0; i < form_.line_length(); ++i)
-      element[static_cast<std::size_t>((line(at) - first_) / size + i * step())] = true;
-  for (std::size_t i = 0; i < element.size(); ++i) {
-    const std::byte* const here = first_ + i * static_cast<std::size_t>(size);
-    if (!element[i] && !poisoned(here, here + size)) return false;
+  const std::int64_t size = size_of(form_.dtype), length = form_.line_length();
+  const std::int64_t piece = step() == 1 ? length : 1;  // adjacent elements
+  std::vector<std::byte> rest(first_, first_ + used_bytes());
+  for (std::int64_t at = 0; at < form_.lines(); ++at) {
+    std::byte* const here = rest.data() + (line(at) - first_);
+    for (std::int64_t i = 0; i < length; i += piece)
+      std::memset(here + i * step() * size, std::to_integer<int>(kPoison),
+                  static_cast<std::size_t>(piece * size));
   }
-  return true;
+  return poisoned(rest.data(), rest.data() + rest.size());
 }
 
 std::uint64_t Array::storage_hash() const { return XXH3_64bits(storage_.get(), storage_bytes_); }
@@ -189,6 +195,11 @@ BitHash::BitHash()
 }
 
 void BitHash::add(const Array& array) {
+  if (array.step() != 1) {  // element by element it would take longest
+    const std::vector<std::byte> packed = array.packed();
+    XXH3_64bits_update(static_cast<XXH3_state_t*>(state_.get()), packed.data(), packed.size());
+    return;
+  }
   for (std::int64_t line = 0; line < array.form().lines(); ++line)
     add(array, line, 0, array.form().line_length());
 }

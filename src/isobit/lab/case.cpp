@@ -73,6 +73,13 @@ Form Case::form_of(const Argument& argument) const {
   return form;
 }
 
+std::int64_t Case::longest_line() const {
+  std::int64_t most = 0;
+  for (const Argument& argument : operation->arguments)
+    most = std::max(most, form_of(argument).line_length());
+  return most;
+}
+
 DType Case::dtype_of(const Argument& argument) const {
   switch (argument.elements) {
     case Elements::like_x:      return types.x;
@@ -133,7 +140,9 @@ Json describe(const Case& c) {
   json["input"] = c.input;
   json["seed"] = c.seed;
   json["offset"] = c.offset;
-  if (c.row_stride != 0)
+  if (c.row_gap != 0)
+    json["row_stride"] = c.longest_line() + c.row_gap;
+  else if (c.row_stride != 0)
     json["row_stride"] = c.row_stride;
   else if (const auto length = row_length(c))
     json["row_stride"] = *length;

@@ -28,6 +28,7 @@ struct Case {
   std::uint64_t seed = 0;
   std::int64_t offset = 0;        // elements by which every array is misaligned
   std::int64_t row_stride = 0;    // elements; 0: rows are adjacent
+  std::int64_t row_gap = 0;       // elements behind each row, however long; in place of a stride
   Layout layout = Layout::dense;  // of arguments with any strides
   std::string with = {};          // extra arguments, joined by '+'
   bool given_statistics = false;  // mean and rstd are inputs, where the operation takes them
@@ -41,6 +42,7 @@ struct Case {
   // Of this operation's dims, which may be another pass's than the case's.
   Extents extents_of(const Operation& other) const;
   Form form_of(const Argument& argument) const;
+  std::int64_t longest_line() const;
   DType dtype_of(const Argument& argument) const;
   // Whether an extra argument is asked for.
   bool has(const Argument& argument) const;

@@ -97,13 +97,6 @@ bool drops(const Case& c) {
   return dropout != c.options.end() && dropout->second > 0;
 }
 
-std::int64_t longest_line(const Case& c) {
-  std::int64_t most = c.row_stride;
-  for (const Argument& argument : c.operation->arguments)
-    most = std::max(most, c.form_of(argument).line_length());
-  return most;
-}
-
 // The computations of one variant beside its plain ones: other plans, batches and places in memory.
 void add_variations(std::vector<Computation>& computations, const Case& c,
                     const Configuration& configuration) {
@@ -124,7 +117,7 @@ void add_variations(std::vector<Computation>& computations, const Case& c,
   }
   Case misaligned = c, strided = c;
   misaligned.offset = c.offset + 1;
-  strided.row_stride = longest_line(c) + 13;
+  strided.row_stride = std::max(c.row_stride, c.longest_line()) + 13;
   computations.push_back({name("misaligned by one element"), misaligned, configuration, whole});
   computations.push_back({name("with gaps between rows"), strided, configuration, whole});
   if (!takes_any_strides(*c.operation)) return;

@@ -241,7 +241,7 @@ std::optional<Workload> lacking(const Workload& workload, const Operation& sourc
   c.extents = c.extents_of(source);
   c.operation = &source;
   c.layout = Layout::dense;
-  c.row_stride = c.offset = 0;
+  c.row_stride = c.row_gap = c.offset = 0;
   std::optional<Workload> drawn(std::in_place, c);
   drawn->draw();
   return drawn;

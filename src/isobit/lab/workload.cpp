@@ -9,6 +9,21 @@
 #include "isobit/simd/parallel_for.h"
 
 namespace isobit::lab {
+namespace {
+
+// Elements from a line of an array to the next, at least.
+std::int64_t line_stride(const Case& c, const Form& form, Layout layout) {
+  const std::size_t rank = form.extents.size();
+  if (c.row_gap == 0 || rank < 2) return c.row_stride;
+  std::int64_t between = form.extents.back();
+  if (layout == Layout::reversed) {  // elements of two lines beside each other
+    between = 1;
+    for (std::size_t i = 0; i + 2 < rank; ++i) between *= form.extents[i];
+  }
+  return between + c.row_gap;
+}
+
+}  // namespace
 
 std::optional<Form> any_argument(const Case& c, const Argument& argument) {
   if (argument.presence == Presence::extra && !c.has(argument)) return std::nullopt;
@@ -35,10 +50,10 @@ Workload::Workload(const Case& c, const FormOf& form_of)
     if (transposes(layout, argument.name)) {
       Form in_memory = *form;
       std::swap(in_memory.extents.back(), *(in_memory.extents.end() - 2));
-      strides = strides_of(in_memory, Layout::dense, case_.row_stride);
+      strides = strides_of(in_memory, Layout::dense, line_stride(case_, in_memory, Layout::dense));
       std::swap(strides.back(), *(strides.end() - 2));
     } else {
-      strides = strides_of(*form, layout, case_.row_stride);
+      strides = strides_of(*form, layout, line_stride(case_, *form, layout));
     }
     arrays_[i].emplace(*form, strides, case_.offset, simd::threads());
     args_[argument] = arrays_[i]->view();

@@ -33,6 +33,7 @@ struct Row {
   Real max{}, min{};
   Real mean{}, rest{}, variance{};  // rest: what one number misses of the mean
   Real divided{};                   // by the count less the correction
+  Real spread{}, std{}, norm{};     // roots of the variance, of what var() gives, and of squares
   bool nan = false;
 
   Row(const Real* x, std::int64_t count, double correction) : x(x), count(count) {
@@ -66,6 +67,9 @@ struct Row {
       return d * d;
     });
     divided = static_cast<Real>(std::max(static_cast<double>(count) - correction, 0.0));
+    spread = root(variance);
+    std = root(var());
+    norm = root(squares);
   }
 
   Real n() const { return static_cast<Real>(count); }
@@ -79,8 +83,8 @@ Real result(Kind kind, const Row<Real>& row) {
     case Kind::sum:      return row.sum;
     case Kind::mean:     return row.sum / row.n();
     case Kind::var:      return row.var();
-    case Kind::std:      return root(row.var());
-    case Kind::l2:       return root(row.squares);
+    case Kind::std:      return row.std;
+    case Kind::l2:       return row.norm;
     case Kind::l1:       return row.size;
     case Kind::largest:  return row.largest;
     case Kind::smallest: return row.smallest;
@@ -103,6 +107,21 @@ Real sign(Real x) {
   return x > 0 ? Real(1) : x < 0 ? Real(-1) : x == 0 ? Real(0) : x;
 }
 
+// The elements that share the gradient of a largest or smallest one.
+template <class Real>
+Real sharers(Kind kind, const Row<Real>& row) {
+  const auto count = [&](auto shares) {
+    return static_cast<Real>(std::count_if(row.x, row.x + row.count, shares));
+  };
+  switch (kind) {
+    case Kind::largest:  return count([&](Real x) { return magnitude(x) == row.largest; });
+    case Kind::smallest: return count([&](Real x) { return magnitude(x) == row.smallest; });
+    case Kind::max:      return count([&](Real x) { return x == row.max; });
+    case Kind::min:      return count([&](Real x) { return x == row.min; });
+    default:             return 0;
+  }
+}
+
 // An element's gradient, and the magnitudes whose roundings it inherits.
 template <class Real>
 struct Gradient {
@@ -110,7 +129,7 @@ struct Gradient {
 };
 
 template <class Real>
-Gradient<Real> gradient(Kind kind, const Row<Real>& row, std::int64_t i, Real grad) {
+Gradient<Real> gradient(Kind kind, const Row<Real>& row, std::int64_t i, Real grad, Real sharing) {
   const auto of_one = [](Real value) { return Gradient<Real>{value, magnitude(value)}; };
   switch (kind) {
     case Kind::sum:  return of_one(grad);
@@ -118,37 +137,27 @@ Gradient<Real> gradient(Kind kind, const Row<Real>& row, std::int64_t i, Real gr
     case Kind::var:  {
       const Real factor = 2 * grad / row.divided;
       return {factor * row.deviation(i),
-              magnitude(factor) * (magnitude(row.deviation(i)) + root(row.variance))};
+              magnitude(factor) * (magnitude(row.deviation(i)) + row.spread)};
     }
     case Kind::std: {
-      const Real std = root(row.var());
-      if (std == 0) return {0, 0};
-      const Real factor = grad / row.divided, x_hat = row.deviation(i) / std;
+      if (row.std == 0) return {0, 0};
+      const Real factor = grad / row.divided, x_hat = row.deviation(i) / row.std;
       return {factor * x_hat, magnitude(factor) * (magnitude(x_hat) + 1)};
     }
-    case Kind::l2: {
-      const Real norm = root(row.squares);
-      return norm == 0 ? Gradient<Real>{0, 0} : of_one(row.x[i] / norm * grad);
-    }
+    case Kind::l2:       return row.norm == 0 ? Gradient<Real>{0, 0} : of_one(row.x[i] / row.norm * grad);
     case Kind::l1:       return of_one(row.x[i] == 0 ? Real(0) : sign(row.x[i]) * grad);
     case Kind::largest:
     case Kind::smallest: {
       const Real norm = kind == Kind::largest ? row.largest : row.smallest;
       if (norm != norm) return {norm, norm};
-      Real equals = 0;
-      for (std::int64_t j = 0; j < row.count; ++j)
-        if (magnitude(row.x[j]) == norm) equals += 1;
       const bool one = magnitude(row.x[i]) == norm && norm != 0;
-      return of_one(one ? sign(row.x[i]) * (grad / equals) : Real(0));
+      return of_one(one ? sign(row.x[i]) * (grad / sharing) : Real(0));
     }
     case Kind::max:
     case Kind::min: {
       const Real bound = kind == Kind::max ? row.max : row.min;
       if (bound != bound) return {bound, bound};
-      Real equals = 0;
-      for (std::int64_t j = 0; j < row.count; ++j)
-        if (row.x[j] == bound) equals += 1;
-      return of_one(row.x[i] == bound ? grad / equals : Real(0));
+      return of_one(row.x[i] == bound ? grad / sharing : Real(0));
     }
     default: return {0, 0};
   }
@@ -178,8 +187,9 @@ void compute(const BackwardArgs& exact, const BackwardArgs& scale) {
     const Real* const x = exact.x.given() ? row_at<Real>(exact.x, i) : nothing.data();
     const Row<Real> row(x, cols, exact.correction);
     const Real grad = static_cast<const Real*>(exact.grad_y.data)[i];
+    const Real sharing = sharers(exact.reduction, row);
     for (std::int64_t j = 0; j < cols; ++j) {
-      const Gradient<Real> of = gradient(exact.reduction, row, j, grad);
+      const Gradient<Real> of = gradient(exact.reduction, row, j, grad, sharing);
       static_cast<Real*>(exact.grad_x.data)[i * cols + j] = of.value;
       if (scale.grad_x.given())
         static_cast<Real*>(scale.grad_x.data)[i * cols + j] =

@@ -48,7 +48,7 @@ isobit_swap_stacks:
 namespace isobit::simt::host {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPage = 4096, kPlace = 5 * 64;
 
 std::size_t stack_size() { return __sanitizer_start_switch_fiber ? 256 << 10 : 64 << 10; }
 
@@ -102,9 +102,12 @@ void Fiber::take_stack() {
 
 void Fiber::prepare(void (*entry)()) {
   if (!owns_stack_) take_stack();
+  // Stacks that began at equal places in their pages would compete for few lines of the cache.
+  static std::size_t next_place = 0;
+  const std::size_t unused = next_place++ * kPlace % kPage;
   if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(stack_, stack_bytes_);
   shadow_ = nullptr;
-  context_->prepare(entry, stack_, stack_bytes_);
+  context_->prepare(entry, stack_, stack_bytes_ - unused);
 }
 
 void Fiber::begin(Fiber& from) {

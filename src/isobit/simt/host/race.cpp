@@ -42,10 +42,12 @@ struct Access {
 
 struct Word {
   Access write, reads[4];
+  std::uint64_t use = 0;  // which of its page's this tells of; an earlier one's is forgotten
 };
 constexpr std::uintptr_t kWordBytes = 2;  // the smallest element
 constexpr std::uintptr_t kPageBytes = 4096;
 struct Page {
+  std::uint64_t use = 0;
   Word words[kPageBytes / kWordBytes];
 };
 
@@ -105,7 +107,7 @@ class RaceDetector final : public Observer {
   void forget(const void* address, std::size_t bytes) override {
     const auto begin = reinterpret_cast<std::uintptr_t>(address) / kPageBytes;
     for (std::uintptr_t page = begin; page * kPageBytes < begin * kPageBytes + bytes; ++page)
-      pages_.erase(page);
+      if (auto known = pages_.extract(page)) unused_.push_back(std::move(known.mapped()));
     last_page_ = nullptr;
   }
 
@@ -115,6 +117,7 @@ class RaceDetector final : public Observer {
     last_page_ = nullptr;
     runners_.clear();
     released_.clear();
+    for (auto& [number, page] : pages_) unused_.push_back(std::move(page));
     pages_.clear();
     seen_.clear();
     return found;
@@ -127,11 +130,25 @@ class RaceDetector final : public Observer {
     const auto number = address / kPageBytes;
     if (last_page_ == nullptr || number != last_number_) {
       auto& page = pages_[number];
-      if (page == nullptr) page = std::make_unique<Page>();
+      if (page == nullptr) page = new_page();
       last_page_ = page.get();
       last_number_ = number;
     }
-    return last_page_->words[address % kPageBytes / kWordBytes];
+    Word& word = last_page_->words[address % kPageBytes / kWordBytes];
+    if (word.use != last_page_->use) {
+      word = {};
+      word.use = last_page_->use;
+    }
+    return word;
+  }
+
+  // Those of earlier launches are used again: to clear their words costs more than most launches.
+  std::unique_ptr<Page> new_page() {
+    if (unused_.empty()) unused_.push_back(std::make_unique<Page>());
+    std::unique_ptr<Page> page = std::move(unused_.back());
+    unused_.pop_back();
+    page->use = ++uses_;
+    return page;
   }
 
   bool happened_before(const Access& earlier) const {
@@ -183,6 +200,8 @@ class RaceDetector final : public Observer {
   std::vector<std::unique_ptr<Runner>> runners_;
   std::unordered_map<const void*, Clocks> released_;
   std::unordered_map<std::uintptr_t, std::unique_ptr<Page>> pages_;
+  std::vector<std::unique_ptr<Page>> unused_;
+  std::uint64_t uses_ = 0;
   Page* last_page_ = nullptr;
   std::uintptr_t last_number_ = 0;
   std::set<std::pair<const void*, const void*>> seen_;
