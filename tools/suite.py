@@ -48,7 +48,8 @@ def preset_steps(preset):
 
 
 PYTEST_ALONE = [PYTHON, "-m", "pytest", "-q"]
-PYTEST_BY_FILES = [*PYTEST_ALONE, "-n", "2", "--dist", "loadfile"]
+# In the order of conftest.py, not by how many tests a file has.
+PYTEST_BY_FILES = [*PYTEST_ALONE, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 # What the files' processes executed is summed up over all.
 PYTEST = [*PYTEST_BY_FILES, "--cov", "--cov-report="]
 

@@ -15,13 +15,32 @@ import untraced
 # PyTorch's threads sleep while they wait: beside other workers and compilers they would spin, which
 # takes several times the processor's time of what they compute. It is read as PyTorch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Inductor starts no processes beside each of ours, which import PyTorch to compile Triton for GPUs.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+# What it writes around our operators is compiled for one lane, in half the time: how fast that code
+# is matters to no test, and its bits only where they are those of any code.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
 
 ONE_IN = 3  # as C++ tests have it in `make test`
+# Files begin in this order, then the others: no worker waits long for the last file of the other.
+LONGEST = (
+    *("test_triton", "test_torch_compile", "test_callers", "test_triton_lab"),
+    *("test_triton_channel_norms", "test_train_gpt_distributed", "test_triton_elements"),
+    *("test_triton_norms", "test_triton_attention", "test_reproducible_example", "test_ptx"),
+    *("test_torch_sharding", "test_torch_parallel", "test_torch_data_parallel"),
+    *("test_triton_softmax", "test_bench_torch", "test_new_operator", "test_triton_convolution"),
+    *("test_torch_promises", "test_docs_code", "test_cpp_package", "test_bench_training"),
+)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: [*LONGEST, item.path.stem].index(item.path.stem))
+    thin(items)
+
+
+def thin(items):
     """Of the cases of a test that is marked `repeats`, all but one in so many are `full`: those on
     the diagonals of its parameters stay, so every value of each stays somewhere."""
     known = collections.defaultdict(list)
@@ -37,6 +56,12 @@ def pytest_collection_modifyitems(items):
                 diagonal += values.index(value)
             if diagonal % ONE_IN:
                 item.add_marker("full")
+
+
+def pytest_sessionstart(session):
+    """Not where other processes run the tests."""
+    if not session.config.getoption("numprocesses", None):
+        untraced.while_pytorch_checks()
 
 
 @pytest.hookimpl(wrapper=True)

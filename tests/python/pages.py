@@ -4,6 +4,7 @@
 Blocks inside lists are left out: CONTRIBUTING.md has such, of an operator that a test makes.
 """
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -50,5 +51,7 @@ def prose(page):
     return FENCE.sub(lambda block: "\n" * block[0].count("\n"), text(page))
 
 
-def lab(*arguments):
-    return subprocess.run([LAB, *arguments], cwd=ROOT, capture_output=True, text=True)
+def lab(*arguments, **environment):
+    command = [LAB, *arguments]
+    env = os.environ | environment
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)

@@ -89,11 +89,13 @@ def test_header_is_for_cpp17_and_refuses_unknown_elements(prefix, tmp_path):
     source = tmp_path / "a.cpp"
     command = ["g++", "-std=c++17", *STRICT, "-fsyntax-only", f"-I{prefix}/include", source]
     use = "#include <isobit/isobit.hpp>\n#include <vector>\n"
-    for element in ("double", "std::int32_t", "std::int64_t", "std::uint8_t"):
-        source.write_text(
-            use + f"isobit::Output of(std::vector<{element}>& v) {{ return {{v, {{2, 3}}}}; }}"
-        )
-        run(*command)
+    elements = ("double", "std::int32_t", "std::int64_t", "std::uint8_t")
+    of_each = (
+        f"isobit::Output of(std::vector<{element}>& v) {{ return {{v, {{2, 3}}}}; }}\n"
+        for element in elements
+    )
+    source.write_text(use + "".join(of_each))
+    run(*command)
     for wrong, says in (
         ("isobit::Tensor of(std::vector<short>& v) { return {v, {2, 3}}; }", "dtype_of"),
         ("isobit::Output of(const std::vector<float>& v) { return {v, {2, 3}}; }", "const"),

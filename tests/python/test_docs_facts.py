@@ -2,6 +2,7 @@
 """What pages say of operators and measurements is what the lab lists and what the files hold."""
 
 import functools
+import importlib.util
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 import pages
 import pytest
 import tables
+import triton_forked
 
 sys.path.insert(0, str(pages.ROOT / "docs"))
 from extensions import marks
@@ -30,6 +32,15 @@ OPERATORS = (
 )
 # Of the C++ and C interfaces: the lab's rows have one dimension.
 NOT_IN_THE_LAB = {"hidden_dims"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_import_of_triton():
+    """For all that the lab lists, which asks Triton's variants of a process each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        if all(importlib.util.find_spec(name) for name in ("torch", "triton")):
+            patch.setenv("ISOBIT_PYTHON", triton_forked.python())
+        yield
 
 
 def readme(operator):

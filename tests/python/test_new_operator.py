@@ -185,7 +185,10 @@ def named(files, *suffixes):
     return [file for file in files if file.endswith(suffixes)]
 
 
-@pytest.mark.parametrize("original", ["elementwise", "layernorm", "rmsnorm", "transpose"])
+@pytest.mark.parametrize(
+    "original",
+    ["elementwise", "layernorm", pytest.param("rmsnorm", marks=pytest.mark.full), "transpose"],
+)
 def test_a_copy_keeps_every_rule_of_the_tree(tree, monkeypatch, original):
     assert new(monkeypatch, NAME, "--from", original) == 0
     changed = git(tree, "status", "--porcelain", "-uall").splitlines()

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
-KINDS = [("default", 1), ("avx2", 2), ("avx512", 1), ("avx512", 2)]
+KINDS = [("default", 1), ("avx2", 2), ("avx512", 2)]
 NAMES = {"default": "DEFAULT", "avx2": "AVX2", "avx512": "AVX512"}
 
 

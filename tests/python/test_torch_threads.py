@@ -9,7 +9,7 @@ import pytest
 CODE = """
 import time, torch, isobit.torch
 
-def shares(x, seconds=0.4):
+def shares(x, seconds=0.2):
     '''Of the processor's time that calls take, what the threads beside this one take.'''
     isobit.torch.layer_norm(x, x.shape[1])
     end, mine, all_of_us = time.monotonic() + seconds, time.thread_time(), time.process_time()

@@ -63,6 +63,7 @@ def launches(operator, name, dtype, dims, *, backward=False, channels=64, mode="
     return list(operator.VARIANTS[name].launches(**given))
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("name", conv2d.VARIANTS)
 def test_compiled_convolutions_round_as_they_are_told_and_spill_nothing(name, dtype, tmp_path):

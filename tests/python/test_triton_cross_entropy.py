@@ -40,7 +40,10 @@ COMPILED = [
 ]
 
 
-@pytest.mark.parametrize("options", [{}, EVERY], ids=["plain", "every"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, id="plain", marks=pytest.mark.full), pytest.param(EVERY, id="every")],
+)
 @pytest.mark.parametrize(("way", "name", "cols", "dtype"), COMPILED)
 def test_compiled_losses_round_as_they_are_told_and_spill_nothing(
     way, name, cols, dtype, options, tmp_path

@@ -97,3 +97,18 @@ def test_arrays_that_do_not_fit_are_told_and_not_computed(op, fitting, other, sa
 def test_a_batch_has_any_dimensions_and_positions_need_none(op, shapes):
     for make in launches(op, shapes):
         assert make()
+
+
+def test_a_launch_exchanges_tritons_language_once_for_a_module(monkeypatch):
+    from triton.runtime import interpreter
+
+    from isobit.ops import triton_fitting, triton_variants
+
+    asked = []
+    monkeypatch.setattr(interpreter, "_patch_lang", asked.append)
+    exchange, (one, other) = interpreter._patch_lang, (triton_variants.parts, triton_fitting.check)
+    for _ in range(2):
+        with triton_variants._quick_interpreter():
+            for function in (one, other, triton_variants.fitting, other):
+                interpreter._patch_lang(function)
+    assert asked == [one, other] * 2 and interpreter._patch_lang == exchange

@@ -28,7 +28,8 @@ FUNCTIONS = {
 
 def bits(*tensors):
     """Every bit of some tensors, to be compared as a whole."""
-    return [bytes(t.detach().contiguous().reshape(-1).view(torch.uint8).tolist()) for t in tensors]
+    flat = (t.detach().contiguous().reshape(-1).view(torch.uint8) for t in tensors)
+    return [each.numpy().tobytes() for each in flat]
 
 
 def many(outputs):

@@ -21,6 +21,8 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+import untraced
+
 COLLECTIVE_SECONDS = 100
 CASE_SECONDS = 150  # longer than a collective waits for a rank that has gone
 ALL_SECONDS = 600  # many times what all cases of a module take
@@ -146,6 +148,8 @@ def _be_rank(known, folder, rank, ranks, cases, seconds, log):
     os.dup2(output.fileno(), sys.stdout.fileno())
     os.dup2(output.fileno(), sys.stderr.fileno())
     torch.set_num_threads(1)
+    if rank:  # which executes what rank 0 does
+        untraced.pause()
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks)}  # as torchrun does
     try:
         store = dist.FileStore(str(folder / f"{cases[0][0]}.store"), ranks)

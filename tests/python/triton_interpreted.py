@@ -57,7 +57,7 @@ def named(calls):
 
 
 def bits(array):
-    return array.contiguous().reshape(-1).view(torch.uint8).tolist()
+    return array.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def require_the_librarys_bits(call, interpreted):

@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.compiler import ASTSource
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from isobit.ops.triton_fitting import check
@@ -149,7 +150,7 @@ class Launch:
 
     def __call__(self):
         if 0 not in self.grid:
-            with _exact_interpreter():
+            with _exact_interpreter(), _quick_interpreter():
                 self.kernel[self.grid](**self.arguments, num_warps=self.warps, **EXACT)
 
     def compiled(self, target):
@@ -284,6 +285,25 @@ def _exact_interpreter():
         yield
     finally:
         InterpreterBuilder.create_fma = rounded_twice
+
+
+@contextlib.contextmanager
+def _quick_interpreter():
+    """Triton's interpreter exchanges the functions of its language at each call of a function in a
+    kernel, hundreds of them; ours does so once in a launch for each module that has functions."""
+    exchange, exchanged = interpreter._patch_lang, {}
+
+    def once(function):
+        names = id(function.__globals__)
+        if names not in exchanged:
+            exchanged[names] = exchange(function)
+        return exchanged[names]
+
+    interpreter._patch_lang = once
+    try:
+        yield
+    finally:
+        interpreter._patch_lang = exchange
 
 
 def _fused(_, x, y, z):
