@@ -5,20 +5,7 @@ formula_normal.h, in double."""
 import triton
 import triton.language as tl
 
-
-def _hex(text):
-    return tl.constexpr(float.fromhex(text))
-
-
-_ONE, _ROOT_HALF = tl.constexpr(0x3FF0000000000000), tl.constexpr(0x3FE6A09E667F3BCD)
-_FRACTION = tl.constexpr(2**52 - 1)
-_INTEGER = tl.constexpr(0x4330000000000000)  # the bits of 2^52
-_LN2, _LN2_REST = _hex("0x1.62e42fefa39efp-1"), _hex("0x1.abc9e3b39803fp-56")
-# Coefficients of log.
-_L0, _L1 = _hex("0x1.5555555555593p-1"), _hex("0x1.999999997fa54p-2")
-_L2, _L3 = _hex("0x1.24924942212dap-2"), _hex("0x1.c71c51e1c298bp-3")
-_L4, _L5 = _hex("0x1.746647373df84p-3"), _hex("0x1.39a0de9aa93dp-3")
-_L6 = _hex("0x1.2f0e4d9fbade8p-3")
+from isobit.ops.activation.triton_doubles import log
 
 
 @triton.jit
@@ -43,21 +30,6 @@ def _polynomial(
     value = tl.fma(tl.fma(value, x, _all(c5)), x, _all(c4))
     value = tl.fma(tl.fma(value, x, _all(c3)), x, _all(c2))
     return tl.fma(tl.fma(value, x, _all(c1)), x, _all(c0))
-
-
-@triton.jit
-def _log(x):
-    """Of positive normal numbers, as functions/logarithm.h has it."""
-    shifted = x.to(tl.uint64, bitcast=True) + (_ONE - _ROOT_HALF)
-    biased = ((shifted >> 52) + _INTEGER).to(tl.float64, bitcast=True)
-    exponent = biased - (2.0**52 + 1023)
-    f = ((shifted & _FRACTION) + _ROOT_HALF).to(tl.float64, bitcast=True) - 1.0
-    s = f / (f + 2.0)
-    z = s * s
-    square = f * 0.5 * f
-    series = _polynomial(z, _L0, _L1, _L2, _L3, _L4, _L5, _L6, 0.0)
-    rest = tl.fma(exponent, _all(_LN2_REST), s * tl.fma(z, series, square))
-    return tl.fma(exponent, _all(_LN2), f - (square - rest))
 
 
 # Wichura's rational functions, of which each has two polynomials.
@@ -150,7 +122,7 @@ def number_exceeded(p):
     q = 0.5 - p
     above, below = _of_center(tl.fma(q * -1.0, q, _all(0.180625)))
     above = q * above
-    distance = tl.sqrt(_log(p) * -1.0)
+    distance = tl.sqrt(log(p) * -1.0)
     above_tail, below_tail = _of_tail(distance - _all(1.6))
     above_end, below_end = _of_end(distance - 5.0)
     outside, beyond = q > _all(0.425), distance > 5.0

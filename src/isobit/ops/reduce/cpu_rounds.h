@@ -9,23 +9,6 @@
 
 namespace isobit::reduce::ISOBIT_ISA {
 
-template <Round kRound>
-struct RoundConstant {
-  static constexpr Round value = kRound;
-};
-
-// Calls body(RoundConstant) for a round that sums.
-template <class Body>
-ISOBIT_INLINE void with_round(Round round, const Body& body) {
-  switch (round) {
-    case Round::magnitudes: return body(RoundConstant<Round::magnitudes>{});
-    case Round::nonzeros:   return body(RoundConstant<Round::nonzeros>{});
-    case Round::equals:     return body(RoundConstant<Round::equals>{});
-    case Round::matches:    return body(RoundConstant<Round::matches>{});
-    default:                return body(RoundConstant<Round::deviations>{});
-  }
-}
-
 // The largest and smallest magnitudes of lanes or, with their signs, elements. A comparison passes
 // over NaN, which no sum of magnitudes does.
 template <class S, bool kSigned>

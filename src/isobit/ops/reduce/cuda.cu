@@ -102,23 +102,6 @@ class Elements {
   bool adjacent_, vectors_, magnitudes_;
 };
 
-// Calls body(RoundConstant) with a round that sums. Kernels ask for each piece which one it is: a
-// loop over a row for each would be most of their code.
-template <Round kRound>
-struct RoundConstant {
-  static constexpr Round value = kRound;
-};
-template <class Body>
-ISOBIT_DEVICE void with_round(Round round, const Body& body) {
-  switch (round) {
-    case Round::magnitudes: return body(RoundConstant<Round::magnitudes>{});
-    case Round::nonzeros:   return body(RoundConstant<Round::nonzeros>{});
-    case Round::equals:     return body(RoundConstant<Round::equals>{});
-    case Round::matches:    return body(RoundConstant<Round::matches>{});
-    default:                return body(RoundConstant<Round::deviations>{});
-  }
-}
-
 // A row that one thread adds by itself, as formulas want it.
 template <class T>
 class ThreadRow {

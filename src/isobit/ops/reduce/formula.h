@@ -23,6 +23,24 @@ using vector_norm::Factors;
 // element, or NaN.
 enum class Round { deviations, magnitudes, nonzeros, equals, matches, extremes, bounds };
 
+template <Round kRound>
+struct RoundConstant {
+  static constexpr Round value = kRound;
+};
+
+// Calls body(RoundConstant) with a round that sums. Kernels for GPUs ask for each piece which one
+// it is: a loop over a row for each would be most of their code.
+template <class Body>
+ISOBIT_INLINE void with_round(Round round, const Body& body) {
+  switch (round) {
+    case Round::magnitudes: return body(RoundConstant<Round::magnitudes>{});
+    case Round::nonzeros:   return body(RoundConstant<Round::nonzeros>{});
+    case Round::equals:     return body(RoundConstant<Round::equals>{});
+    case Round::matches:    return body(RoundConstant<Round::matches>{});
+    default:                return body(RoundConstant<Round::deviations>{});
+  }
+}
+
 template <class Real>
 struct Measure {
   Kind kind;
