@@ -209,17 +209,25 @@ TEST(Matmul, EachThingThatIsDoneToASumIsDoneAloneToo) {
           for (std::size_t i = 0; i < y.size(); ++i)
             ASSERT_EQ(y[i], changed(plain[i], i)) << what << ' ' << m << ' ' << turned;
         };
-        expect("alpha", {.alpha = 0.7}, [](float sum, std::size_t) { return 0.7f * sum; });
-        expect("beta", {.c = more, .beta = -1.3},
+        const auto with = [](auto ForwardArgs::* member, const auto& value) {
+          ForwardArgs args{.a = {}, .b = {}, .y = {}};
+          args.*member = value;
+          return args;
+        };
+        expect("alpha", with(&ForwardArgs::alpha, 0.7),
+               [](float sum, std::size_t) { return 0.7f * sum; });
+        ForwardArgs beta = with(&ForwardArgs::c, more);
+        beta.beta = -1.3;
+        expect("beta", beta,
                [&](float sum, std::size_t i) { return std::fma(-1.3f, added[i], sum); });
-        expect("bias", {.bias = view(added.data(), {kN})},
+        expect("bias", with(&ForwardArgs::bias, view(added.data(), {kN})),
                [&](float sum, std::size_t i) { return sum + added[i % kN]; });
-        expect("residual", {.residual = more},
+        expect("residual", with(&ForwardArgs::residual, more),
                [&](float sum, std::size_t i) { return sum + added[i]; });
-        expect("relu", {.activation = Activation::relu},
+        expect("relu", with(&ForwardArgs::activation, Activation::relu),
                [](float sum, std::size_t) { return sum < 0 ? 0 : sum; });
         Floats pre(plain.size(), kNan);
-        expect("pre", {.pre = view(pre.data(), {m, kN})},
+        expect("pre", with(&ForwardArgs::pre, view(pre.data(), {m, kN})),
                [](float sum, std::size_t) { return sum; });
         EXPECT_TRUE(same(pre, plain));
       }

@@ -102,12 +102,14 @@ def tested_only():
 
 def parse(log):
     """The kernels in what ptxas says, as {name, registers, shared, spilled}."""
-    kernels, name, spilled = [], None, 0
+    kernels, name, spilled = [], None, 0  # a kernel's last lines may be of functions that it calls
     for line in log.splitlines():
         if found := re.search(r"Compiling entry function '(\w+)'", line):
             name = found[1]
         elif found := re.search(r"(\d+) bytes spill stores", line):
             spilled = int(found[1])
+            if name is None and kernels:
+                kernels[-1]["spilled"] += spilled
         elif (found := re.search(r"Used (\d+) registers", line)) and name:
             shared = re.search(r"(\d+) bytes smem", line)
             kernels.append(

@@ -13,10 +13,13 @@
 #define ISOBIT_NOINLINE [[gnu::noinline]]
 #endif
 
-// Before a loop whose arrays are to be registers: every compiler has a word of its own for it.
+// Before a loop whose arrays are to be registers, or are not to be: every compiler has a word of
+// its own for it.
 #define ISOBIT_PRAGMA(words) _Pragma(#words)
 #if defined(__CUDACC__) || defined(__clang__)
 #define ISOBIT_UNROLL(times) ISOBIT_PRAGMA(unroll)
+#define ISOBIT_NO_UNROLL ISOBIT_PRAGMA(unroll 1)
 #else
 #define ISOBIT_UNROLL(times) ISOBIT_PRAGMA(GCC unroll times)
+#define ISOBIT_NO_UNROLL ISOBIT_PRAGMA(GCC unroll 1)
 #endif

@@ -51,7 +51,7 @@ TEST(Activation, GradientsMayTakeThePlacesOfInputs) {
       EXPECT_EQ(gradients(isa, first, &World::grad_gate), apart) << name_of(isa);
       EXPECT_EQ(gradients(isa, &World::grad_x, first), apart) << name_of(isa);
       for (const auto second : kInputs)
-        if (first != second) EXPECT_EQ(gradients(isa, first, second), apart) << name_of(isa);
+        if (first != second) { EXPECT_EQ(gradients(isa, first, second), apart) << name_of(isa); }
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "isobit/ops/scan/formula_order.h"
 #include "isobit/simd/vec.h"
 
 namespace isobit::scan::ISOBIT_ISA {
@@ -78,19 +79,6 @@ ISOBIT_INLINE void for_each(const Body& body) {
 #pragma GCC unroll 1
     for (int i = 0; i < kCount; ++i) body(i);
   }
-}
-
-// Sklansky's scheme as a loop, of values that stand in memory.
-template <class M, int kCount>
-ISOBIT_INLINE void sklansky_in_memory(typename M::Value (&values)[kCount]) {
-#pragma GCC unroll 1
-  for (int half = 1; half < kCount; half *= 2)
-#pragma GCC unroll 1
-    for (int first = half; first < kCount; first += 2 * half) {
-      const typename M::Value before = values[first - 1];
-#pragma GCC unroll 1
-      for (int i = first; i < first + half; ++i) values[i] = M::combine(before, values[i]);
-    }
 }
 
 // Sklansky's scheme over the lanes of adjacent vectors.

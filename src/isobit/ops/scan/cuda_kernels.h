@@ -14,6 +14,8 @@ template <class M, class X, class Y>
 struct RowScan {
   static constexpr int kMostThreads = kWidest;
   using Value = typename M::Value;
+  // A group of larger values, those of products of doubles, takes more registers than there are.
+  static constexpr bool kInRegisters = sizeof(Value) <= 16;
   Rows<M, X, Y> rows;
   int warps;
 
@@ -91,13 +93,20 @@ struct RowScan {
       Value values[kGroup];
       Results<M> results;
       read(row, together, start, values);
-      sklansky<M>(values);
       const Value base = M::combine(carry, e);
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
+      const auto finish = [&](int i) {
         const Result<M> result(row.result(M::combine(base, values[i])));
         results.set(i, row.exclusive ? waiting : result);
         waiting = result;
+      };
+      if constexpr (kInRegisters) {
+        sklansky<M>(values);
+#pragma unroll
+        for (int i = 0; i < kGroup; ++i) finish(i);
+      } else {
+        sklansky_in_memory<M>(values);
+#pragma unroll 1
+        for (int i = 0; i < kGroup; ++i) finish(i);
       }
       put(row, together, start, results);
       const int group = static_cast<int>(start / kGroup % kGroups);

@@ -123,16 +123,16 @@ struct Row {
   // Groups of y, and of index: groups_of(T*, stride) says where each is.
   template <class GroupsOf>
   ISOBIT_DEVICE void put_groups(const GroupsOf& groups_of, std::byte* staged,
-                                const Results<M>& results) const {
-    Y elements[kGroup];
-    Real numbers[kGroup];
+                                Results<M> results) const {
+    if constexpr (Chooses<M>)
 #pragma unroll
-    for (int k = 0; k < kGroup; ++k) numbers[k] = seen(results.numbers[k]);
+      for (int k = 0; k < kGroup; ++k) results.numbers[k] = seen(results.numbers[k]);
+    Y elements[kGroup];
     if constexpr (std::is_integral_v<Y>) {
 #pragma unroll
-      for (int k = 0; k < kGroup; ++k) elements[k] = numbers[k];
+      for (int k = 0; k < kGroup; ++k) elements[k] = results.numbers[k];
     } else {
-      simt::narrow_all(numbers, elements);
+      simt::narrow_all(results.numbers, elements);
     }
     store_groups(groups_of(y, y_stride), staged, elements);
     if constexpr (Finds<M>)

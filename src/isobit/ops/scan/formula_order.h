@@ -25,6 +25,18 @@ ISOBIT_INLINE void sklansky(typename M::Value (&values)[kCount]) {
     if (i & half) values[i] = M::combine(values[i / half * half - 1], values[i]);
 }
 
+// The same of values that stand in memory.
+template <class M, int kCount>
+ISOBIT_INLINE void sklansky_in_memory(typename M::Value (&values)[kCount]) {
+  ISOBIT_NO_UNROLL
+  for (int half = 1; half < kCount; half *= 2) ISOBIT_NO_UNROLL
+  for (int first = half; first < kCount; first += 2 * half) {
+    const typename M::Value before = values[first - 1];
+    ISOBIT_NO_UNROLL
+    for (int i = first; i < first + half; ++i) values[i] = M::combine(before, values[i]);
+  }
+}
+
 // The totals of what came before, as a binary counter holds its ones: a node of 2^k blocks at k.
 template <class M>
 class Tree {
