@@ -58,12 +58,6 @@ def thin(items):
                 item.add_marker("full")
 
 
-def pytest_sessionstart(session):
-    """Not where other processes run the tests."""
-    if not session.config.getoption("numprocesses", None):
-        untraced.while_pytorch_checks()
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call():
     untraced.while_dynamo_compiles()

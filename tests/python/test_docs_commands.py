@@ -90,10 +90,7 @@ def test_commands_of_the_lab_print_what_a_page_shows(page, number):
     command = shown(page)[number]
     if elsewhere(command.text):
         pytest.skip("needs another instruction set")
-    words_of_it = shlex.split(command.text)
-    # What Python computes beside the library is of MAY_LACK, and takes seconds.
-    without_python = {"ISOBIT_PYTHON": "true"} if words_of_it[0] == "parity" else {}
-    run = pages.lab(*words_of_it, **without_python)
+    run = pages.lab(*shlex.split(command.text))
     printed = [words(line) for line in (run.stdout + run.stderr).splitlines()]
     at = 0
     for line in command.output:

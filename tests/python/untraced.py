@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pauses the measurement of coverage while compilers and checks that are written in Python work.
+"""Pauses the measurement of coverage while compilers that are written in Python work.
 
 To be measured makes Python take two thirds longer, and of Isobit next to nothing runs meanwhile.
 """
 
 import contextlib
-import importlib.util
 import sys
 import threading
 
@@ -43,14 +42,3 @@ def while_dynamo_compiles():
     if callback and pause not in callback.callback_handler.start_callbacks:
         callback.on_compile_start(pause)
         callback.on_compile_end(resume)
-
-
-def while_pytorch_checks():
-    """Before tests import what checks derivatives and operators, at hundreds of inputs: what it
-    calls of Isobit is called at one, too."""
-    if importlib.util.find_spec("torch"):
-        import torch
-
-        torch.autograd.gradcheck = untraced()(torch.autograd.gradcheck)
-        torch.autograd.gradgradcheck = untraced()(torch.autograd.gradgradcheck)
-        torch.library.opcheck = untraced()(torch.library.opcheck)
