@@ -68,6 +68,17 @@ TEST_F(Lab, VerifyReportsEachGradient) {
   }
 }
 
+// A negative second moment that cancels what is added to it leaves few digits of the root, which
+// the scale of what is divided by it must say.
+TEST_F(Lab, VerifyForgivesAdamWhatANegativeSecondMomentLoses) {
+  EXPECT_EQ(
+      isobit(
+          "verify adam --rows 9 --cols 96 --dtype f32 --y-dtype bf16 --eps 1e-12 --weight-decay 0"
+          " --step 1000 --decoupled no --maximize no --input lognormal --seed 355")
+          .status,
+      0);
+}
+
 TEST_F(Lab, ListSaysWhichVariantsHaveOtherBits) {
   const std::string text = isobit("list layernorm_linear").text;
   EXPECT_NE(text.find("  cpu     prefolded, bits: own\n"), std::string::npos) << text;

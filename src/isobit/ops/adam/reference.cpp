@@ -60,10 +60,18 @@ void compute(const Args& exact, const Args& scale, const Rounding& rounding) {
         scales.state[1] =
             std::max((1 - beta2) * size * size + magnitude(Real(beta2 * given.state[1])), least);
         scales.state[2] = std::max(scales.state[1], magnitude(given.state[2]));
-        const Real steep = norms::reference::root(result.state[amsgrad ? 2 : 1]) / root + eps;
-        scales.param =
-            std::max(magnitude(Real(decay * given.param)), least) +
-            step_size * (scales.state[0] / steep + magnitude(moved) + swing / (4 * unit));
+        // So does a second moment that was negative, and cancels what is added to it.
+        const Real square = result.state[amsgrad ? 2 : 1];
+        const Real lost = given.state[1] < 0 ? Real(4 * unit * scales.state[1]) : Real(0);
+        const auto over = [&](Real moment) {
+          return result.state[0] / (norms::reference::root(moment) / root + eps);
+        };
+        const Real swing_of_root =
+            magnitude(Real(over(larger(Real(square - lost), Real(0))) - over(square + lost)));
+        const Real steep = norms::reference::root(square) / root + eps;
+        scales.param = std::max(magnitude(Real(decay * given.param)), least) +
+                       step_size * (scales.state[0] / steep + magnitude(moved) +
+                                    (swing + swing_of_root) / (4 * unit));
       });
 }
 
