@@ -85,7 +85,7 @@ void forked() {
     threads.emplace_back([&, name] {
       while (!done) work(name, 1);
     });
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(3);  // ends a child that waits for a lock
