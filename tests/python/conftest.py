@@ -17,8 +17,8 @@ import untraced
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Inductor starts no processes beside each of ours, which import PyTorch to compile Triton for GPUs.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-# What it writes around our operators is compiled for one lane, in half the time: how fast that code
-# is matters to no test, and its bits only where they are those of any code.
+# What it writes around our operators is compiled for one lane, which takes less time: how fast that
+# code is matters to no test, and its bits only where they are those of any code.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
 

@@ -36,7 +36,7 @@ SHAPES = {
     "interpolate": "--channels 4 --height 7 --width 9 --out-height 5 --out-width 13",
     "rmsnorm_linear": "--rows 5 --cols 20 --features 7",
 }
-# The lab takes ten times as long with its executors, which have tests of their own.
+# The lab takes several times as long with its executors, which have tests of their own.
 WITHOUT_EXECUTORS = dict.fromkeys(("ISOBIT_PTX_LIBRARY", "ISOBIT_SASS_LIBRARY"), "none")
 SCRIPT = """#!/bin/sh
 cd "$(dirname "$0")" && echo "$3" > asked && mv asked request

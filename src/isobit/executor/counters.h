@@ -33,8 +33,8 @@ struct Traffic {
 };
 
 struct Counters {
-  bool in_full =
-      true;  // or no more than instructions: to count accesses takes as long as to make them
+  // Or no more than instructions: to count accesses takes long.
+  bool in_full = true;
 
   std::uint64_t instructions = 0;  // of warps
   std::uint64_t lanes = 0;         // that executed them
