@@ -333,7 +333,9 @@ class PageGuardsOf : public testing::TestWithParam<const Operation*> {
 
   void expect_every_variant_ran() {
     for (const VariantInfo& info : operation.variants()) {
-      const bool lacks_amx = info.name == "amx" && !amx::why_not().empty();
+      // Its kernels are built where those of AVX-512 are, which sanitizers leave out.
+      const bool lacks_amx =
+          info.name == "amx" && (!amx::why_not().empty() || Machine::here().isa != Isa::avx512);
       EXPECT_TRUE(runs[info.name] > 0 || info.device != Device::cpu || !info.elsewhere.empty() ||
                   lacks_amx)
           << info.name << " declined every call";

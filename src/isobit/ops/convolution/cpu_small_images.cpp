@@ -71,14 +71,14 @@ class SmallImages {
     std::int64_t group, first, count;
   };
   std::int64_t blocks() const { return parts_of(panels_, panels_at_once_); }
-  std::int64_t of_image() const { return p_.ins * staged_.channel; }
+  std::int64_t of_image() const { return count_of({p_.ins, staged_.channel}); }
 
   // A task's memory.
   std::int64_t windows_bytes() const {  // vectors are put beyond the last
-    return parts_of((p_.k() * pitch_ + kernel_.cols) * size_, 64) * 64;
+    return parts_of((count_of({p_.k(), pitch_}) + kernel_.cols) * size_, 64) * 64;
   }
   std::int64_t staged_bytes() const {
-    return parts_of((p_.batch * of_image() + 2 * kernel_.cols + 64) * size_, 64) * 64;
+    return parts_of((count_of({p_.batch, of_image()}) + 2 * kernel_.cols + 64) * size_, 64) * 64;
   }
   std::int64_t offsets_bytes() const {  // of entries, and of lines
     return parts_of((p_.k() + p_.batch * phases_.h.count) * 8, 64) * 64;

@@ -109,8 +109,8 @@ struct Staged {
         cols(phases.w.lines(results_w)),
         scale_h(phases.h.scale),
         scale_w(phases.w.scale),
-        plane(rows * cols),
-        channel(plane * scale_h * scale_w) {
+        plane(count_of({rows, cols})),
+        channel(count_of({plane, scale_h, scale_w})) {
     if (channel % 256 == 0) channel += 16;  // or channels would push each other out of caches
   }
   std::int64_t at(std::int64_t row, std::int64_t col) const {
