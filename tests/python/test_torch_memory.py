@@ -55,6 +55,28 @@ def test_the_next_result_takes_the_memory_of_the_last(x, use):
     assert use() == (0, 0)
 
 
+def test_what_waits_serves_results_of_other_sizes(x, use):
+    results = [isobit.torch.layer_norm(x, 1 << 10) for _ in range(2)]
+    first = min(each.data_ptr() for each in results)
+    del results
+    both = torch.cat([x, x])
+    y = isobit.torch.add(both, both)
+    assert y.data_ptr() == first and use() == (2 * STEP, 0)
+    del y
+    halves = [isobit.torch.layer_norm(half, 1 << 10) for half in x.chunk(2)]
+    assert use() == (STEP, STEP)
+    assert {each.data_ptr() - first for each in halves} == {0, STEP // 2}
+
+
+def test_workspace_waits_for_the_next_call(use):
+    x, weight, target = draw(512, 64), draw(4096, 64), torch.arange(512)
+    isobit.torch.linear_cross_entropy(x, weight, target)
+    lent, waiting = use()
+    assert lent == 0 and waiting >= 512 * 4096 * 4
+    isobit.torch.linear_cross_entropy(x, weight, target)
+    assert use() == (0, waiting)
+
+
 def test_no_two_living_results_share_memory(x, use):
     """However many of their size wait, and with what they hold of their own."""
     for waiting in (1, 2, 4):

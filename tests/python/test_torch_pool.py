@@ -22,9 +22,11 @@ PROGRAM = r"""
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -55,6 +57,50 @@ void alone() {
     for (void* block : living) pool::give(block, kBytes);
     pool::empty();
   }
+}
+
+// Blocks of any sizes lie apart, and what waits serves others: a larger one where ranges touch, and
+// smaller ones.
+void of_any_size() {
+  pool::set_limit(std::int64_t{1} << 40);
+  std::map<std::byte*, std::int64_t> living;
+  std::int64_t held = 0;
+  std::uint32_t state = 1;
+  const auto draw = [&](std::uint32_t below) { return ((state = state * 69069 + 1) >> 8) % below; };
+  const auto give = [&](auto found) {
+    pool::give(found->first, found->second);
+    held -= found->second;
+    living.erase(found);
+  };
+  std::int64_t most = 0;
+  for (int i = 0; i < 20000; ++i) {
+    if (living.size() > draw(12)) {
+      give(std::next(living.begin(), draw(static_cast<std::uint32_t>(living.size()))));
+    } else {
+      const std::int64_t bytes = std::int64_t{1 + draw(63)} << 18 << draw(2);
+      auto* const block = static_cast<std::byte*>(pool::take(bytes));
+      if (block == nullptr) continue;  // too small
+      const auto [place, is_new] = living.emplace(block, bytes);
+      require(is_new, "a block was handed out twice");
+      if (place != living.begin()) {
+        const auto [before, size] = *std::prev(place);
+        require(before + size <= block, "a block begins in another");
+      }
+      if (const auto after = std::next(place); after != living.end())
+        require(block + bytes <= after->first, "a block ends in another");
+      held += bytes;
+    }
+    const pool::Use use = pool::use();
+    require(use.lent >= held && use.lent <= held + held / 8, "miscounted what is lent");
+    most = std::max(most, use.lent + use.waiting);
+  }
+  while (!living.empty()) give(living.begin());
+  require(pool::use().lent == 0 && pool::use().waiting == most, "miscounted what waits");
+  void* const all = pool::take(most);  // less than what is mapped at a time
+  require(pool::use().waiting == 0, "ranges that touch were not joined");
+  pool::give(all, most);
+  pool::empty();
+  require(pool::use().waiting == 0, "something still waits");
 }
 
 // Each thread writes its name into what it holds, and finds it there.
@@ -103,6 +149,7 @@ void forked() {
 int main(int, char** words) {
   const std::string_view what = words[1];
   if (what == "alone") alone();
+  if (what == "of any size") of_any_size();
   if (what == "together") together(300);
   if (what == "forked") forked();
 }
@@ -118,7 +165,7 @@ def built(source, folder, *flags):
 
 
 # What is asked, and how the program is compiled for it: that a lock is missing must take no luck.
-FLAGS = {"alone": [], "together": ["-fsanitize=thread"], "forked": []}
+FLAGS = {"alone": [], "of any size": [], "together": ["-fsanitize=thread"], "forked": []}
 
 
 def asked(program, what):
@@ -143,10 +190,17 @@ def planted(text, pattern, replacement=""):
 DEFECTS = {
     "a block of several that wait is handed out twice": (
         "alone",
-        r"here\.waiting\.erase\(found\);",
-        "if (here.waiting.count(size) < 2) here.waiting.erase(found);",
+        r"replace\(found, begin \+ bytes, found->first - bytes\);",
+        "",
     ),
-    "what waits is counted as lent": ("alone", r"here\.use\.waiting -= size;", ""),
+    "what waits is counted as lent": ("alone", r"bytes_ -= bytes;", ""),
+    "what is left of a range begins in the block": (
+        "of any size",
+        r"replace\(found, begin \+ bytes, ",
+        "replace(found, begin + bytes / 2, ",
+    ),
+    "what was joined still waits by itself": ("of any size", r"forget\(next\);", ""),
+    "ranges that touch are not joined": ("of any size", r"before \+ size == begin", "false"),
     "no lock": ("together", r"const std::lock_guard lock\(here\.mutex\);", ""),
     "a fork takes the lock along as it is": ("forked", r"(?s)pthread_atfork\(.*?\}\);", ""),
     "a fork leaves the lock to the child": (

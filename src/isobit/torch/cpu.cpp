@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The adapter for CPU tensors: PyTorch's threads, and memory that large results come from.
+// The adapter for CPU tensors: PyTorch's threads, and memory that large results and workspaces come
+// from.
 #include <algorithm>
+#include <cstdlib>
+#include <new>
 #include <numeric>
 
 #include "isobit/torch/device.h"
@@ -34,6 +37,27 @@ int threads() {
   check(torch_get_num_threads(&count));
   return static_cast<int>(std::clamp<std::uint32_t>(count, 1, ISOBIT_MAX_THREADS));
 }
+
+// Workspace of a call, from the pool where that serves so much; its first line says whether it did.
+struct Workspace {
+  static constexpr std::size_t kLine = 64;
+
+  static void* allocate(void*, std::size_t bytes) {
+    void* memory = pool::take(static_cast<std::int64_t>(bytes + kLine));
+    const bool pooled = memory != nullptr;
+    if (!pooled) memory = std::malloc(bytes + kLine);
+    if (memory == nullptr) return nullptr;
+    new (memory) bool(pooled);
+    return static_cast<std::byte*>(memory) + kLine;
+  }
+  static void release(void*, void* memory, std::size_t bytes) {
+    void* const first = static_cast<std::byte*>(memory) - kLine;
+    if (*static_cast<const bool*>(first))
+      pool::give(first, static_cast<std::int64_t>(bytes + kLine));
+    else
+      std::free(first);
+  }
+};
 
 void set_pool_limit(StableIValue* stack, std::uint64_t, std::uint64_t) {
   pool::set_limit(Stack(stack).integer());
@@ -92,6 +116,7 @@ struct Lent::Resources {};
 
 Lent::Lent(const Tensor&) {
   context_.struct_size = sizeof context_;
+  context_.allocator = {Workspace::allocate, Workspace::release, nullptr};
   context_.threads = threads();
   context_.parallel_for = {run, nullptr};
 }

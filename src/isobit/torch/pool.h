@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for large results on the processor, kept for the next one.
+// Memory for large results and workspaces on the processor, kept for the next ones.
 //
 // The C library returns what is larger than 32 MB to the system at once, less when it ends the
-// heap, and the next result pays for fresh pages again, which costs more than the operator. Blocks
-// of a pool are huge pages, and stay.
+// heap, and the next result pays for fresh pages again, which costs more than the operator. A
+// pool's memory is huge pages, and stays.
 #pragma once
 
 #include <cstddef>
