@@ -18,6 +18,7 @@
 #include "isobit/ops/elementwise/elementwise.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/simd/parallel_for.h"
+#include "workloads.h"
 
 namespace isobit {
 namespace {
@@ -433,8 +434,11 @@ TEST(CallersThreads, MayThrowOnceTheirTasksAreDone) {
        "out of memory"},
       {[](void*, std::int64_t, isobit_task, void*) { throw 42; }, "an exception of unknown type"},
   };
-  for (const Entry& entry : kEntriesAndObjects)
+  std::size_t turn = 0;
+  for (const Entry& entry : kEntriesAndObjects) {
+    ++turn;
     for (const auto& [run, says] : kThrowers) {
+      if (lab::one_in() > 1 && says != kThrowers[turn % std::size(kThrowers)].second) continue;
       World world(1 << 14);  // enough rows to be shared out
       world.context.threads = 4;
       world.context.parallel_for.run = run;
@@ -444,6 +448,7 @@ TEST(CallersThreads, MayThrowOnceTheirTasksAreDone) {
       world.context.parallel_for.run = nullptr;
       EXPECT_EQ(entry.call(world), ISOBIT_OK) << isobit_last_error();
     }
+  }
 }
 
 }  // namespace
