@@ -43,6 +43,16 @@ DEFECTS = {
         r'"r"\(count\)',
         '"r"(count + 1)',
     ),
+    "an mbarrier that expects one arrival fewer": (
+        *(ELEMENTWISE, "device.h"),
+        r'"r"\(count\)',
+        '"r"(count - 1)',
+    ),
+    "a launch that loses its clusters": (
+        *(RMSNORM, "launch.h"),
+        r"shape\.cluster > 1 \? 1 : 0",
+        "0",
+    ),
     "a conversion that cuts": (ELEMENTWISE, "device.h", "cvt.rn.bf16", "cvt.rz.bf16"),
     "shuffles among 16 lanes": (
         *(RMSNORM, "device.h"),
