@@ -49,6 +49,26 @@ def separate(norm, given, activation=None, residual=None):
     return z if residual is None else z + residual
 
 
+def error(found, exact):
+    return ((found.double() - exact).abs().max() / exact.abs().max()).item()
+
+
+# What the README's table says.
+@pytest.mark.parametrize(
+    ("mean", "deviation", "algebraic"),
+    [(0, 1, 0), (100, 0.01, 1e-3), (1e4, 1, 1e-3), (1e6, 1, 0.1)],
+)
+def test_a_large_mean_takes_digits_of_the_algebraic_form_alone(mean, deviation, algebraic):
+    given = arguments("layer_norm", rows=(64,), cols=768, features=256)
+    given["input"] = mean + deviation * given["input"]
+    values = list(given.values())
+    exact = layernorm_linear.reference(*(each.double() for each in values))
+    assert error(fused("layer_norm", given), exact) < 2e-6
+    assert error(layernorm_linear.algebraic(*values), exact) >= algebraic
+    if mean == 0:
+        assert error(layernorm_linear.algebraic(*values), exact) < 2e-6
+
+
 def asking(given):
     return {name: each.detach().requires_grad_() for name, each in given.items()}
 
@@ -114,6 +134,23 @@ def test_compiled_code_has_the_same_bits_without_a_break(norm):
     along = draw(*z.shape, seed=9)
     own, other = (torch.autograd.grad(y, list(given.values()), along) for y in (z, expected))
     assert all(map(torch.equal, own, other))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_code_compiled_once_serves_any_number_of_rows(norm):
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    call = torch.compile(
+        lambda **tensors: fused(norm, tensors), fullgraph=True, dynamic=True, backend=backend
+    )
+    for rows in ((5, 7), (3, 9), (1000, 2)):
+        given = arguments(norm, rows=rows)
+        assert torch.equal(call(**given), fused(norm, given))
+    assert len(compiled) == 1
 
 
 def test_operators_pass_opcheck():

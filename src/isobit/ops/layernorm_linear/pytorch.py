@@ -23,6 +23,16 @@ def standard(x, norm_weight, norm_bias, weight, bias=None, eps=1e-5, *, activati
     return ACTIVATIONS[activation](functional.linear(y, weight, bias))
 
 
+def algebraic(x, norm_weight, norm_bias, weight, bias=None, eps=1e-5, *, activation="none"):
+    """The product before the norm: x Wᵀ less the mean times the sums of W's rows. The two are as
+    large as the mean and their difference is not, so its digits are lost."""
+    folded = weight * norm_weight
+    mean = x.mean(-1, keepdim=True)
+    rstd = (x.var(-1, keepdim=True, correction=0) + eps).rsqrt()
+    z = rstd * (x @ folded.T - mean * folded.sum(1)) + weight @ norm_bias
+    return ACTIVATIONS[activation](z if bias is None else z + bias)
+
+
 class Function(torch.autograd.Function):
     """Keeps x alone of what has its size, and makes the rows again in backward.
 
