@@ -53,6 +53,32 @@ def test_tensor_cores_have_the_emulators_bits(order, early):
     assert done.stdout.count("mma on ptx side=64 ") == done.stdout.count("mma on emu side=64 ") == 4
 
 
+@pytest.mark.parametrize(
+    ("early", "order"),
+    [
+        (0, "random"),
+        (1, "in_order"),
+        pytest.param(1, "starving", marks=pytest.mark.full),
+        pytest.param(0, "reversed", marks=pytest.mark.full),
+    ],
+)
+def test_warpgroups_have_the_bits_of_warps(order, early):
+    """By the model, on the emulator and the executor, where places go round several times."""
+    words = ["--pass", "fwd", "--variant", "mma,wgmma", "--m", "130", "--n", "72"]
+    settings = {"order": order, "seed": 2, "early": early, "resident": 3}
+    done = isobit("parity", "matmul", *words, *TENSOR[:-3], "328", *TENSOR[-2:], **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("wgmma on ptx ") == 2 * 8  # f16 and bf16, of four calls it declines
+
+
+def test_warpgroups_are_those_of_one_generation():
+    words = ["--pass", "fwd", "--variant", "wgmma", "--device", "ptx", "--arithmetic", "tensor"]
+    for sm in (80, 100):
+        done = isobit("verify", "matmul", *words, "--dtype", "bf16", "--k", "64", sm=sm)
+        assert done.returncode != 0
+        assert "only GPUs of sm_90 have its instructions" in done.stdout + done.stderr
+
+
 def test_tensor_cores_of_another_generation_are_right_and_have_other_bits():
     words = ["--variant", "mma", "--device", "ptx", "--grid", "test"]
     done = isobit("verify", "matmul", *words, sm=80)

@@ -64,6 +64,13 @@ TEST(WarpgroupKernels, OfF16AndFewKFollowTheOrder) {
   }
 }
 
+// Then nothing but the end of one tile stands before the end of a block's next one.
+TEST(WarpgroupKernels, OfNoKAreZeros) {
+  watch();
+  Matrix<bf16> a(9, 0, false, 8, 0, 1), b(0, 520, false, 8, 0, 2);
+  expect_defined(a, b, kName);
+}
+
 // What lies beside a matrix is NaN and is not read; what is not finite stays in its row and column.
 TEST(WarpgroupKernels, WhatIsNotFiniteStaysInItsRowAndColumn) {
   watch();
