@@ -101,8 +101,8 @@ TEST(WarpgroupKernels, WhatIsNotFiniteStaysInItsRowAndColumn) {
     }
 }
 
-// Against the reference, with all that is done to a product, and bit by bit against mma: batches,
-// epilogues, families of numbers.
+// Both passes against the reference, with all that is done to a product, and bit by bit against
+// mma: batches, epilogues, families of numbers.
 TEST(WarpgroupKernels, AreRightAndHaveTheBitsOfMma) {
   watch();
   attach_devices();
@@ -111,8 +111,8 @@ TEST(WarpgroupKernels, AreRightAndHaveTheBitsOfMma) {
   flags.variant = {"mma", kName};
   flags.dtype = {"f16", "bf16"};
   flags.options = {{"arithmetic", {"tensor"}}};
-  const auto expect = [&](std::size_t cases) {
-    const std::vector<Case> all = cases_of(matmul::forward_operation(), flags, "test");
+  const auto expect = [&](const Operation& operation, std::size_t cases) {
+    const std::vector<Case> all = cases_of(operation, flags, "test");
     EXPECT_EQ(all.size(), cases);
     for (const Case& c : all) {
       Workload workload(c);
@@ -125,12 +125,17 @@ TEST(WarpgroupKernels, AreRightAndHaveTheBitsOfMma) {
   };
   flags.dims = {{"batch", {2}}, {"m", {9}}, {"n", {40}}, {"k", {24}}};
   flags.options["activation"] = {"none", "silu"};
-  expect(4);
+  expect(matmul::forward_operation(), 4);
+  flags.with = {"pre+grad_bias+grad_c"};
+  expect(matmul::backward_operation(), 4);
+  flags.with.clear();
   if (kDetectsRaces) return;
   flags.dims = {{"batch", {1}}, {"m", {130}}, {"n", {16}}, {"k", {72}}};
   flags.options.erase("activation");
   flags.input = {"randn", "uniform", "integers", "alternating", "fltmax", "denormal"};
-  expect(12);
+  expect(matmul::forward_operation(), 12);
+  flags.input = {"randn"};
+  expect(matmul::backward_operation(), 2);
 }
 
 class Call {

@@ -164,7 +164,7 @@ std::span<const ForwardVariant> cuda_forward_variants() {
        .choose = [](const Problem&, const Machine&) -> Plan { return {256}; },
        .run = run_naive},
       cuda_tensor_variant(),
-      cuda_wgmma_variant(),  // the last: backward has all before it
+      cuda_wgmma_variant(),
   };
   return kVariants;
 }
