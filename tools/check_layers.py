@@ -123,8 +123,8 @@ RULES = (
     ),
     (
         "ops/OP/cuda*",
-        "core/* dispatch/* simt/simt.h simt/warpgroup.h tile/* norms/cuda* optimizers/cuda* FACE"
-        " FORMULA SHARED ops/OP/cuda*.h",
+        "core/* dispatch/* simt/simt.h simt/warpgroup.h simt/current_device.h tile/* norms/cuda*"
+        " optimizers/cuda* FACE FORMULA SHARED ops/OP/cuda*.h",
     ),
     ("ops/OP/norm.h", "core/* FACE"),
     ("ops/OP/constants.h", "core/*"),

@@ -165,6 +165,7 @@ std::span<const ForwardVariant> cuda_forward_variants() {
        .run = run_naive},
       cuda_tensor_variant(),
       cuda_wgmma_variant(),
+      cuda_cublaslt_variant(),
   };
   return kVariants;
 }

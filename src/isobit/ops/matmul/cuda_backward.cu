@@ -174,7 +174,7 @@ struct By {
 
   static std::string declines(const BackwardProblem& problem, const Machine& machine) {
     Problem rows = problem.rows;
-    rows.k = 0;  // of which there is no product
+    rows.m = 0;  // what is left to ask is not about its arrays
     std::string why = forward().declines(rows, machine);
     const auto look = [&](bool wanted, const Problem& product, Derived own) {
       // s will be where any array may begin.
@@ -249,7 +249,7 @@ std::array<BackwardVariant, sizeof...(kIndices)> all(std::index_sequence<kIndice
 }  // namespace
 
 std::span<const BackwardVariant> cuda_backward_variants() {
-  static const auto kVariants = all(std::make_index_sequence<5>());
+  static const auto kVariants = all(std::make_index_sequence<6>());
   return kVariants;
 }
 

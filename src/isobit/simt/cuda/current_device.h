@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "isobit/simt/cuda/memory.h"
+
+namespace isobit::simt {
+
+inline int current_device() {
+  int device = 0;
+  detail::checked("cudaGetDevice", cudaGetDevice(&device));
+  return device;
+}
+
+}  // namespace isobit::simt
