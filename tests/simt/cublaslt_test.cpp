@@ -82,10 +82,18 @@ struct Matrices {
   std::string refusal(const Machine& machine) const {
     return operation().declines(variant(), args, machine);
   }
+  // In a workspace that begins at no more than 64 bytes.
   void run() {
     operation().check(args);
     const int index = variant();
-    operation().run(index, {}, args, execution_for(kDevice));
+    Execution execution = execution_for(kDevice);
+    execution.allocator = {
+        .allocate = [](void*, std::size_t bytes) -> void* {
+          return static_cast<std::byte*>(std::aligned_alloc(256, (bytes + 511) / 256 * 256)) + 64;
+        },
+        .release = [](void*, void* memory,
+                      std::size_t) { std::free(static_cast<std::byte*>(memory) - 64); }};
+    operation().run(index, {}, args, execution);
   }
 };
 
