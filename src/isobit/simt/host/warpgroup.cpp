@@ -3,6 +3,7 @@
 // they may: whoever reads their sums or writes over their operands too early sees it.
 #include "isobit/simt/host/warpgroup.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "isobit/core/tensor_core.h"
