@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// See ../current_device.h.
 #pragma once
 
 #include <cuda_runtime.h>
