@@ -24,7 +24,7 @@ RULES = (
     ("functions/*", "core/*"),
     ("executor/*", "core/tensor_core.h"),
     ("dispatch/*", "core/*"),
-    ("tile/*", "core/* simt/simt.h"),
+    ("tile/*", "core/* simt/simt.h simt/warpgroup.h"),
     ("norms/reference*", "core/* norms/reference*"),
     ("norms/definition.h", "core/* dispatch/* NORMS norms/reference.h"),
     ("norms/cpu*", "core/* dispatch/* simd/* norms/cpu* NORMS"),
@@ -123,8 +123,8 @@ RULES = (
     ),
     (
         "ops/OP/cuda*",
-        "core/* dispatch/* simt/simt.h tile/* norms/cuda* optimizers/cuda* FACE FORMULA SHARED"
-        " ops/OP/cuda*.h",
+        "core/* dispatch/* simt/simt.h simt/warpgroup.h simt/current_device.h tile/* norms/cuda*"
+        " optimizers/cuda* FACE FORMULA SHARED ops/OP/cuda*.h",
     ),
     ("ops/OP/norm.h", "core/* FACE"),
     ("ops/OP/constants.h", "core/*"),

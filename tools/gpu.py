@@ -192,7 +192,10 @@ def test(phase):
     # The processor has another such arithmetic; the emulator has a model of this one (sm_90's).
     both = "emu" if phase.dry else f"emu,{phase.device}"
     command = [lab, "parity", "matmul", "--arithmetic", "tensor", "--dtype", "f16,bf16"]
-    phase.step("parity of tensor cores", [*command, "--k", "200", "--device", both], 60)
+    command += ["--k", "200", "--device", both]
+    phase.step("parity of tensor cores", command, 60)
+    wide = ["--pass", "fwd", "--variant", "mma,wgmma", "--m", "72", "--n", "136"]  # in pieces
+    phase.step("parity of warpgroups", [*command, *wide], 60)
     if phase.dry:  # the interpreter takes a thousandth of a second for a k
         small = (*small, "--m", "3", "--n", "5", "--k", "70", "--pass", "fwd")
     lacking = None if importlib.util.find_spec("triton") else "Python has no Triton"

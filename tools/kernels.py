@@ -59,6 +59,10 @@ CLAIMS = (
         r"matmul::Mma<",
         (r"LDGSTS\.E\S*\.128\b", r"LDSM\.16\.MT?88\.4\b", r"HMMA\.16816\.F32\b", r"STS\b"),
     ),
+    (
+        r"matmul::Wgmma<",
+        (r"UTMALDG\.3D\b", r"HGMMA\.64x128x16\.F32\b", r"WARPGROUP\.DEPBAR\b", r"STS\b"),
+    ),
     (r"ClusterOfBlocks|WithinCluster", (r"UCGABAR_WAIT\b|BAR\S*CLUSTER|MAPA\b",)),
 )
 SKIPPED = 77  # tools/suite.py says so in its last lines

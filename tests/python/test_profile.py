@@ -57,6 +57,20 @@ def test_products_by_tensor_cores_waste_no_bank_and_read_a_tile_once(layout):
 
 
 @needs_ptx
+def test_products_by_a_warpgroup_waste_no_bank_and_read_a_tile_once():
+    words = ["--arithmetic", "tensor", "--dtype", "bf16", "--pass", "fwd", "--variant", "wgmma"]
+    extents = ["--batch", "1", "--m", "128", "--n", "192", "--k", "320"]
+    done = profile("matmul", *words, *extents, "--json")
+    (kernel,) = json.loads(done.stdout)["kernels"]
+    assert kernel["shared_wavefronts"] == kernel["shared_least"] > 0
+    of_a, of_b = 2 * 128 * 320 * 2, 320 * 192 * 2  # a for both tiles of y; b ends in the second
+    assert kernel["copied_bytes"] == of_a + of_b
+    assert kernel["stores"]["sectors"] == kernel["stores"]["least"] == 128 * 192 * 2 / 32
+    # Of each of two tiles eight warps issue 20 products, a fence, a commit and a wait each 4.
+    assert kernel["by_kind"]["tensor"] == 2 * 8 * (320 // 16 + 3 * (320 // 64) + 1)
+
+
+@needs_ptx
 def test_a_case_is_told_kernel_by_kernel_and_as_a_model():
     done = profile("rmsnorm", "--pass", "bwd", "--rows", "64", "--cols", "600")
     assert done.returncode == 0, done.stderr

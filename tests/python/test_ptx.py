@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -51,6 +52,36 @@ def test_tensor_cores_have_the_emulators_bits(order, early):
     done = isobit("parity", "matmul", *TENSOR, order=order, early=early)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("mma on ptx side=64 ") == done.stdout.count("mma on emu side=64 ") == 4
+
+
+@pytest.mark.parametrize(
+    ("early", "order", "dtype", "direction"),
+    [
+        (0, "random", "bf16", "fwd"),
+        (1, "in_order", "f16", "fwd"),
+        pytest.param(1, "starving", "bf16", "bwd", marks=pytest.mark.full),
+        pytest.param(0, "reversed", "f16", "bwd", marks=pytest.mark.full),
+    ],
+)
+def test_warpgroups_have_the_bits_of_warps(order, early, dtype, direction):
+    """By the model, on the emulator and the executor, where places go round several times."""
+    words = ["--pass", direction, "--arithmetic", "tensor", "--dtype", dtype]
+    words += ["--variant", "mma,wgmma", "--device", "emu,ptx"]
+    words += ["--batch", "1", "--m", "136", "--n", "72", "--k", "328"]
+    settings = {"order": order, "seed": 2, "early": early, "resident": 3}
+    done = isobit("parity", "matmul", *words, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    taken = re.findall(r"^wgmma on ptx.* [0-9a-f]{16}", done.stdout, re.MULTILINE)
+    declined = re.findall(r"^wgmma on ptx.*: unavailable: it takes", done.stdout, re.MULTILINE)
+    assert (len(taken), len(declined)) == (5, 3)
+
+
+def test_warpgroups_are_those_of_one_generation():
+    words = ["--pass", "fwd", "--variant", "wgmma", "--device", "ptx", "--arithmetic", "tensor"]
+    for sm in (80, 100):
+        done = isobit("verify", "matmul", *words, "--dtype", "bf16", "--k", "64", sm=sm)
+        assert done.returncode != 0
+        assert "only GPUs of sm_90 have its instructions" in done.stdout + done.stderr
 
 
 def test_tensor_cores_of_another_generation_are_right_and_have_other_bits():

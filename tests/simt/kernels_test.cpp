@@ -187,8 +187,9 @@ TEST_P(Kernels, LetAPlanChooseTheThreadsOfABlock) {
   const std::set<std::string_view> shaping = {"threads", "each", "side", "across", "cluster"};
   const std::set<std::string_view> fixed = {"block_per_row", "hillis_steele", "blelloch", "pieces",
                                             "unfused"};
+  const std::set<std::string_view> of_tiles = {"tiled", "wgmma", "cublaslt"};
   for (const VariantInfo& info : GetParam()->variants()) {
-    const bool of_matmul = GetParam()->op == "matmul" && info.name == "tiled";
+    const bool of_matmul = GetParam()->op == "matmul" && of_tiles.contains(info.name);
     if (info.device != kDevice || fixed.contains(info.name) || of_matmul) continue;
     EXPECT_TRUE(std::ranges::any_of(info.knobs, [&](const Knob& knob) {
       return shaping.contains(knob.name);

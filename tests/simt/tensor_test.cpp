@@ -4,116 +4,23 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <vector>
 
 #include "isobit/core/error.h"
-#include "isobit/core/tensor_core.h"
-#include "isobit/ops/matmul/matmul.h"
-#include "simt/where.h"
-#include "workloads.h"
+#include "simt/tensor.h"
 
 namespace isobit::lab {
 namespace {
 
 using matmul::Arithmetic;
 using matmul::ForwardArgs;
+using tensor::expect_defined;
+using tensor::Matrix;
+using tensor::product;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-// Elements of 16 bits, (rows, cols), with strides; numbers of all sizes, so that sums are cut.
-template <class T>
-struct Matrix {
-  std::vector<T> elements;
-  std::int64_t rows, cols, row, col, offset;
-
-  Matrix(std::int64_t rows, std::int64_t cols, bool turned, std::int64_t gap, std::int64_t offset,
-         std::uint32_t state)
-      : rows(rows),
-        cols(cols),
-        row(turned ? 1 : cols + gap),
-        col(turned ? rows + gap : 1),
-        offset(offset) {
-    elements.resize(static_cast<std::size_t>(offset + (rows + gap) * (cols + gap)));
-    const auto next = [&] { return (state = state * 1664525u + 1013904223u) >> 8; };
-    for (T& element : elements) {
-      const float size = std::ldexp(1.0F, -static_cast<int>(next() % 9));
-      element = from_float<T>((static_cast<float>(next()) * 0x1p-23F - 1) * size);
-    }
-  }
-  T& at(std::int64_t i, std::int64_t j) {
-    return elements[static_cast<std::size_t>(offset + i * row + j * col)];
-  }
-  TensorView view() {
-    const auto bytes =
-        static_cast<std::int64_t>(elements.size() - static_cast<std::size_t>(offset));
-    TensorView view{elements.data() + offset, 2 * bytes, kType, 2};
-    view.shape[0] = rows;
-    view.shape[1] = cols;
-    view.strides[0] = row;
-    view.strides[1] = col;
-    return view;
-  }
-  static constexpr DType kType = std::is_same_v<T, bf16> ? DType::bf16 : DType::f16;
-};
-
-// An element as the README defines it: one sum over k, 16 at a time, the last ones zeros.
-template <class T>
-float defined(Matrix<T>& a, Matrix<T>& b, std::int64_t i, std::int64_t j) {
-  const tensor_core::Format format =
-      std::is_same_v<T, bf16> ? tensor_core::kBf16 : tensor_core::kF16;
-  float sum = 0;
-  for (std::int64_t k = 0; k < a.cols; k += 16) {
-    tensor_core::Number left[16], right[16];
-    for (std::int64_t e = 0; e < 16; ++e) {
-      const bool there = k + e < a.cols;
-      left[e] = tensor_core::taken_apart(there ? a.at(i, k + e).bits : 0, format);
-      right[e] = tensor_core::taken_apart(there ? b.at(k + e, j).bits : 0, format);
-    }
-    sum = tensor_core::multiply_add(left, right, sum, format, tensor_core::generation_of(90));
-  }
-  return sum + 0.0F;
-}
-
-// The index of the variant among all.
-int mma() {
-  attach_devices();
-  const std::vector<VariantInfo> infos = matmul::forward_operation().variants();
-  for (int i = 0; i < static_cast<int>(infos.size()); ++i)
-    if (infos[i].device == kDevice && infos[i].name == "mma") return i;
-  throw std::logic_error("no mma");
-}
-
-template <class T>
-std::vector<float> product(Matrix<T>& a, Matrix<T>& b, int side) {
-  std::vector<float> y(static_cast<std::size_t>(a.rows * b.cols), -1);
-  const Operation& operation = matmul::forward_operation();
-  const Arguments args = operation.make_arguments();
-  auto& typed = *static_cast<ForwardArgs*>(args.get());
-  typed.a = a.view();
-  typed.b = b.view();
-  typed.y = matrix_view(y.data(), static_cast<std::int64_t>(4 * y.size()), DType::f32, a.rows,
-                        b.cols, b.cols);
-  typed.arithmetic = Arithmetic::tensor;
-  operation.check(args);
-  Plan plan{};
-  plan[0] = side;
-  const int variant = mma();
-  operation.run(variant, plan, args, execution_for(kDevice));
-  return y;
-}
-
-template <class T>
-void expect_defined(Matrix<T>& a, Matrix<T>& b, int side) {
-  const std::vector<float> y = product(a, b, side);
-  for (std::int64_t i = 0; i < a.rows; ++i)
-    for (std::int64_t j = 0; j < b.cols; ++j)
-      ASSERT_EQ(std::bit_cast<std::uint32_t>(y[static_cast<std::size_t>(i * b.cols + j)]),
-                std::bit_cast<std::uint32_t>(defined(a, b, i, j)))
-          << i << ", " << j << " of " << a.rows << " x " << b.cols << " x " << a.cols;
-}
 
 struct Shape {
   std::int64_t m, n, k;
@@ -132,7 +39,7 @@ TEST(TensorKernels, FollowTheOrderInEverySchedule) {
                        ++seed);
         Matrix<bf16> b(s.k, s.n, layout / 2 != 0, pieces ? -(layout / 2 ? s.k : s.n) & 7 : 1, 0,
                        ++seed);
-        expect_defined(a, b, seed % 4 < 2 && in_order ? 128 : 64);
+        expect_defined(a, b, "mma", seed % 4 < 2 && in_order ? 128 : 64);
         if (HasFatalFailure()) return;
       }
     }
@@ -145,7 +52,7 @@ TEST(TensorKernels, OfF16AndMisalignedFollowTheOrder) {
     for (const int offset : {0, 1, 8}) {
       Matrix<f16> a(9, k, offset == 1, 8 - k % 8, offset, static_cast<std::uint32_t>(k));
       Matrix<f16> b(k, 10, offset == 8, 6, 8 - offset, static_cast<std::uint32_t>(k + 1));
-      expect_defined(a, b, 64);
+      expect_defined(a, b, "mma", 64);
       if (HasFatalFailure()) return;
     }
 }
@@ -168,7 +75,7 @@ TEST(TensorKernels, WhatIsNotFiniteStaysInItsRowAndColumn) {
           for (std::int64_t j = 0; j < n; ++j) b.at(e, j) = from_float<f16>(2.0F);
         a.at(row, k - 1) = from_float<f16>(kInfinity);
         b.at(k / 2, col) = from_float<f16>(kNan);
-        const std::vector<float> y = product(a, b, turned ? 128 : 64);
+        const std::vector<float> y = product(a, b, "mma", turned ? 128 : 64);
         for (std::int64_t i = 0; i < m; ++i)
           for (std::int64_t j = 0; j < n; ++j) {
             const float value = y[static_cast<std::size_t>(i * n + j)];
@@ -205,7 +112,7 @@ TEST(TensorKernels, HaveTheBitsOfTheirGeneration) {
   watch();
   Matrix<bf16> a(20, 200, false, 0, 0, 7), b(200, 30, false, 2, 0, 8);
   std::uint64_t hash = 14695981039346656037u;
-  for (const float value : product(a, b, 64))
+  for (const float value : product(a, b, "mma", 64))
     hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 1099511628211u;
   EXPECT_EQ(hash, 5148441279809557487u);
 }
@@ -221,10 +128,10 @@ TEST(TensorKernels, AreWantedOnGpusThatHaveTensorCores) {
   typed.b = b.view();
   typed.y = matrix_view(y.data(), 64, DType::f32, 4, 4, 4);
   Machine machine = execution_for(kDevice).machine;
-  EXPECT_NE(operation.default_variant(args, machine), mma());
-  EXPECT_NE(operation.declines(mma(), args, machine), "");
+  EXPECT_NE(operation.default_variant(args, machine), tensor::variant_named("mma"));
+  EXPECT_NE(operation.declines(tensor::variant_named("mma"), args, machine), "");
   typed.arithmetic = Arithmetic::tensor;
-  EXPECT_EQ(operation.default_variant(args, machine), mma());
+  EXPECT_EQ(operation.default_variant(args, machine), tensor::variant_named("mma"));
   const auto refusal = [&](const Machine& on) -> std::string {
     try {
       operation.default_variant(args, on);

@@ -46,6 +46,8 @@ void end_lanes(Warp& warp, const Instruction& instruction) {
       if (copy.lane == lane)
         fail(warp, instruction, "the thread ends while its copies are under way");
   });
+  if (warp.products.sums != nullptr)
+    fail(warp, instruction, "the thread ends while its products are under way");
   warp.live &= ~warp.group->lanes;
   block.live -= ended;
   block.cluster->live -= ended;

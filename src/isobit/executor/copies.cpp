@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "isobit/executor/memory.h"
+#include "isobit/executor/tensor_map.h"
 #include "isobit/executor/warp.h"
 
 namespace isobit::executor {
@@ -51,7 +52,10 @@ Arrival& arrival_at(Warp& warp, const Instruction& instruction, std::uint32_t at
 }
 
 void land_one(Block& block, std::deque<BulkCopy>::iterator copy) {
-  std::memcpy(copy->to, copy->from, copy->bytes);
+  for (const BulkCopy::Piece& piece : copy->pieces) {
+    std::memset(piece.to, 0, piece.bytes);
+    std::memcpy(piece.to, piece.from, piece.given);
+  }
   Arrival& arrival = block.arrivals[copy->arrival];
   arrival.bytes -= copy->bytes;
   advance(arrival);
@@ -102,19 +106,24 @@ void wait_copies(Warp& warp, const Instruction& instruction) {
 
 namespace {
 
+// A copy that takes up so many bytes from `room` on.
+void begin_pieces(Warp& warp, const Instruction& instruction, std::byte* room, BulkCopy copy) {
+  arrival_at(warp, instruction, copy.arrival);
+  ++warp.counters->copies;
+  for (const BulkCopy::Piece& piece : copy.pieces) warp.counters->copied_bytes += piece.given;
+  std::memset(room, kPoison, copy.bytes);
+  warp.block->bulk.push_back(std::move(copy));
+  if (current.copies_land_early) land_all(*warp.block);
+}
+
 void begin_bulk(Warp& warp, const Instruction& instruction, std::uint32_t to, std::uintptr_t from,
                 std::uint32_t bytes, std::uint32_t arrival) {
   if (to % 16 != 0 || from % 16 != 0 || bytes % 16 != 0 || bytes == 0)
     fail(warp, instruction, "a bulk copy whose ends are not at 16 bytes");
   std::byte* room = shared_room(warp, instruction, to, bytes);
   require_global(warp, instruction, from, bytes);
-  arrival_at(warp, instruction, arrival);
-  ++warp.counters->copies;
-  warp.counters->copied_bytes += bytes;
-  std::memset(room, kPoison, bytes);
-  Block& block = *warp.block;
-  block.bulk.push_back({room, reinterpret_cast<const std::byte*>(from), bytes, arrival});
-  if (current.copies_land_early) land_all(block);
+  begin_pieces(warp, instruction, room,
+               {{{room, reinterpret_cast<const std::byte*>(from), bytes, bytes}}, bytes, arrival});
 }
 
 void begin_arrival(Warp& warp, const Instruction& instruction, std::uint32_t at,
@@ -165,6 +174,74 @@ void copy_bulk(Warp& warp, const Instruction& instruction) {
                warp.in<std::uintptr_t>(instruction.slots[1])[lane],
                warp.in<std::uint32_t>(instruction.slots[2])[lane],
                warp.in<std::uint32_t>(instruction.slots[3])[lane]);
+  });
+}
+
+namespace {
+
+// The map that an address names: the launch's parameters hold it.
+TensorMap map_at(const Warp& warp, const Instruction& instruction, std::uint64_t at) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(warp.parameters);
+  TensorMap map;
+  if (at < begin || at + sizeof map > begin + current.function->parameter_bytes)
+    fail(warp, instruction, "a tensor map that is not among the kernel's parameters");
+  std::memcpy(&map, reinterpret_cast<const std::byte*>(at), sizeof map);
+  if (map.mark != TensorMap::kMark) fail(warp, instruction, "this is no tensor map");
+  return map;
+}
+
+// Its lines stand below each other in shared memory, with zeros for what is beyond the tensor.
+void begin_box(Warp& warp, const Instruction& instruction, std::uint32_t to, const TensorMap& map,
+               const std::int64_t (&first)[3], std::uint32_t arrival) {
+  constexpr std::uint32_t kLine = 128, kPiece = 16, kElement = 2;
+  if (map.box[0] * kElement != kLine || map.box[2] != 1)
+    fail(warp, instruction, "a box that is not of lines of 128 bytes");
+  if (to % (8 * kLine) != 0) fail(warp, instruction, "a box that is not aligned to 1024 bytes");
+  BulkCopy copy{{}, map.box[1] * kLine, arrival};
+  std::byte* const room = shared_room(warp, instruction, to, copy.bytes);
+  const auto is_in = [&](std::int64_t at, int dimension) {
+    return at >= 0 && at < static_cast<std::int64_t>(map.extents[dimension]);
+  };
+  for (std::uint32_t line = 0; line < map.box[1]; ++line) {
+    const std::int64_t at_line = first[1] + line;
+    const bool there = is_in(first[2], 2) && is_in(at_line, 1) && is_in(first[0], 0);
+    const std::uintptr_t from = there ? map.address +
+                                            static_cast<std::uintptr_t>(first[0]) * kElement +
+                                            static_cast<std::uintptr_t>(at_line) * map.strides[0] +
+                                            static_cast<std::uintptr_t>(first[2]) * map.strides[1]
+                                      : map.address;
+    const std::uint64_t left =
+        there ? (map.extents[0] - static_cast<std::uint64_t>(first[0])) * kElement : 0;
+    const auto given = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, kLine));
+    require_global(warp, instruction, from, given);
+    for (std::uint32_t piece = 0; piece * kPiece < kLine; ++piece) {
+      const std::uint32_t before = std::min(given, piece * kPiece);
+      copy.pieces.push_back({room + line * kLine + (piece ^ line % 8) * kPiece,
+                             reinterpret_cast<const std::byte*>(from) + before, kPiece,
+                             std::min(given - before, kPiece)});
+    }
+  }
+  begin_pieces(warp, instruction, room, std::move(copy));
+}
+
+}  // namespace
+
+// [to], [map, {element, line, matrix}], [arrival]
+void copy_box(Warp& warp, const Instruction& instruction) {
+  for_lanes(warp.lanes, [&](int lane) {
+    const auto at = [&](int slot) {
+      return std::int64_t{warp.in<std::int32_t>(instruction.slots[slot])[lane]};
+    };
+    begin_box(warp, instruction, warp.in<std::uint32_t>(instruction.slots[0])[lane],
+              map_at(warp, instruction, warp.in<std::uint64_t>(instruction.slots[1])[lane]),
+              {at(2), at(3), at(4)}, warp.in<std::uint32_t>(instruction.slots[5])[lane]);
+  });
+}
+
+// [at]
+void arrive(Warp& warp, const Instruction& instruction) {
+  for_lanes(warp.lanes, [&](int lane) {
+    arrive_expecting(warp, instruction, warp.in<std::uint32_t>(instruction.slots[0])[lane], 0);
   });
 }
 

@@ -255,6 +255,7 @@ class Scheduler {
     warp->awaited_bytes = 0;
     warp->copies.clear();
     std::fill_n(warp->committed, kLanes, 0);
+    warp->products = {};
     for (auto& frame : warp->frames) warp->spare_frames.push_back(std::move(frame));
     warp->frames.clear();
     Frame* frame = new_frame(*warp, kernel_);

@@ -41,7 +41,8 @@ struct Instruction {
 
   Slot slots[14] = {kNoSlot, kNoSlot, kNoSlot, kNoSlot, kNoSlot, kNoSlot, kNoSlot,
                     kNoSlot, kNoSlot, kNoSlot, kNoSlot, kNoSlot, kNoSlot, kNoSlot};
-  std::int64_t number = 0;  // an address's offset, a group of copies, and the like
+  const std::vector<Slot>* list = nullptr;  // sums, which are more than there are slots
+  std::int64_t number = 0;                  // an address's offset, a group of copies, and the like
 
   // Of accesses to memory, and of packing: an element's bytes there and in its register.
   std::uint8_t bytes = 4, width = 4, count = 1;
@@ -72,6 +73,7 @@ struct Function {
   std::vector<Instruction> code;
   std::vector<std::string> opcodes;  // of the code, for messages
   std::vector<std::unique_ptr<Call>> calls;
+  std::vector<std::unique_ptr<std::vector<Slot>>> lists;
   std::vector<std::byte> constants;
   std::vector<Variable> parameters;  // of a kernel, in its buffer; else in local memory
   std::vector<Variable> results;

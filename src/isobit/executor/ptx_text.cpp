@@ -51,7 +51,7 @@ class Lexer {
   void expect(std::string_view word) {
     const std::string_view found = take();
     if (found != word)
-      fail("'" + std::string(word) + "' expected, not '" + std::string(found) + "'");
+      fail(std::string(1, '\'').append(word).append("' expected, not '").append(found) + "'");
   }
   [[noreturn]] void fail(const std::string& what) const {
     throw PtxError("PTX line " + std::to_string(line_) + ": " + what);
@@ -230,7 +230,12 @@ class Reader {
     while (!lexer_.take_if("]")) {
       const std::string_view word = lexer_.take();
       if (word.empty()) lexer_.fail("the text ends within an address");
-      if (word == "+") continue;
+      if (word == "+" || word == ",") continue;
+      if (word == "{") {  // coordinates
+        while (!lexer_.take_if("}"))
+          if (!lexer_.take_if(",")) found.elements.push_back(operand());
+        continue;
+      }
       if (is_number(word))
         found.offset += static_cast<std::int64_t>(bits_of_number(word));
       else if (found.name.empty())

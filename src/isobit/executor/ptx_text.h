@@ -25,7 +25,7 @@ struct Operand {
   std::int64_t offset = 0;             // of an address, from its base: `name` or, without one, 0
   bool negated = false;                // !p
   std::string_view second = {};        // q in p|q
-  std::vector<Operand> elements = {};  // of a list, in braces or parentheses
+  std::vector<Operand> elements = {};  // of a list; of an address coordinates
 };
 
 struct Statement {

@@ -14,6 +14,7 @@
 //   approximation    of machine code: added to the last bits of what MUFU gives, such as 1 or -1
 //   long_divisions   1: of machine code: no division goes the short way
 //   counters         a file, which gets a line of JSON for each kernel as the process ends
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <cxxabi.h>
 
@@ -37,6 +38,7 @@
 #include "isobit/executor/launch.h"
 #include "isobit/executor/memory.h"
 #include "isobit/executor/program.h"
+#include "isobit/executor/tensor_map.h"
 
 // What tools/kernels.py links in beside the objects of libisobit_sass.so.
 extern "C" {
@@ -344,6 +346,23 @@ cudaError_t run(const void* host, dim3 grid, dim3 block, int cluster, std::size_
   } catch (const std::exception& error) { return failed(cudaErrorIllegalAddress, error.what()); }
 }
 
+// In place of the driver's.
+CUresult encode_tensor_map(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
+                           void* address, const cuuint64_t* extents, const cuuint64_t* strides,
+                           const cuuint32_t* box, const cuuint32_t* steps,
+                           CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                           CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
+  const bool of_halves =
+      type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 || type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const char* const wrong = isobit::executor::encode(
+      {rank, address, extents, strides, box, steps, of_halves,
+       interleave != CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle == CU_TENSOR_MAP_SWIZZLE_128B,
+       fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE},
+      std::as_writable_bytes(std::span<CUtensorMap, 1>(map, 1)));
+  if (wrong != nullptr) failed(cudaErrorInvalidValue, wrong);
+  return wrong == nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 }  // namespace
 
 extern "C" {
@@ -402,6 +421,15 @@ cudaError_t cudaFuncSetAttribute(const void* host, cudaFuncAttribute attribute, 
   if (value > settings().limits.shared_bytes)
     return failed(cudaErrorInvalidValue, std::to_string(value) + " bytes of shared memory");
   found->second.most_shared = value;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** entry, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  const bool known = std::string_view(name) == "cuTensorMapEncodeTiled";
+  *entry = known ? reinterpret_cast<void*>(encode_tensor_map) : nullptr;
+  *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 

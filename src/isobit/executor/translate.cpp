@@ -122,6 +122,8 @@ class Translator {
       atomic(parts);
     else if (base == "ldmatrix" || base == "mma")
       matrices(parts);
+    else if (base == "wgmma")
+      warpgroup();
     else
       compute();
     function_->code.push_back(instruction_);
@@ -349,21 +351,24 @@ class Translator {
 
   // The register of an address without an offset.
   Slot plain_address(const Operand& operand, int width) {
-    if (operand.is != Operand::Is::address || operand.offset != 0) unknown();
+    if (operand.is != Operand::Is::address || operand.offset != 0 || !operand.elements.empty())
+      unknown();
     return slot({.name = operand.name}, width);
   }
 
   void arrival() {
     as(Kind::sync, Handlers{{"mbarrier.init.shared::cta.b64", init_arrival},
                             {"mbarrier.arrive.expect_tx.shared::cta.b64", expect_bytes},
+                            {"mbarrier.arrive.shared::cta.b64", arrive},
                             {"mbarrier.try_wait.parity.shared::cta.b64", wait_arrival}});
     if (instruction_.execute == init_arrival) {
       instruction_.slots[0] = plain_address(operand(0), 4);
       instruction_.slots[1] = slot(operand(1), 4);
-    } else if (instruction_.execute == expect_bytes) {
-      if (operand(0).name != "_") unknown();
+    } else if (instruction_.execute == expect_bytes || instruction_.execute == arrive) {
+      const bool expects = instruction_.execute == expect_bytes;
+      if (operand(0).name != "_" || statement_->operands.size() != (expects ? 3 : 2)) unknown();
       instruction_.slots[0] = plain_address(operand(1), 4);
-      instruction_.slots[1] = slot(operand(2), 4);
+      if (expects) instruction_.slots[1] = slot(operand(2), 4);
     } else {
       instruction_.slots[0] = slot(operand(0), 0);
       instruction_.slots[1] = plain_address(operand(1), 4);
@@ -386,6 +391,17 @@ class Translator {
       instruction_.slots[1] = plain_address(operand(1), 8);
       instruction_.slots[2] = slot(operand(2), 4);
       instruction_.slots[3] = plain_address(operand(3), 4);
+      return;
+    }
+    if (opcode == "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes") {
+      as(Kind::copy, copy_box);
+      Operand map = operand(1);
+      if (map.elements.size() != 3) unknown();
+      for (std::size_t i = 0; i < 3; ++i) instruction_.slots[2 + i] = slot(map.elements[i], 4);
+      map.elements.clear();
+      instruction_.slots[0] = plain_address(operand(0), 4);
+      instruction_.slots[1] = plain_address(map, 8);
+      instruction_.slots[5] = plain_address(operand(2), 4);
       return;
     }
     if (parts.size() < 5 || !opcode.starts_with("cp.async.c") || !parts[3].starts_with(".shared") ||
@@ -427,6 +443,34 @@ class Translator {
     }
     instruction_.count = 4;
     if (next != (parts[0] == "mma" ? 14 : 5)) unknown();
+  }
+
+  // Of wgmma: sums, the descriptors of a and b, whether sums are added to, the signs of a and b,
+  // and whether each lies across k.
+  void warpgroup() {
+    as(Kind::tensor,
+       Handlers{{"wgmma.fence.sync.aligned", begin_products},
+                {"wgmma.commit_group.sync.aligned", commit_products},
+                {"wgmma.wait_group.sync.aligned", wait_products},
+                {"wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16", multiply_group_f16},
+                {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", multiply_group_bf16}});
+    const std::vector<Operand>& operands = statement_->operands;
+    const auto number = [&](std::size_t index) {
+      if (operand(index).is != Operand::Is::number) unknown();
+      return static_cast<std::int64_t>(operand(index).bits);
+    };
+    if (instruction_.execute == wait_products) instruction_.number = number(0);
+    if (operands.size() < 2) return;
+    if (operands.size() != 8 || operand(0).elements.size() != 64) unknown();
+    auto list = std::make_unique<std::vector<Slot>>();
+    for (const Operand& element : operand(0).elements) list->push_back(slot(element, 4));
+    instruction_.list = list.get();
+    function_->lists.push_back(std::move(list));
+    instruction_.slots[0] = slot(operand(1), 8);
+    instruction_.slots[1] = slot(operand(2), 8);
+    instruction_.slots[2] = slot(operand(3), 0);
+    if (number(4) != 1 || number(5) != 1) unknown();
+    instruction_.number = number(6) + 2 * number(7);
   }
 
   const Text& text_;

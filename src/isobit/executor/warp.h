@@ -62,6 +62,21 @@ struct Group {
 struct Block;
 struct Cluster;
 
+// Products by a warpgroup that are under way, of one warp.
+struct Product {
+  const Instruction* instruction;
+  std::uint64_t a, b;  // descriptors
+  bool of_bf16;
+};
+struct Products {
+  bool begun = false;                       // a fence stands behind the last wait
+  const std::vector<Slot>* sums = nullptr;  // where they go; null: none are under way
+  const std::byte* registers = nullptr;     // of the call whose sums they are
+  float made[64][kLanes] = {};              // by those that are done
+  std::vector<Product> open;
+  std::deque<std::vector<Product>> committed;
+};
+
 struct Warp {
   Block* block = nullptr;
   int index = 0;
@@ -99,6 +114,7 @@ struct Warp {
   };
   std::deque<Copy> copies;
   std::uint64_t committed[kLanes] = {};  // groups
+  Products products;
 
   template <class T>
   T* out(Slot slot) {
@@ -122,8 +138,12 @@ struct Arrival {
 };
 
 struct BulkCopy {
-  std::byte* to;
-  const std::byte* from;
+  struct Piece {
+    std::byte* to;
+    const std::byte* from;
+    std::uint32_t bytes, given;  // the rest becomes zeros
+  };
+  std::vector<Piece> pieces;
   std::uint32_t bytes, arrival;
 };
 
@@ -219,8 +239,10 @@ void commit_copies(Warp& warp, const Instruction& instruction);
 void wait_copies(Warp& warp, const Instruction& instruction);
 void init_arrival(Warp& warp, const Instruction& instruction);
 void expect_bytes(Warp& warp, const Instruction& instruction);
+void arrive(Warp& warp, const Instruction& instruction);
 void wait_arrival(Warp& warp, const Instruction& instruction);
 void copy_bulk(Warp& warp, const Instruction& instruction);
+void copy_box(Warp& warp, const Instruction& instruction);
 void exchange_arrival(Warp& warp, const Instruction& instruction);
 void expect_machine_bytes(Warp& warp, const Instruction& instruction);
 void check_phase(Warp& warp, const Instruction& instruction);
@@ -248,6 +270,11 @@ void load_matrices(Warp& warp, const Instruction& instruction);
 void load_matrices_transposed(Warp& warp, const Instruction& instruction);
 void multiply_add_f16(Warp& warp, const Instruction& instruction);
 void multiply_add_bf16(Warp& warp, const Instruction& instruction);
+void begin_products(Warp& warp, const Instruction& instruction);
+void multiply_group_f16(Warp& warp, const Instruction& instruction);
+void multiply_group_bf16(Warp& warp, const Instruction& instruction);
+void commit_products(Warp& warp, const Instruction& instruction);
+void wait_products(Warp& warp, const Instruction& instruction);
 
 // What machine code finds in bank 0 of its constants, of which the place is known; the rest of the
 // bank it may not read.

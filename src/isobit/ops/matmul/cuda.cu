@@ -164,6 +164,8 @@ std::span<const ForwardVariant> cuda_forward_variants() {
        .choose = [](const Problem&, const Machine&) -> Plan { return {256}; },
        .run = run_naive},
       cuda_tensor_variant(),
+      cuda_wgmma_variant(),
+      cuda_cublaslt_variant(),
   };
   return kVariants;
 }

@@ -173,7 +173,17 @@ struct By {
   static const ForwardVariant& forward() { return cuda_forward_variants()[kIndex]; }
 
   static std::string declines(const BackwardProblem& problem, const Machine& machine) {
-    return forward().declines(problem.rows, machine);
+    Problem rows = problem.rows;
+    rows.m = 0;  // what is left to ask is not about its arrays
+    std::string why = forward().declines(rows, machine);
+    const auto look = [&](bool wanted, const Problem& product, Derived own) {
+      // s will be where any array may begin.
+      if (why.empty() && wanted)
+        why = forward().declines(with_slopes(product, own, rows.n, nullptr), machine);
+    };
+    look(problem.wants_a, problem.to_a, Derived::a);
+    look(problem.wants_b, problem.to_b, Derived::b);
+    return why;
   }
   static Plan choose(const BackwardProblem& problem, const Machine& machine) {
     const Plan a = forward().choose(problem.wants_a ? problem.to_a : problem.to_b, machine);
@@ -239,7 +249,7 @@ std::array<BackwardVariant, sizeof...(kIndices)> all(std::index_sequence<kIndice
 }  // namespace
 
 std::span<const BackwardVariant> cuda_backward_variants() {
-  static const auto kVariants = all(std::make_index_sequence<4>());
+  static const auto kVariants = all(std::make_index_sequence<6>());
   return kVariants;
 }
 

@@ -193,6 +193,11 @@ void with_type(const Problem& problem, const Run& run) {
   }
 }
 
+template <class Body>
+void with_bool(bool value, const Body& body) {
+  value ? body(std::true_type{}) : body(std::false_type{});
+}
+
 template <class Kernel>
 void launch(const Kernel& kernel, std::int64_t blocks, int threads, const Execution& execution) {
   simt::launch(static_cast<simt::Stream>(execution.stream),

@@ -162,11 +162,6 @@ Layout layout_of(const Problem& problem, const Array& array, std::size_t which, 
                            : in_pieces(problem, array, which, lane, k)};
 }
 
-template <class Body>
-void with_bool(bool value, const Body& body) {
-  value ? body(std::true_type{}) : body(std::false_type{});
-}
-
 template <class T, int kSide>
 void run_side(const Problem& problem, const Execution& execution) {
   const Array &a = problem.first.a, &b = problem.first.b;

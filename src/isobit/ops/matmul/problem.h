@@ -141,5 +141,7 @@ ForwardVariant packed_variant();  // one of the former, which takes panels of b 
 std::span<const ForwardVariant> cuda_forward_variants();
 std::span<const BackwardVariant> cuda_backward_variants();
 ForwardVariant cuda_tensor_variant();  // one of the former
+ForwardVariant cuda_wgmma_variant();   // and two others
+ForwardVariant cuda_cublaslt_variant();
 
 }  // namespace isobit::matmul

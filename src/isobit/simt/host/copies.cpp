@@ -14,13 +14,6 @@ void require_aligned(const void* address, std::int64_t alignment, const char* wh
     fail(site, text(what, " ", address, " is not aligned to ", alignment, " bytes"));
 }
 
-void require_shared(const void* address, std::int64_t bytes, Site site) {
-  const auto offset = static_cast<const std::byte*>(address) - emulator.block().shared;
-  for (const Region& array : emulator.launch.shared)
-    if (offset >= array.offset && offset + bytes <= array.offset + array.bytes) return;
-  fail(site, text(bytes, " bytes at ", address, " do not lie in one shared array of this block"));
-}
-
 // Not through the observer: the memory belongs to the copy from now on.
 void spoil(void* memory, std::int64_t bytes) { std::memset(memory, 0xff, bytes); }
 
@@ -41,7 +34,19 @@ const void* tag_of(const Arrival* arrival, int phase) {
   return reinterpret_cast<const char*>(arrival) + (phase & 1);
 }
 
+void land(const Copy& copy) {
+  std::memset(copy.to, 0, copy.bytes);
+  std::memcpy(copy.to, copy.from, copy.given);
+}
+
 }  // namespace
+
+void require_shared(const void* address, std::int64_t bytes, Site site) {
+  const auto offset = static_cast<const std::byte*>(address) - emulator.block().shared;
+  for (const Region& array : emulator.launch.shared)
+    if (offset >= array.offset && offset + bytes <= array.offset + array.bytes) return;
+  fail(site, text(bytes, " bytes at ", address, " do not lie in one shared array of this block"));
+}
 
 void copy_async(void* to, const void* from, int bytes, int given, Site site) {
   require_aligned(to, bytes, "the target", site);
@@ -64,8 +69,7 @@ void wait_copies(int still_open) {
     for (const Copy& copy : thread.committed.front()) {
       emulator.observe(copy.from, copy.given, false);
       emulator.observe(copy.to, copy.bytes, true);
-      std::memset(copy.to, 0, copy.bytes);
-      std::memcpy(copy.to, copy.from, copy.given);
+      land(copy);
     }
 }
 
@@ -87,6 +91,11 @@ void arrival_expect(Arrival* arrival, std::int64_t bytes, Site site) {
   step(state);
 }
 
+void arrive(Arrival* arrival, Site site) {
+  arrival_expect(arrival, 0, site);
+  emulator.progress();
+}
+
 void arrival_wait(Arrival* arrival, int parity, Site site) {
   ArrivalState& state = state_of(emulator.block(), arrival, site);
   emulator.observe(arrival, sizeof *arrival, false);
@@ -103,21 +112,27 @@ void copy_bulk(void* to, const void* from, std::int64_t bytes, Arrival* arrival,
   require_aligned(to, 16, "the target", site);
   require_aligned(from, 16, "the source", site);
   if (bytes % 16 != 0) fail(site, text("a bulk copy of ", bytes, " bytes: not a multiple of 16"));
+  emulator.observe(from, bytes, false);
+  copy_pieces(to, bytes, {{to, from, static_cast<int>(bytes), static_cast<int>(bytes)}}, arrival,
+              site);
+}
+
+void copy_pieces(void* to, std::int64_t bytes, std::vector<Copy> pieces, Arrival* arrival,
+                 Site site) {
   require_shared(to, bytes, site);
   const ArrivalState& state = state_of(emulator.block(), arrival, site);
-  emulator.observe(from, bytes, false);
   emulator.observe(to, bytes, true);
   spoil(to, bytes);
   emulator.release(tag_of(arrival, state.phase));  // whoever waits sees what is copied
-  emulator.bulk_copies.push_back({&emulator.block(), to, from, bytes, arrival});
+  emulator.bulk_copies.push_back({&emulator.block(), std::move(pieces), bytes, arrival});
 }
 
 void land_a_bulk_copy() {
   auto& copies = emulator.bulk_copies;
   const std::size_t place = emulator.in_order() ? 0 : emulator.random() % copies.size();
-  const BulkCopy copy = copies[place];
+  const BulkCopy copy = std::move(copies[place]);
   copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(place));
-  std::memcpy(copy.to, copy.from, copy.bytes);
+  for (const Copy& piece : copy.pieces) land(piece);
   ArrivalState& state = copy.block->arrivals.at(copy.arrival);
   state.bytes -= copy.bytes;
   step(state);

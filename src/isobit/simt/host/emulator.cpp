@@ -61,6 +61,8 @@ void Emulator::exit_thread() {
   Block& block = *thread.home;
   if (!thread.open.empty() || !thread.committed.empty())
     throw Fault(text(name_of(thread), " exits with copies that it never waited for"));
+  if (thread.products.sums != nullptr)
+    throw Fault(text(name_of(thread), " exits with products that it never waited for"));
   if (!block.barrier.waiting.empty())
     throw Fault(text(name_of(thread), " exits while ", block.barrier.waiting.size(),
                      " threads of its block wait at ", name_of(block.barrier.site)));
@@ -194,6 +196,7 @@ void Emulator::start_block(Block& block) {
     thread->waits_for = "its turn";
     thread->open.clear();
     thread->committed.clear();
+    thread->products = {};
     thread->fiber.prepare(thread_main);
     if (observer) thread->identity = observer->started(thread->self);
     block.threads.push_back(thread);

@@ -12,6 +12,7 @@
 #include "isobit/core/error.h"
 #include "isobit/simt/host/emulator.h"
 #include "isobit/simt/host/fiber.h"
+#include "isobit/simt/host/warpgroup.h"
 #include "isobit/simt/launch_shape.h"
 
 namespace isobit::simt::host {
@@ -30,6 +31,19 @@ struct Copy {
   int bytes, given;  // `given` are read, the others become zero
 };
 
+// Products by a warpgroup that are under way, as one thread has them.
+struct Product {
+  Boxes a, b;
+  bool of_bf16;
+};
+struct Products {
+  bool begun = false;     // a fence stands behind the last wait
+  float* sums = nullptr;  // where they go; null: none are under way
+  float made[64] = {};    // by those that are done
+  std::vector<Product> open;
+  std::deque<std::vector<Product>> committed;
+};
+
 struct Thread {
   Self self;
   Fiber fiber;
@@ -43,6 +57,7 @@ struct Thread {
   void* identity = nullptr;  // for the observer
   std::vector<Copy> open;    // copies that are not committed yet
   std::deque<std::vector<Copy>> committed;
+  Products products;
 };
 
 enum class Meeting { sync, shuffle, ballot, gather };
@@ -106,8 +121,7 @@ struct Block {
 
 struct BulkCopy {
   Block* block;
-  void* to;
-  const void* from;
+  std::vector<Copy> pieces;
   std::int64_t bytes;
   Arrival* arrival;
 };
@@ -178,6 +192,11 @@ std::string name_of(const Thread& thread);
 std::string name_of(Site site);
 bool same(Site a, Site b);
 
+// Fails where the bytes are not of one shared array of the block that runs.
+void require_shared(const void* address, std::int64_t bytes, Site site);
+// Begins a bulk copy of pieces that make up `bytes` from an address on.
+void copy_pieces(void* to, std::int64_t bytes, std::vector<Copy> pieces, Arrival* arrival,
+                 Site site);
 // Lands the copy that comes first, or any where the schedule is random.
 void land_a_bulk_copy();
 
