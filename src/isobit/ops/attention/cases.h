@@ -2,6 +2,7 @@
 // What attention tells about its cases.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,7 @@ std::vector<CaseGrid> backward_cases(std::string_view grid);
 Cost forward_cost(const ForwardArgs& args);
 Cost backward_cost(const BackwardArgs& args);
 double forward_limit(const ForwardArgs& args);
+double limit_of_tensor_cores(std::int64_t head_dim);
 double backward_limit(const BackwardArgs& args);
 
 }  // namespace isobit::attention
