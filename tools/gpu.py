@@ -193,6 +193,8 @@ def test(phase):
     both = "emu" if phase.dry else f"emu,{phase.device}"
     command = [lab, "parity", "matmul", "--arithmetic", "tensor", "--dtype", "f16,bf16"]
     phase.step("parity of tensor cores", [*command, "--k", "200", "--device", both], 60)
+    command = [lab, "parity", "attention", "--pass", "fwd", *command[3:], "--device", both]
+    phase.step("parity of attention by tensor cores", command, 60)
     if phase.dry:  # the interpreter takes a thousandth of a second for a k
         small = (*small, "--m", "3", "--n", "5", "--k", "70", "--pass", "fwd")
     lacking = None if importlib.util.find_spec("triton") else "Python has no Triton"

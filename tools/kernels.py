@@ -59,6 +59,15 @@ CLAIMS = (
         r"matmul::Mma<",
         (r"LDGSTS\.E\S*\.128\b", r"LDSM\.16\.MT?88\.4\b", r"HMMA\.16816\.F32\b", r"STS\b"),
     ),
+    (
+        r"attention::FlashMma<",
+        (
+            r"LDGSTS\.E\S*\.128\b",
+            r"LDSM\.16\.M88\.4\b",
+            r"LDSM\.16\.MT88\.4\b",
+            r"HMMA\.16816\.F32\b",
+        ),
+    ),
     (r"ClusterOfBlocks|WithinCluster", (r"UCGABAR_WAIT\b|BAR\S*CLUSTER|MAPA\b",)),
 )
 SKIPPED = 77  # tools/suite.py says so in its last lines
@@ -73,6 +82,7 @@ LONGEST = (
     "reduce/cuda.cu",
     "channel_norm/cuda.cu",
     "attention/cuda_flash.cu",
+    "attention/cuda_mma.cu",
 )
 
 

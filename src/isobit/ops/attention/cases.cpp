@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "isobit/core/tensor_core.h"
+
 namespace isobit::attention {
 namespace {
 
@@ -210,12 +212,8 @@ Cost backward_cost(const BackwardArgs& args) {
           .flops = 2 * dims * pairs(args, args.q, args.k.shape[2], args.query_starts)};
 }
 
-// See the README: the sums of both products, and what becomes of them.
-double limit_of_tensor_cores(std::int64_t head_dim) {
-  return 224 + 40 * static_cast<double>((head_dim + 15) / 16);
-}
 double forward_limit(const ForwardArgs& args) {
-  if (args.arithmetic == Arithmetic::tensor) return limit_of_tensor_cores(args.q.shape[3]);
+  if (args.arithmetic == Arithmetic::tensor) return tensor_core::limit_of_two(args.q.shape[3], 128);
   return limit_of(args.q.shape[3], keys_of(args));
 }
 double backward_limit(const BackwardArgs& args) {

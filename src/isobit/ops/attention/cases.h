@@ -2,7 +2,6 @@
 // What attention tells about its cases.
 #pragma once
 
-#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -16,7 +15,6 @@ std::vector<CaseGrid> backward_cases(std::string_view grid);
 Cost forward_cost(const ForwardArgs& args);
 Cost backward_cost(const BackwardArgs& args);
 double forward_limit(const ForwardArgs& args);
-double limit_of_tensor_cores(std::int64_t head_dim);
 double backward_limit(const BackwardArgs& args);
 
 }  // namespace isobit::attention

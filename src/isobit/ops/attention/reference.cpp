@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "isobit/core/magnitude.h"
+#include "isobit/core/tensor_core.h"
 #include "isobit/norms/reference_rows.h"
-#include "isobit/ops/attention/cases.h"
 
 namespace isobit::attention {
 namespace {
@@ -219,7 +219,7 @@ struct NarrowWeights {
   NarrowWeights(const ForwardArgs& args, const Rounding& rounding) {
     if (args.arithmetic != Arithmetic::tensor) return;
     const bool is_f16 = rounding.dtype == DType::f16;
-    const double limit = limit_of_tensor_cores(args.q.shape[3]);
+    const double limit = tensor_core::limit_of_two(args.q.shape[3], 128);
     rounded = Real((is_f16 ? 0x1p13 : 0x1p16) / limit);
     lost = Real(is_f16 ? 0x1p-15 / limit : 0);
   }
