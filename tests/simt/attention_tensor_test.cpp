@@ -189,6 +189,25 @@ TEST(AttentionTensorKernels, TakePackedSequencesAndKeysInBlocks) {
   }
 }
 
+// On a device nothing looks at ranges before: what leads out of the arrays is clamped.
+TEST(AttentionTensorKernels, ClampRangesThatAreNone) {
+  lab::watch();
+  Given<f16> wrong({3, 1, 1, 4, 140, 16, 8}, {.range = true}), right = wrong;
+  wrong.begin = {-5, std::int64_t{1} << 62, 20};
+  wrong.end = {std::int64_t{1} << 62, 3, 10};
+  right.begin = {0, 140, 20};
+  right.end = {140, 140, 20};
+  for (Given<f16>* each : {&wrong, &right}) {
+    each->forget();
+    run(each->args(), 64);
+  }
+  for (std::size_t i = 0; i < wrong.y.all.size(); ++i)
+    ASSERT_EQ(wrong.y.all[i].bits, right.y.all[i].bits) << i;
+  for (std::size_t i = 0; i < wrong.lse.size(); ++i)
+    ASSERT_EQ(bits(wrong.lse[i]), bits(right.lse[i])) << i;
+  EXPECT_EQ(right.lse.back(), -kInf);
+}
+
 // Against the reference.
 TEST(AttentionTensorKernels, AreRight) {
   lab::watch();
