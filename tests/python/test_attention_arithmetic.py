@@ -10,6 +10,7 @@ from torch_calls import bits, draw
 import isobit.numpy
 from isobit._products import ARITHMETICS as OF_PRODUCTS
 from isobit.torch import scaled_dot_product_attention as attention
+from isobit.torch import varlen_attention
 from isobit.torch.attending import ARITHMETICS
 
 OP = "scaled_dot_product_attention"
@@ -68,10 +69,20 @@ def test_forward_is_asked_for_it_and_gradients_are_canonical():
     assert calls.seen == [("attention", 1), ("attention_backward", 0), ("attention", 0)]
 
 
-def test_nested_tensors_go_without():
-    nested = torch.nested.nested_tensor([draw(2, 8), draw(3, 8)], layout=torch.jagged)
-    with pytest.raises(NotImplementedError, match="arithmetic is 'tensor'; nested tensors go"):
-        attention(nested, nested, nested, arithmetic="tensor")
+def test_packed_and_nested_sequences_ask_for_it_too():
+    q, k, v = (each[0].transpose(0, 1) for each in heads())
+    ends = torch.tensor([0, 2, 5])
+    usual = varlen_attention(q, k, v, ends)
+    assert bits(varlen_attention(q, k, v, ends, arithmetic="canonical")) == bits(usual)
+    nested = [torch.nested.nested_tensor_from_jagged(each, ends).transpose(1, 2) for each in (q, k)]
+    for call in (
+        lambda: varlen_attention(q, k, v, ends, arithmetic="tensor"),
+        lambda: attention(nested[0], nested[1], nested[1], arithmetic="tensor"),
+    ):
+        with pytest.raises(RuntimeError, match=REFUSED):
+            call()
+    with pytest.raises(ValueError, match="varlen_attention: arithmetic is 'fast'; allowed: "):
+        varlen_attention(q, k, v, ends, arithmetic="fast")
 
 
 def test_numpy_refuses_it():

@@ -180,10 +180,6 @@ def scaled_dot_product_attention(
     """
     number = arithmetic_number(_OP, arithmetic)
     if any(isinstance(each, torch.Tensor) and each.is_nested for each in (query, key, value)):
-        if number != 0:
-            raise NotImplementedError(
-                f"{_OP}: arithmetic is {arithmetic!r}; nested tensors go without"
-            )
         given = {
             "attn_mask": attn_mask,
             "alibi_slopes": alibi_slopes,
@@ -194,7 +190,7 @@ def scaled_dot_product_attention(
             if each is not None:
                 raise NotImplementedError(f"{_OP}: {name} is given; nested tensors go without")
         options = causal_number(_OP, is_causal, causal), window, scale, softcap
-        options += dropout_p, _seed(_OP, dropout_p, seed)
+        options += dropout_p, _seed(_OP, dropout_p, seed), number
         return of_nested(_OP, query, key, value, enable_gqa, return_lse, options)
     _check(query, key, value, attn_mask)
     if alibi_slopes is not None:
