@@ -68,7 +68,8 @@ std::vector<CaseGrid> tensor_cases(std::string_view grid) {
              grid_of({}, {{3, 4, 2, 3, 70, 64, 64, 0, 2}}, {.causal = kBottomRight},
                      {"key_begin+key_end+blocks"}),
              grid_of({}, {{1, 2, 1, 40, 200, 64, 33}}, {}, {""},
-                     {"uniform", "integers", "lognormal", "mean1e4", "alternating", "outlier"})};
+                     {"uniform", "integers", "lognormal", "mean1e4", "alternating", "outlier",
+                      "ramp", "constant", "huge1e18", "fltmax", "tiny1e-20", "denormal"})};
   for (CaseGrid& each : grids) each = by_tensor_cores(std::move(each));
   return grids;
 }
