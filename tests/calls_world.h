@@ -437,7 +437,8 @@ class World : public CallsOfClasses {
                                              .key_end = nullptr,
                                              .query_starts = nullptr,
                                              .key_starts = nullptr,
-                                             .blocks = nullptr};
+                                             .blocks = nullptr,
+                                             .arithmetic = 0};
   isobit_attention_backward_args attention_backward = {.struct_size = sizeof attention_backward,
                                                        .grad_y = &grad_attended,
                                                        .grad_lse = &grad_lse,

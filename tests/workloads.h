@@ -86,6 +86,7 @@ inline bool is_canonical(const CaseGrid& grid) {
 // linear layer has its results.
 inline bool on_the_processor(const Case& c) {
   const bool is_product = c.operation->find("a") != nullptr;
+  if (c.operation->find("q") != nullptr) return is_canonical(c);  // attention has none
   return is_canonical(c) || (is_product ? c.types.x : c.types.y) == DType::bf16;
 }
 

@@ -65,7 +65,8 @@ class Entry:
         self.added = [each for each in self.arguments if each["added"]]
         options = [each for each in operator["options"] if each["name"] != "kind" or not kind]
         # What takes 8 bytes stands first, so that no gap arises.
-        self.options = sorted(options, key=lambda each: _C_TYPES[each["type"]] == "int32_t")
+        options.sort(key=lambda each: _C_TYPES[each["type"]] == "int32_t")
+        self.options = sorted(options, key=lambda each: each["added"])
 
     @property
     def inputs(self):
@@ -106,6 +107,15 @@ def member(argument):
     return f"const isobit_tensor* {argument['name']}; /* {', '.join(notes)} */"
 
 
+def number(option):
+    meaning = option["meaning"]
+    if option["zero_is_default"]:
+        meaning += f"; 0 is {option['default']}"
+    if option["type"] == "yes_no":
+        meaning = f"not 0: {meaning}"
+    return f"{_C_TYPES[option['type']]} {option['name']}; /* {meaning} */"
+
+
 def c_header(all_entries):
     lines = [
         "/* SPDX-License-Identifier: Apache-2.0",
@@ -124,14 +134,9 @@ def c_header(all_entries):
         struct = f"isobit_{entry.name}_args"
         lines += ["", comment(entry.summary), f"typedef struct {struct} {{", "size_t struct_size;"]
         lines += [member(each) for each in entry.arguments if not each["added"]]
-        for each in entry.options:
-            meaning = each["meaning"]
-            if each["zero_is_default"]:
-                meaning += f"; 0 is {each['default']}"
-            if each["type"] == "yes_no":
-                meaning = f"not 0: {meaning}"
-            lines.append(f"{_C_TYPES[each['type']]} {each['name']}; /* {meaning} */")
+        lines += [number(each) for each in entry.options if not each["added"]]
         lines += [member(each) for each in entry.added]
+        lines += [number(each) for each in entry.options if each["added"]]
         lines += [
             f"}} {struct};",
             "",
@@ -159,8 +164,9 @@ def c_reader(all_entries):
     ]
     for entry in all_entries:
         struct = f"isobit_{entry.name}_args"
-        if entry.added:
-            before = f"offsetof({struct}, {entry.added[0]['name']})"
+        added = entry.added + [each for each in entry.options if each["added"]]
+        if added:
+            before = f"offsetof({struct}, {added[0]['name']})"
             lines += ["", "template <>"]
             lines.append(f"inline constexpr std::size_t kFirstSize<{struct}> = {before};")
         lines += [

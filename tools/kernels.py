@@ -63,6 +63,15 @@ CLAIMS = (
         r"matmul::Wgmma<",
         (r"UTMALDG\.3D\b", r"HGMMA\.64x128x16\.F32\b", r"WARPGROUP\.DEPBAR\b", r"STS\b"),
     ),
+    (
+        r"attention::FlashMma<",
+        (
+            r"LDGSTS\.E\S*\.128\b",
+            r"LDSM\.16\.M88\.4\b",
+            r"LDSM\.16\.MT88\.4\b",
+            r"HMMA\.16816\.F32\b",
+        ),
+    ),
     (r"ClusterOfBlocks|WithinCluster", (r"UCGABAR_WAIT\b|BAR\S*CLUSTER|MAPA\b",)),
 )
 SKIPPED = 77  # tools/suite.py says so in its last lines
@@ -77,6 +86,7 @@ LONGEST = (
     "reduce/cuda.cu",
     "channel_norm/cuda.cu",
     "attention/cuda_flash.cu",
+    "attention/cuda_mma.cu",
 )
 
 

@@ -62,7 +62,9 @@ NOTES = {
     "max_flat_workgroup_size": "threads",
 }
 # Variants that decline on every AMD GPU; where they spill, it costs nobody anything.
-NEVER_RUN = re.compile(r"WithinCluster|::Bulk<|Pipelined|simt::Product<|matmul::(Mma|Wgmma)<")
+NEVER_RUN = re.compile(
+    r"WithinCluster|::Bulk<|Pipelined|simt::Product<|matmul::(Mma|Wgmma)<|attention::FlashMma<"
+)
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 
 

@@ -734,6 +734,8 @@ typedef struct isobit_attention_forward_args {
       blocks; /* (sequences, places) in i64, or NULL; k and v are then pools (blocks, kv_heads, keys
                  of a block, elements): key j of sequence s is in block blocks[s, j / keys of a
                  block], and key_end[s] is the number of its keys, optional */
+  int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
+                         cores */
 } isobit_attention_forward_args;
 
 ISOBIT_API isobit_status isobit_attention_forward(const isobit_attention_forward_args* args,

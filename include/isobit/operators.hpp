@@ -1072,6 +1072,7 @@ struct AttentionForward {
   double dropout = 0;
   std::uint64_t dropout_seed = 0;
   int32_t causal = 0;
+  int32_t arithmetic = 0;
 };
 
 namespace detail {
@@ -1099,6 +1100,7 @@ inline isobit_attention_forward_args arguments(const AttentionForward& given) {
   args.dropout = given.dropout;
   args.dropout_seed = given.dropout_seed;
   args.causal = given.causal;
+  args.arithmetic = given.arithmetic;
   return args;
 }
 }  // namespace detail

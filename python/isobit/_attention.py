@@ -5,6 +5,7 @@ import numpy as np
 
 from isobit import _arguments, _arrays, c_abi
 from isobit._calls import FLOATS, Call, context
+from isobit._products import ARITHMETICS
 
 _OP = "scaled_dot_product_attention"
 _LEAST = 2.0**-1000  # of a scale: 0 stands for the usual one, and this is 0 in all but name
@@ -30,6 +31,7 @@ def scaled_dot_product_attention(
     block_table=None,
     dropout_p=0.0,
     seed=None,
+    arithmetic="canonical",
 ):
     """softmax(query key' scale + bias) value, of arrays (batch, heads, sequence, elements) of any
     strides; heads of query may be a multiple of those of key and value.
@@ -52,11 +54,15 @@ def scaled_dot_product_attention(
 
     dropout_p: a weight is dropped with this probability, and the others are divided by
     1 - dropout_p. What is dropped depends on the seed and the places of sequence, head, query and
-    key; None draws a seed.
+    key; None draws a seed. arithmetic: "canonical", or "tensor", which needs a GPU's tensor cores
+    and is refused on processors.
     """
     if causal not in CAUSALS:
         allowed = ", ".join(map(repr, CAUSALS))
         raise ValueError(f"{_OP}: causal is {causal!r}; allowed: {allowed}")
+    if arithmetic not in ARITHMETICS:
+        allowed = ", ".join(map(repr, ARITHMETICS))
+        raise ValueError(f"{_OP}: arithmetic is {arithmetic!r}; allowed: {allowed}")
     call = Call(_OP, "query", query, FLOATS)
     q = call.x
     k, v = (
@@ -125,6 +131,7 @@ def scaled_dot_product_attention(
         "softcap": float(softcap),
         "dropout": float(dropout_p),
         "dropout_seed": _arguments.seed(_OP, seed),
+        "arithmetic": arithmetic,
     }
     c_abi.call("attention", "fwd", context(), **tensors, **options)
     return (call.result(y), call.result(lse)) if return_lse else call.result(y)

@@ -292,11 +292,22 @@ void Call::fill(Bytes& bytes) {
   }
 }
 
-// Of the arrays that were added at the end of the struct, how many a shorter one leaves out. A size
+// Numbers that were added behind the arrays that were added at the end of the struct: one at most,
+// in as many bytes as a pointer has.
+std::int64_t Call::numbers_at_the_end() const {
+  const bool added =
+      std::ranges::any_of(arrays_, [](const Array& array) { return array.argument->added; });
+  return added && std::ranges::any_of(entry_.numbers, [&](const Number& number) {
+           return number.offset >= entry_.struct_size - sizeof(void*);
+         });
+}
+
+// Of what was added at the end of the struct, how many members a shorter one leaves out. A size
 // that leaves out anything else is wrong.
 std::int64_t Call::left_out() const {
   const std::int64_t added =
-      std::ranges::count_if(arrays_, [](const Array& array) { return array.argument->added; });
+      std::ranges::count_if(arrays_, [](const Array& array) { return array.argument->added; }) +
+      numbers_at_the_end();
   constexpr auto kPointer = static_cast<std::int64_t>(sizeof(void*));
   const bool right = struct_size_error_ < 0 && struct_size_error_ % kPointer == 0 &&
                      struct_size_error_ >= -added * kPointer;
@@ -304,16 +315,19 @@ std::int64_t Call::left_out() const {
 }
 
 void Call::write_args(Bytes& bytes) {
-  for (std::int64_t i = left_out(); i > 0; --i)
+  const std::int64_t numbers = numbers_at_the_end();
+  for (std::int64_t i = left_out() - numbers; i > 0; --i)
     arrays_[arrays_.size() - static_cast<std::size_t>(i)].given = false;
   args_.resize(entry_.struct_size);
   const std::size_t size = entry_.struct_size + static_cast<std::size_t>(struct_size_error_);
   std::memcpy(args_.data(), &size, sizeof size);
   for (std::size_t i = 0; i < arrays_.size(); ++i) {
     const isobit_tensor* tensor = arrays_[i].given ? &arrays_[i].tensor : nullptr;
-    const std::size_t offset = arrays_[i].argument->added
-                                   ? args_.size() - (arrays_.size() - i) * sizeof tensor
-                                   : sizeof size + i * sizeof tensor;
+    const std::size_t offset =
+        arrays_[i].argument->added
+            ? args_.size() -
+                  (arrays_.size() - i + static_cast<std::size_t>(numbers)) * sizeof tensor
+            : sizeof size + i * sizeof tensor;
     std::memcpy(args_.data() + offset, &tensor, sizeof tensor);
   }
   for (const Number& number : entry_.numbers) {

@@ -43,6 +43,7 @@ class Call {
   void change(Bytes& bytes);
   void place(Bytes& bytes);
   void fill(Bytes& bytes);
+  std::int64_t numbers_at_the_end() const;
   std::int64_t left_out() const;
   void write_args(Bytes& bytes);
 

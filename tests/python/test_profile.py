@@ -71,6 +71,30 @@ def test_products_by_a_warpgroup_waste_no_bank_and_read_a_tile_once():
 
 
 @needs_ptx
+def test_attention_by_tensor_cores_wastes_no_bank_and_reads_keys_once_a_tile():
+    words = ["--pass", "fwd", "--variant", "flash_mma", "--arithmetic", "tensor", "--dtype", "bf16"]
+    extents = [
+        "--batch",
+        "1",
+        "--heads",
+        "2",
+        "--kv-heads",
+        "1",
+        "--seq-q",
+        "128",
+        "--seq-k",
+        "256",
+    ]
+    dims = ["--head-dim", "64", "--value-dim", "64", "--plan", "queries=64", "--json"]
+    done = profile("attention", *words, *extents, *dims)
+    (kernel,) = json.loads(done.stdout)["kernels"]
+    assert kernel["shared_wavefronts"] == kernel["shared_least"] > 0
+    assert kernel["copied_bytes"] == 2 * 2 * (64 + 2 * 256) * 64 * 2
+    assert kernel["stores"]["sectors"] == kernel["stores"]["least"]
+    assert kernel["by_kind"]["tensor"] > 2 * 2 * (128 / 16) * (256 / 8) * (64 / 16)
+
+
+@needs_ptx
 def test_a_case_is_told_kernel_by_kernel_and_as_a_model():
     done = profile("rmsnorm", "--pass", "bwd", "--rows", "64", "--cols", "600")
     assert done.returncode == 0, done.stderr

@@ -84,9 +84,27 @@ def test_warpgroups_are_those_of_one_generation():
         assert "only GPUs of sm_90 have its instructions" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--causal", "bottom_right", "--head-dim", "80"],
+        pytest.param(["--window", "30", "--with", "bias+mask"], marks=pytest.mark.full),
+    ],
+)
+def test_attention_by_tensor_cores_has_the_emulators_bits(words):
+    words = ["--pass", "fwd", "--arithmetic", "tensor", "--dtype", "f16,bf16", *words]
+    done = isobit("parity", "attention", *words, "--device", "emu,ptx", order="random", early=1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for device in ("ptx", "emu"):
+        assert done.stdout.count(f"flash_mma on {device} queries=128 ") == 2
+
+
 def test_tensor_cores_of_another_generation_are_right_and_have_other_bits():
     words = ["--variant", "mma", "--device", "ptx", "--grid", "test"]
     done = isobit("verify", "matmul", *words, sm=80)
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = ["--pass", "fwd", "--variant", "flash_mma", "--device", "ptx", "--grid", "quick"]
+    done = isobit("verify", "attention", *words, sm=80)
     assert done.returncode == 0, done.stdout + done.stderr
     one = ["--pass", "fwd", "--arithmetic", "tensor", "--dtype", "bf16", "--k", "200"]
     assert isobit("parity", "matmul", *one, "--device", "emu,ptx", sm=80).returncode == 1

@@ -205,7 +205,7 @@ def _attention(call, library, _dtype_named):
         raise Unavailable("the lab calls no function with packed sequences or keys in blocks")
     if case["dropout"] > 0 and not in_torch:
         raise Unavailable("isobit.numpy has no dropout of attention")
-    options = {name: case[name] for name in ("causal", "window", "softcap")}
+    options = {name: case[name] for name in ("causal", "window", "softcap", "arithmetic")}
     options |= {"scale": case["scale"] or None, "return_lse": True}
     if in_torch:
         options |= {"enable_gqa": True, "dropout_p": case["dropout"]}

@@ -7,6 +7,7 @@ from isobit.torch.records import Axis, Operator, narrow_inputs, total_of
 
 # As isobit_attention_forward_args numbers them.
 CAUSALS = ("no", "top_left", "bottom_right")
+ARITHMETICS = ("canonical", "tensor")
 _MOST_DIM = 512  # of a head
 # Tensors that follow the options in the schema, and those that forward alone has.
 _BEHIND = ("slopes", "key_begin", "key_end", "query_starts", "key_starts")
@@ -27,6 +28,14 @@ def causal_number(op, is_causal, causal):
         allowed = ", ".join(map(repr, CAUSALS))
         raise ValueError(f"{op}: causal is {causal!r}; allowed: None, {allowed}")
     return CAUSALS.index(causal)
+
+
+def arithmetic_number(op, arithmetic):
+    """The number of what the argument says."""
+    if arithmetic not in ARITHMETICS:
+        allowed = ", ".join(map(repr, ARITHMETICS))
+        raise ValueError(f"{op}: arithmetic is {arithmetic!r}; allowed: {allowed}")
+    return ARITHMETICS.index(arithmetic)
 
 
 def autocasts(tensor):

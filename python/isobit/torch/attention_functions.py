@@ -8,7 +8,14 @@ import torch
 from torch.autograd import forward_ad
 
 from isobit._attention import _LEAST
-from isobit.torch.attending import ATTENTION, autocasts, bias_of_slopes, causal_number, real
+from isobit.torch.attending import (
+    ATTENTION,
+    arithmetic_number,
+    autocasts,
+    bias_of_slopes,
+    causal_number,
+    real,
+)
 from isobit.torch.functional import _seed, overridable, run
 from isobit.torch.records import NARROW
 from isobit.torch.varlen_functions import of_nested
@@ -145,6 +152,7 @@ def scaled_dot_product_attention(
     alibi_slopes=None,
     key_begin=None,
     key_end=None,
+    arithmetic="canonical",
 ):
     """torch.nn.functional.scaled_dot_product_attention, and more.
 
@@ -162,11 +170,15 @@ def scaled_dot_product_attention(
     sequence alone. Positions, of causal, window and alibi_slopes, are counted in all of key. On a
     GPU what is no such range is taken for the nearest that is; on the CPU it is an error.
 
+    arithmetic: "canonical", the same bits everywhere, or "tensor", those of a GPU's tensor cores,
+    of float16 and bfloat16 alone; gradients are canonical.
+
     A key that is not allowed is not there, whatever stands in it; a query without keys gives 0. A
     query alone has the bits that it has among others, and beside other sequences, paddings and
     lengths. A float32 attn_mask beside 16 bits is rounded to these. Sequences of nested tensors are
     those of varlen_attention.
     """
+    number = arithmetic_number(_OP, arithmetic)
     if any(isinstance(each, torch.Tensor) and each.is_nested for each in (query, key, value)):
         given = {
             "attn_mask": attn_mask,
@@ -178,7 +190,7 @@ def scaled_dot_product_attention(
             if each is not None:
                 raise NotImplementedError(f"{_OP}: {name} is given; nested tensors go without")
         options = causal_number(_OP, is_causal, causal), window, scale, softcap
-        options += dropout_p, _seed(_OP, dropout_p, seed)
+        options += dropout_p, _seed(_OP, dropout_p, seed), number
         return of_nested(_OP, query, key, value, enable_gqa, return_lse, options)
     _check(query, key, value, attn_mask)
     if alibi_slopes is not None:
@@ -235,6 +247,7 @@ def scaled_dot_product_attention(
     behind = {"slopes": slopes}
     for name, each in (("key_begin", key_begin), ("key_end", key_end)):
         behind[name] = _place_of(name, each, query, batch)
+    behind |= dict.fromkeys(("query_starts", "key_starts", "blocks"))
     given = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask}
     given["seed"] = _seed(_OP, dropout_p, seed)
     with torch.autocast(q.device.type, enabled=False) if by_bias else nullcontext():
@@ -242,6 +255,7 @@ def scaled_dot_product_attention(
             ATTENTION,
             given,
             behind,
+            {"arithmetic": number},
             causal=code,
             window=window,
             scale=0.0 if scale is None else float(scale) or _LEAST,

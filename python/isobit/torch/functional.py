@@ -341,24 +341,27 @@ def dropout_add_rms_norm(
     return _added(ADD_RMS_NORM, x, residual, normalized_shape, weight, None, options, seed)
 
 
-def run(record, tensors, behind=None, **options):
+def run(record, tensors, behind=None, last=None, **options):
     """An operator of which its record says everything. tensors: by their names in the schema, in
-    front of which nothing stands; the options follow them there, and then tensors `behind`."""
-    behind = behind or {}
+    front of which nothing stands; the options follow them there, and then tensors `behind`, and
+    options that are the `last`."""
+    behind, last = behind or {}, last or {}
     named = tensors | behind
     on_device = {name: each for name, each in named.items() if name not in record.host}
     if check_tensors(record.name, **on_device):
 
         def of_rows(*values):
             given = tensors | dict(zip(record.rows, values, strict=True))
-            return run(record, given, behind, **options)
+            return run(record, given, behind, last, **options)
 
         rows = [tensors[name] for name in record.rows]
         return nested.of_values(record, record.name, of_rows, rows)
     try:
-        return record.operator(*tensors.values(), *options.values(), *behind.values())
+        return record.operator(
+            *tensors.values(), *options.values(), *behind.values(), *last.values()
+        )
     except RuntimeError:
-        _tell(record.name, named, **options)
+        _tell(record.name, named, **options, **last)
         raise
 
 

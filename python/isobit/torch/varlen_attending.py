@@ -18,7 +18,10 @@ from isobit.torch.records import Axis, Operator, narrow_inputs
 NAME = "varlen_attention"
 _OPTIONS = "int causal=0, int window=0, float scale=0., float softcap=0."
 _DROPOUT = "float dropout=0., Tensor? seed=None"
-_FORWARD = f"(Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, {_OPTIONS}, {_DROPOUT})"
+_FORWARD = (
+    "(Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, "
+    f"{_OPTIONS}, {_DROPOUT}, int arithmetic=0)"
+)
 _BACKWARD = (
     "(Tensor grad_y, Tensor? grad_lse, Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, "
     f"Tensor y, Tensor max, Tensor sum, {_OPTIONS}, "
@@ -152,7 +155,7 @@ def _forward(*arguments):
     with torch._C._AutoDispatchBelowAutograd():
         y, *statistics = ATTENTION.overload("_")(
             *(*_whole(call, "q", "k", "v"), None, None, *_of_attention(call)),
-            *(*_NOT_SAID, *starts),
+            *(*_NOT_SAID, *starts, None, call.arithmetic),
         )
     # As fake tensors have it, rows lie one behind the other.
     return y[0].transpose(0, 1).contiguous(), *(each[0] for each in statistics)

@@ -6,7 +6,7 @@ import torch
 
 from isobit._attention import _LEAST
 from isobit.torch import nested
-from isobit.torch.attending import autocasts, causal_number
+from isobit.torch.attending import arithmetic_number, autocasts, causal_number
 from isobit.torch.functional import _seed, overridable, run
 from isobit.torch.varlen_attending import NAME as _OP
 from isobit.torch.varlen_attending import VARLEN_ATTENTION
@@ -86,6 +86,7 @@ def varlen_attention(
     enable_gqa=False,
     return_lse=False,
     seed=None,
+    arithmetic="canonical",
 ):
     """scaled_dot_product_attention of each of several sequences by itself, bit for bit. They lie
     one behind the other in query (total, heads, elements), and so do those of key and value, which
@@ -113,16 +114,17 @@ def varlen_attention(
             f"{cu_seqlens_q.shape[0]}"
         )
     options = causal_number(_OP, is_causal, causal), window, scale, softcap
-    options += dropout_p, _seed(_OP, dropout_p, seed)
+    options += dropout_p, _seed(_OP, dropout_p, seed), arithmetic_number(_OP, arithmetic)
     y, lse = _computed((query, key, value, cu_seqlens_q, cu_seqlens_k), *options)
     return (y, lse) if return_lse else y
 
 
-def _computed(tensors, causal, window, scale, softcap, dropout_p, seed):
+def _computed(tensors, causal, window, scale, softcap, dropout_p, seed, arithmetic):
     y, lse, _max, _sum = run(
         VARLEN_ATTENTION,
         dict(zip(("q", "k", "v", "cu_q", "cu_k"), tensors, strict=True)),
         {"seed": seed},
+        {"arithmetic": arithmetic},
         causal=causal,
         window=window,
         scale=0.0 if scale is None else float(scale) or _LEAST,
@@ -155,8 +157,8 @@ def _packed(op, name, each, rank):
 
 def of_nested(op, query, key, value, enable_gqa, return_lse, options):
     """Attention of the sequences of nested tensors, (batch, heads, sequence, elements) or without
-    heads: a nested tensor with those of query. options: causal, window, scale, softcap, dropout_p
-    and seed."""
+    heads: a nested tensor with those of query. options: causal, window, scale, softcap, dropout_p,
+    seed and the number of the arithmetic."""
     rank = query.dim() if isinstance(query, torch.Tensor) else 4
     packed = [
         _packed(op, name, each, rank)

@@ -555,6 +555,7 @@ inline attention::ForwardArgs arguments(const isobit_attention_forward_args& giv
   args.dropout = given.dropout;
   args.dropout_seed = given.dropout_seed;
   args.causal = decltype(args.causal){given.causal};
+  args.arithmetic = decltype(args.arithmetic){given.arithmetic};
   return args;
 }
 

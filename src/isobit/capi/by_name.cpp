@@ -146,6 +146,7 @@ std::string describe(const Option& option) {
          ", \"type\": " + quoted(kTypes[static_cast<int>(option.type)]) +
          ", \"default\": " + number(option.fallback) +
          ", \"zero_is_default\": " + (option.zero_is_default ? "true" : "false") +
+         ", \"added\": " + (option.added ? "true" : "false") +
          ", \"choices\": " + array(option.choices, quoted) +
          ", \"meaning\": " + quoted(option.meaning) + "}";
 }

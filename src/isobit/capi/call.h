@@ -49,7 +49,7 @@ isobit_status guarded(std::string_view op, Call call) noexcept {
   } catch (...) { return failed(ISOBIT_INTERNAL, {op, ": an exception of unknown type"}); }
 }
 
-// The size of a struct before pointers were added at its end.
+// The size of a struct before members were added at its end, each as long as a pointer.
 template <class Struct>
 inline constexpr std::size_t kFirstSize = sizeof(Struct);
 

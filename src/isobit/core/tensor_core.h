@@ -115,4 +115,14 @@ ISOBIT_INLINE float multiply_add(const Number* a, const Number* b, float c, Form
   return c;
 }
 
+// What a sum of k products errs by at most, in u = 2^-24 of the sum of their magnitudes, where no
+// factor is subnormal: matmul's README says why.
+constexpr double error_of(std::int64_t k) { return 20 * static_cast<double>((k + 15) / 16); }
+
+// The limit of C where a sum of k products is an exponent of weights, which are above and below a
+// fraction, and those are added n at a time: attention's README.
+constexpr double limit_of_two(std::int64_t k, std::int64_t n) {
+  return 64 + 2 * error_of(k) + error_of(n);
+}
+
 }  // namespace isobit::tensor_core

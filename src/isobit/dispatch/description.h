@@ -101,6 +101,7 @@ struct Option {
   PlanDependence plan = PlanDependence::none;
   bool zero_is_default = false;   // in C's structs, which begin with zeros
   bool in_lab = true;             // whether the lab has a flag for it
+  bool added = false;             // at the end of C's structs, where it may be left out
   std::string_view former = {};   // its name before 0.2, which flags still take
   std::string_view meaning = {};  // for the generated headers
 
@@ -127,6 +128,11 @@ struct Option {
   constexpr Option outside_the_lab() const {
     Option result = *this;
     result.in_lab = false;
+    return result;
+  }
+  constexpr Option added_later() const {
+    Option result = *this;
+    result.added = true;
     return result;
   }
   bool is_integer() const { return type == OptionType::integer || type == OptionType::whole; }

@@ -187,7 +187,8 @@ std::vector<Options> options_of(const Operation& operation, const Flags& flags,
     const bool known = std::ranges::any_of(
         operation.options, [&](const Option& option) { return means(name, option.name); });
     if (!known && !values.empty() && one_operator(flags))
-      throw UsageError(fmt::format("{} has no option {}", operation.op, flag_of(name)));
+      throw UsageError(
+          fmt::format("{} {} has no option {}", operation.op, operation.pass, flag_of(name)));
   }
   std::vector<Options> combinations(1);
   for (const Option& option : operation.options) {

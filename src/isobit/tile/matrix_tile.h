@@ -55,6 +55,26 @@ class MatrixTile {
     }
   }
 
+  // The same of lines that lie anywhere, each where line(i) says; `any` is an address like theirs.
+  template <int kThreads, class Line>
+  ISOBIT_DEVICE void bring_each_line(const Line& line_at, const T* any, std::int64_t stride,
+                                     int lines, int length, bool in_pieces) const {
+    constexpr int kApart = kThreads / kPieces;
+    static_assert(kThreads % kPieces == 0 && kApart % 8 == 0 && kLines % kApart == 0);
+    const int line = simt::thread() / kPieces, first = simt::thread() % kPieces * kPiece<T>;
+    const int rest = length - first, left = rest < 0 ? 0 : rest < kPiece<T> ? rest : kPiece<T>;
+    T* const to = piece(line / 8 * 8, line % 8, first / kPiece<T>);
+#pragma unroll 1
+    for (int i = 0; i < kLines; i += kApart) {
+      const int given = line + i < lines ? left : 0;
+      const T* const at = given > 0 ? line_at(line + i) + first * stride : any;
+      if (in_pieces)
+        simt::copy_async<kPieceBytes>(to + i * kLength, at, given * static_cast<int>(sizeof(T)));
+      else
+        bring_each(at, stride, given, to + i * kLength);
+    }
+  }
+
  private:
   static constexpr int kPieces = kLength / kPiece<T>;
 

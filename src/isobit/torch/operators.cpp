@@ -357,7 +357,7 @@ constexpr Operator kOperators[] = {
      "(Tensor q, Tensor k, Tensor v, Tensor? bias=None, Tensor? mask=None, "
      "Tensor? seed=None, " ATTENDED
      ", Tensor? slopes=None, Tensor? key_begin=None, Tensor? key_end=None, "
-     "Tensor? query_starts=None, Tensor? key_starts=None, Tensor? blocks=None)"
+     "Tensor? query_starts=None, Tensor? key_starts=None, Tensor? blocks=None, int arithmetic=0)"
      " -> (Tensor, Tensor, Tensor, Tensor)",
      attention},
     {"attention_backward",

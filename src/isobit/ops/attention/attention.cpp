@@ -192,7 +192,7 @@ constexpr Argument kBackwardArguments[] = {
 };
 
 template <class Args>
-inline constexpr Option kOptions[] = {
+constexpr Option kUsualOptions[] = {
     option<&Args::causal>("causal", 0, kCausals)
         .means("0 no; 1 top_left: query i sees keys up to i; 2 bottom_right: the last query sees "
                "keys up to the last"),
@@ -209,6 +209,27 @@ inline constexpr Option kOptions[] = {
     option<&Args::dropout_seed>("dropout_seed", 0)
         .means("of the weights that are dropped, with their batch, head, query and key"),
 };
+
+constexpr Option kForwardOptions[] = {
+    kUsualOptions<ForwardArgs>[0],
+    kUsualOptions<ForwardArgs>[1],
+    kUsualOptions<ForwardArgs>[2],
+    kUsualOptions<ForwardArgs>[3],
+    kUsualOptions<ForwardArgs>[4],
+    kUsualOptions<ForwardArgs>[5],
+    option<&ForwardArgs::arithmetic>("arithmetic", 0, kArithmetics)
+        .added_later()
+        .means("0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor cores"),
+};
+
+// Nothing stands in for tensor cores where there are none.
+std::string refuses_forward(const Problem& p, const Machine& machine) {
+  if (p.arithmetic == Arithmetic::canonical) return {};
+  if (machine.device != Device::cpu && size_of(p.dtype) == 2 && machine.gpu.capability >= 80)
+    return {};
+  return "arithmetic tensor needs f16 or bf16 on a GPU with tensor cores (sm_80 and later); use "
+         "canonical";
+}
 
 std::int64_t places_of(const ForwardArgs& args) { return args.blocks.shape[1]; }
 std::int64_t places_of(const BackwardArgs&) { return 0; }
@@ -228,10 +249,11 @@ const Definition<ForwardArgs, Problem>& forward_definition() {
       .version = 1,
       .dims = kDims,
       .arguments = kForwardArguments,
-      .options = kOptions<ForwardArgs>,
+      .options = kForwardOptions,
       .check = check,
       .extents = extents<ForwardArgs>,
       .check_contents = check_contents,
+      .refuses = refuses_forward,
       .variants = cpu_forward_variants(),
       .cost = forward_cost,
       .cases = forward_cases,
@@ -251,7 +273,7 @@ const Definition<BackwardArgs, Problem>& backward_definition() {
       .version = 1,
       .dims = kDims,
       .arguments = kBackwardArguments,
-      .options = kOptions<BackwardArgs>,
+      .options = kUsualOptions<BackwardArgs>,
       .check = check,
       .extents = extents<BackwardArgs>,
       .check_contents = check_contents,

@@ -17,6 +17,10 @@ namespace isobit::attention {
 // key (bottom_right) at i + seq_k - seq_q; it sees keys up to its position.
 enum class Causal { no, top_left, bottom_right };
 
+// How both products are summed: the same bits everywhere, or by the tensor cores of a GPU, of 16
+// bits alone.
+enum class Arithmetic { canonical, tensor };
+
 // What both passes take beside their arrays.
 struct Options {
   Causal causal = Causal::no;
@@ -55,6 +59,7 @@ struct ForwardArgs : Options {
   TensorView key_begin = {}, key_end = {};        // (batch) in i64, each optional
   TensorView query_starts = {}, key_starts = {};  // (sequences + 1) in i64, optional
   TensorView blocks = {};                         // (sequences, places) in i64, optional
+  Arithmetic arithmetic = Arithmetic::canonical;
 };
 
 struct BackwardArgs : Options {

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <utility>
+
+#include "isobit/core/tensor_core.h"
 
 namespace isobit::attention {
 namespace {
@@ -34,6 +37,41 @@ CaseGrid grid_of(const std::vector<Types>& types, Shapes shapes, Choice choice =
                       {"dropout", {choice.dropout}},
                       {"scale", {choice.scale}}},
           .with = std::move(with)};
+}
+
+// By tensor cores, which the processor has not.
+CaseGrid by_tensor_cores(CaseGrid grid) {
+  grid.types = {kTypes[1], kTypes[2]};
+  grid.options["arithmetic"] = {1};
+  return grid;
+}
+
+std::vector<CaseGrid> tensor_cases(std::string_view grid) {
+  constexpr double kTopLeft = 1, kBottomRight = 2;
+  const std::string_view all = "bias+mask+slopes+key_begin+key_end";
+  std::vector<CaseGrid> grids;
+  if (grid == "quick")
+    grids = {grid_of({}, {{2, 2, 1, 5, 7, 8, 6}}),
+             grid_of({}, {{1, 2, 2, 35, 140, 20, 9}}, {.causal = kBottomRight}, {all})};
+  if (grid == "test")
+    grids = {
+        grid_of({}, {{1, 1, 1, 1, 1, 1, 1}, {2, 4, 2, 3, 5, 16, 8}, {1, 1, 1, 70, 300, 72, 80}}, {},
+                {"", all}),
+        grid_of({}, {{1, 2, 1, 20, 33, 64, 17}}, {.causal = kBottomRight, .window = 9}),
+        grid_of({}, {{2, 2, 1, 9, 140, 20, 9}},
+                {.window = 30, .softcap = 2, .dropout = 0.4, .scale = -0.7}, {"slopes"})};
+  if (grid == "full")
+    grids = {grid_of({}, {{1, 4, 2, 100, 300, 64, 64}, {1, 2, 1, 64, 2200, 32, 40}}, {}, {"", all}),
+             grid_of({}, {{1, 1, 1, 40, 300, 128, 128}}, {.causal = kTopLeft}),
+             grid_of({}, {{1, 4, 2, 100, 300, 64, 64, 5, 0}}, {.causal = kTopLeft},
+                     {"query_starts+key_starts"}),
+             grid_of({}, {{3, 4, 2, 3, 70, 64, 64, 0, 2}}, {.causal = kBottomRight},
+                     {"key_begin+key_end+blocks"}),
+             grid_of({}, {{1, 2, 1, 40, 200, 64, 33}}, {}, {""},
+                     {"uniform", "integers", "lognormal", "mean1e4", "alternating", "outlier",
+                      "ramp", "constant", "huge1e18", "fltmax", "tiny1e-20", "denormal"})};
+  for (CaseGrid& each : grids) each = by_tensor_cores(std::move(each));
+  return grids;
 }
 
 std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
@@ -150,7 +188,12 @@ double limit_of(std::int64_t head_dim, std::int64_t terms) {
 
 }  // namespace
 
-std::vector<CaseGrid> forward_cases(std::string_view grid) { return cases(grid, false); }
+std::vector<CaseGrid> forward_cases(std::string_view grid) {
+  std::vector<CaseGrid> grids = cases(grid, false);
+  for (CaseGrid& each : grids) each.options["arithmetic"] = {0};
+  for (CaseGrid& each : tensor_cases(grid)) grids.push_back(std::move(each));
+  return grids;
+}
 std::vector<CaseGrid> backward_cases(std::string_view grid) { return cases(grid, true); }
 
 Cost forward_cost(const ForwardArgs& args) {
@@ -170,7 +213,10 @@ Cost backward_cost(const BackwardArgs& args) {
           .flops = 2 * dims * pairs(args, args.q, args.k.shape[2], args.query_starts)};
 }
 
-double forward_limit(const ForwardArgs& args) { return limit_of(args.q.shape[3], keys_of(args)); }
+double forward_limit(const ForwardArgs& args) {
+  if (args.arithmetic == Arithmetic::tensor) return tensor_core::limit_of_two(args.q.shape[3], 128);
+  return limit_of(args.q.shape[3], keys_of(args));
+}
 double backward_limit(const BackwardArgs& args) {
   return limit_of(std::max(args.q.shape[3], args.v.shape[3]),
                   std::max(args.k.shape[2], args.q.shape[2]));

@@ -149,6 +149,7 @@ void run_forward(const ForwardArgs&, const Problem& problem, const Plan&,
 }
 
 std::string declines_forward(const Problem& p, const Machine& machine) {
+  if (p.arithmetic == Arithmetic::tensor) return kNotTensor;
   const std::int64_t levels = levels_of_keys(p);
   return declines(p, levels * (p.value_dim + 2) + p.head_dim + 3 * kPanel, machine);
 }
@@ -160,6 +161,7 @@ std::span<const ForwardVariant> cuda_forward_variants() {
       cuda_flash_variant(),
       cuda_decode_variant(),
       {.name = "online_row", .declines = declines_forward, .run = run_forward},
+      cuda_mma_variant(),
   };
   return kVariants;
 }

@@ -19,6 +19,8 @@ constexpr int kThreads = kPanel;
 constexpr int kLanes = 64;               // of the row order
 constexpr std::int64_t kMostDim = 5120;  // of heads, whose sums are in shared memory
 
+inline constexpr const char* kNotTensor = "has no tensor arithmetic";
+
 template <class T>
 using RealOf = std::conditional_t<sizeof(T) == 8, double, float>;
 
@@ -218,7 +220,16 @@ inline std::string declines(const Problem& problem, std::int64_t numbers, const 
   return {};
 }
 
+// What is told of heads whose numbers a block has no shared memory for, or nothing.
+inline std::string without_room(const Problem& p, std::int64_t needed, const Machine& machine) {
+  if (needed <= machine.gpu.shared_bytes) return {};
+  return "needs " + std::to_string(needed) + " bytes of shared memory for heads of " +
+         std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim) +
+         " elements; a block has " + std::to_string(machine.gpu.shared_bytes);
+}
+
 ForwardVariant cuda_flash_variant();
 ForwardVariant cuda_decode_variant();
+ForwardVariant cuda_mma_variant();
 
 }  // namespace isobit::attention

@@ -335,12 +335,9 @@ std::int64_t shared_bytes(const Problem& p) {
 }
 
 std::string declines_decode(const Problem& p, const Machine& machine) {
+  if (p.arithmetic == Arithmetic::tensor) return kNotTensor;
   if (p.query_starts) return "takes no packed sequences";
-  const std::int64_t needed = shared_bytes(p);
-  if (needed <= machine.gpu.shared_bytes) return {};
-  return "needs " + std::to_string(needed) + " bytes of shared memory for heads of " +
-         std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim) +
-         " elements; a block has " + std::to_string(machine.gpu.shared_bytes);
+  return without_room(p, shared_bytes(p), machine);
 }
 
 bool suits_decode(const Problem& p, const Machine&) { return p.seq_q <= 4; }

@@ -5,7 +5,6 @@
 namespace isobit::attention {
 namespace {
 
-constexpr int kTurns = 2;  // blocks of a multiprocessor where each has memory of its own
 constexpr int kQueries[] = {64, 128};
 
 std::int64_t rounded(std::int64_t count, std::int64_t part) {
@@ -23,11 +22,8 @@ std::int64_t shared_bytes(const Problem& p, std::int64_t queries) {
 }
 
 std::string declines_flash(const Problem& p, const Machine& machine) {
-  const std::int64_t needed = shared_bytes(p, kQueries[0]);
-  if (needed <= machine.gpu.shared_bytes) return {};
-  return "needs " + std::to_string(needed) + " bytes of shared memory for heads of " +
-         std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim) +
-         " elements; a block has " + std::to_string(machine.gpu.shared_bytes);
+  if (p.arithmetic == Arithmetic::tensor) return kNotTensor;
+  return without_room(p, shared_bytes(p, kQueries[0]), machine);
 }
 
 // A row or two are too few: most of a tile would compute nothing.
@@ -58,20 +54,11 @@ void with_flash(const Problem& p, const Plan& plan, const Machine& machine, std:
   });
 }
 
-// Where there are several runs, a block has memory for those that wait: then there are few blocks.
-template <class Kernel>
-std::int64_t blocks_of(const Kernel& kernel, const Machine& machine) {
-  const std::int64_t most =
-      kernel.levels > 0 ? std::int64_t{kTurns} * machine.gpu.multiprocessors : simt::kMostBlocks;
-  return std::min(kernel.tiles(), most);
-}
-
 std::size_t flash_workspace(const Problem& p, const Plan& plan, const Machine& machine) {
   if (p.empty()) return 0;
   std::int64_t count = 0;
-  with_flash(p, plan, machine, nullptr, [&](const auto& kernel) {
-    count = blocks_of(kernel, machine) * kernel.levels * kernel.state_size();
-  });
+  with_flash(p, plan, machine, nullptr,
+             [&](const auto& kernel) { count = room_for_runs(kernel, machine); });
   return static_cast<std::size_t>(count * size_of(p.real()));
 }
 

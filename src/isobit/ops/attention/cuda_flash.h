@@ -4,9 +4,8 @@
 // the sums of a run stand, too.
 #pragma once
 
-#include <bit>
-
 #include "isobit/ops/attention/cuda_call.h"
+#include "isobit/ops/attention/cuda_tiles.h"
 #include "isobit/ops/attention/cuda_weights.h"
 #include "isobit/tile/register_tile.h"
 
@@ -28,30 +27,17 @@ struct Flash {
   static constexpr int kQueryPitch = kQueries + kCount, kPitch = kPanel + kCount;
   static constexpr int kMostCols = 8;  // columns of v of a thread at once
   Call<T> call;
-  std::int64_t tiles_of_head;
+  Tiles<T, kQueries> tiles;
   int levels;    // of runs that are not joined yet
   Real* states;  // theirs: block, level, number, thread
 
   Flash(const Problem& p, std::byte* workspace)
-      : call{p},
-        tiles_of_head(p.query_starts ? p.seq_q / kQueries + p.sequences + 1
-                                     : (p.seq_q + kQueries - 1) / kQueries),
-        levels(static_cast<int>(std::bit_width(
-            static_cast<std::uint64_t>(p.seq_k <= 0 ? 0 : (p.seq_k - 1) / (kPanel * kRun))))),
-        states(reinterpret_cast<Real*>(workspace)) {}
+      : call{p}, tiles(p), levels(waiting_of(p)), states(reinterpret_cast<Real*>(workspace)) {}
 
-  // Some queries of a head. It waits in shared memory, for want of registers.
-  struct Tile {
-    Sequence in;
-    Scaling<Real> scaling;
-    std::int64_t head, kv_head, first;  // query
-    int queries;
-    Range keys;  // that any of them sees
-  };
   struct Memory {
     Real *queries, *weights, *sums, *part;
     const std::byte **k, **v;  // rows of a panel whose keys lie in blocks
-    Tile* tile;
+    Tile<Real>* tile;
   };
   template <class Carver>
   ISOBIT_EITHER Memory memory(Carver& carver) const {
@@ -63,10 +49,9 @@ struct Flash {
     m.part = carver.template take<Real>(kDepth * kPitch);
     m.k = carver.template take<const std::byte*>(call.p.blocks ? kPanel : 0);
     m.v = carver.template take<const std::byte*>(call.p.blocks ? kPanel : 0);
-    m.tile = carver.template take<Tile>(1);
+    m.tile = carver.template take<Tile<Real>>(1);
     return m;
   }
-  ISOBIT_EITHER std::int64_t tiles() const { return call.p.batch * call.p.heads * tiles_of_head; }
   // Sums of weights times v that a thread has, and what is kept of a run beside them.
   ISOBIT_EITHER std::int64_t numbers() const {
     return (call.p.value_dim + kColumns - 1) / kColumns * (kColumns / kAcross) * kRows;
@@ -74,16 +59,7 @@ struct Flash {
   ISOBIT_EITHER std::int64_t state_size() const { return (numbers() + 2) * kBlock; }
 
   ISOBIT_DEVICE void operator()(const Memory& m) const {
-#pragma unroll 1
-    for (std::int64_t index = simt::block(); index < tiles(); index += simt::blocks()) {
-      const std::int64_t head = index / tiles_of_head;
-      // The last queries see most keys where some see few: they begin.
-      const std::int64_t place = (head + 1) * tiles_of_head - 1 - index;
-      simt::sync_block();  // what was there has been read
-      if (simt::thread() == 0) *m.tile = tile_of(head / call.p.heads, head % call.p.heads, place);
-      simt::sync_block();
-      if (m.tile->queries > 0) compute(m, *m.tile);
-    }
+    tiles.each(call, m.tile, [&](const Tile<Real>& tile) { compute(m, tile); });
   }
 
  private:
@@ -104,40 +80,7 @@ struct Flash {
   ISOBIT_DEVICE static int row_of(int i) { return tile::lane_of<Real>(down(), i); }
   ISOBIT_DEVICE static int key_of(int j) { return tile::lane_of<Real>(across(), j); }
 
-  // Of packed sequences each has as many places as its tiles at most take, wherever it begins.
-  ISOBIT_DEVICE std::int64_t places_before(std::int64_t s) const {
-    return Problem::within(Problem::number(call.p.query_starts, s), call.p.seq_q) / kQueries + s;
-  }
-  ISOBIT_DEVICE Tile tile_of(std::int64_t batch, std::int64_t head, std::int64_t place) const {
-    const Problem& p = call.p;
-    std::int64_t number = batch;
-    if (p.query_starts) {
-      number = 0;
-#pragma unroll 1
-      for (std::int64_t end = p.sequences + 1; end - number > 1;) {
-        const std::int64_t middle = number + (end - number) / 2;
-        if (places_before(middle) <= place)
-          number = middle;
-        else
-          end = middle;
-      }
-      place -= places_before(number);
-    }
-    Tile tile{call.sequence(number),
-              call.scaling(),
-              head,
-              call.kv_head(head),
-              place * kQueries,
-              0,
-              {0, 0}};
-    const std::int64_t left = tile.in.queries.count() - tile.first;
-    tile.queries = static_cast<int>(place < 0 ? 0 : Problem::within(left, kQueries));
-    tile.keys = {call.keys_of(tile.in, tile.first).begin,
-                 call.keys_of(tile.in, tile.first + tile.queries - 1).end};
-    return tile;
-  }
-
-  ISOBIT_DEVICE void compute(const Memory& m, const Tile& tile) const {
+  ISOBIT_DEVICE void compute(const Memory& m, const Tile<Real>& tile) const {
     const Problem& p = call.p;
     const T* q = reinterpret_cast<const T*>(
         p.q.at(tile.in.batch, tile.head, tile.in.queries.begin + tile.first));
@@ -145,8 +88,7 @@ struct Flash {
     for (std::int64_t d = 0; d < p.head_dim; d += kDepth)
       tile::bring<kQueries, kDepth, kQueryPitch>(q + d * p.q.col, p.q.row, p.q.col, tile.queries,
                                                  p.head_dim - d, m.queries + d * kQueryPitch);
-    const std::int64_t begin = tile.in.held.begin, seen = tile.keys.end - begin;
-    const std::int64_t runs = seen <= 0 ? 1 : (seen + kPanel * kRun - 1) / (kPanel * kRun);
+    const std::int64_t begin = tile.in.held.begin, runs = runs_of(tile);
     State state;
 #pragma unroll 1
     for (std::int64_t run = 0; run < runs; ++run) {
@@ -156,7 +98,9 @@ struct Flash {
         const std::int64_t first = begin + (run * kRun + at) * kPanel;
         if (first < tile.keys.end && first + kPanel > tile.keys.begin) take(m, tile, first, state);
       }
-      join(m, run, run == runs - 1, state);
+      join_runs(
+          states, state_size(), levels, run, run == runs - 1, [&](Real* at) { keep(m, at, state); },
+          [&](const Real* at) { fold_from(m, at, state); });
     }
     finish(m, tile, state);
   }
@@ -175,7 +119,7 @@ struct Flash {
   }
 
   // A panel of keys.
-  ISOBIT_DEVICE void take(const Memory& m, const Tile& tile, std::int64_t first,
+  ISOBIT_DEVICE void take(const Memory& m, const Tile<Real>& tile, std::int64_t first,
                           State& state) const {
     const Problem& p = call.p;
     if (p.head_dim == 0) simt::sync_block();  // no product waits for those who read weights
@@ -206,7 +150,7 @@ struct Flash {
   }
 
   // Where the rows of a panel lie.
-  ISOBIT_DEVICE void find_rows(const Memory& m, const Tile& tile, std::int64_t first) const {
+  ISOBIT_DEVICE void find_rows(const Memory& m, const Tile<Real>& tile, std::int64_t first) const {
     const std::int64_t key = first + simt::thread();
     if (simt::thread() < kPanel && key < tile.keys.end) {
       m.k[simt::thread()] = call.key_at(call.p.k, tile.in, tile.kv_head, key);
@@ -214,7 +158,7 @@ struct Flash {
     }
   }
 
-  ISOBIT_DEVICE void multiply_keys(const Memory& m, const Tile& tile, std::int64_t first,
+  ISOBIT_DEVICE void multiply_keys(const Memory& m, const Tile<Real>& tile, std::int64_t first,
                                    Real (&scores)[kRows][kKeys]) const {
     const Problem& p = call.p;
     const std::byte* const k = p.blocks ? nullptr : call.key_at(p.k, tile.in, tile.kv_head, first);
@@ -245,7 +189,7 @@ struct Flash {
   }
 
   // Products become exponents: -infinity for what is not there.
-  ISOBIT_DEVICE void treat(const Tile& tile, std::int64_t first, int row,
+  ISOBIT_DEVICE void treat(const Tile<Real>& tile, std::int64_t first, int row,
                            Real (&scores)[kCount][kKeys]) const {
     const Scaling<Real> scaling = tile.scaling;
 #pragma unroll
@@ -260,7 +204,7 @@ struct Flash {
     }
   }
   // The same of what has more to it: one after the other, where they wait.
-  ISOBIT_DEVICE void treat_each(const Memory& m, const Tile& tile, std::int64_t first) const {
+  ISOBIT_DEVICE void treat_each(const Memory& m, const Tile<Real>& tile, std::int64_t first) const {
 #pragma unroll 1
     for (int at = 0; at < kRows * kKeys; ++at) {
       const int row = row_of(at / kKeys), key = key_of(at % kKeys);
@@ -319,7 +263,7 @@ struct Flash {
   }
 
   // A thread's own weights.
-  ISOBIT_DEVICE void drop(const Memory& m, const Tile& tile, std::int64_t first) const {
+  ISOBIT_DEVICE void drop(const Memory& m, const Tile<Real>& tile, std::int64_t first) const {
     const Dropout<Real> dropout = call.dropout();
 #pragma unroll 1
     for (int at = 0; at < kRows * kKeys; at += kCount) {
@@ -338,7 +282,7 @@ struct Flash {
 
   // The product of weights and some columns of v, which becomes a part of the sums.
   template <int kCols>
-  ISOBIT_DEVICE void add_values(const Memory& m, const Tile& tile, std::int64_t first,
+  ISOBIT_DEVICE void add_values(const Memory& m, const Tile<Real>& tile, std::int64_t first,
                                 std::int64_t col, const Folds& folds) const {
     const Problem& p = call.p;
     const auto* const v = reinterpret_cast<const T*>(
@@ -408,20 +352,7 @@ struct Flash {
     }
   }
 
-  // Runs by adjacent pairs: those before this one that it completes a pair with become a part of
-  // it. The last one takes all that are left. Each thread keeps its own numbers.
-  ISOBIT_DEVICE void join(const Memory& m, std::int64_t run, bool is_last, State& state) const {
-#pragma unroll 1
-    for (int level = 0; level < levels; ++level) {
-      Real* const at = states + (simt::block() * levels + level) * state_size() + simt::thread();
-      if (run >> level & 1) {
-        fold_from(m, at, state);
-      } else if (!is_last) {
-        keep(m, at, state);
-        return;
-      }
-    }
-  }
+  // Each thread keeps its own numbers.
   ISOBIT_DEVICE void keep(const Memory& m, Real* at, const State& state) const {
     at[0] = state.max;
     at[kBlock] = state.sum;
@@ -452,7 +383,7 @@ struct Flash {
       }
   }
 
-  ISOBIT_DEVICE void finish(const Memory& m, const Tile& tile, const State& state) const {
+  ISOBIT_DEVICE void finish(const Memory& m, const Tile<Real>& tile, const State& state) const {
     const Problem& p = call.p;
     const std::int64_t first = tile.in.queries.begin + tile.first;
     if (across() < kRows && row_of(across()) < tile.queries)

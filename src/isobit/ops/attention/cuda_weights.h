@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of a panel's keys of one query, which 16 threads side by side share.
+// Weights of a panel's keys of one query, which kThreads threads side by side share: of each
+// kThreads
+// * kCount keys one has kCount adjacent ones.
 #pragma once
 
 #include "isobit/ops/attention/formula.h"
@@ -17,16 +19,16 @@ ISOBIT_DEVICE bool is_left_out(Real weight) {
 }
 
 // Halves onto each other: keys of a thread, then of threads, then neighbours.
-template <class Real, int kKeys>
+template <class Real, int kThreads = tile::kAcross, int kCount = tile::Chunk<Real>::kCount,
+          int kKeys>
 ISOBIT_DEVICE Real sum_of_panel(Real (&terms)[kKeys]) {
   using S = tile::Scalar<Real>;
-  constexpr int kCount = tile::Chunk<Real>::kCount;
 #pragma unroll
   for (int half = kKeys / 2; half >= kCount; half /= 2)
 #pragma unroll
     for (int j = 0; j < half; ++j) terms[j] = S::add(terms[j], terms[j + half]);
 #pragma unroll
-  for (int apart = tile::kAcross / 2; apart > 0; apart /= 2)
+  for (int apart = kThreads / 2; apart > 0; apart /= 2)
 #pragma unroll
     for (int j = 0; j < kCount; ++j)
       terms[j] = S::add(terms[j], simt::shuffle_xor(terms[j], apart));
@@ -42,14 +44,15 @@ struct PanelSums {
   Real top, sum;
 };
 // Exponents become weights beside the largest of them.
-template <class Real, int kKeys>
+template <class Real, int kThreads = tile::kAcross, int kCount = tile::Chunk<Real>::kCount,
+          int kKeys>
 ISOBIT_DEVICE PanelSums<Real> weigh_panel(Real (&keys)[kKeys]) {
   using S = tile::Scalar<Real>;
   Real top = nearest<S>(keys[0]);
 #pragma unroll
   for (int j = 1; j < kKeys; ++j) top = S::max(top, nearest<S>(keys[j]));
 #pragma unroll
-  for (int apart = tile::kAcross / 2; apart > 0; apart /= 2)
+  for (int apart = kThreads / 2; apart > 0; apart /= 2)
     top = S::max(top, simt::shuffle_xor(top, apart));
   Real terms[kKeys];
 #pragma unroll
@@ -57,7 +60,7 @@ ISOBIT_DEVICE PanelSums<Real> weigh_panel(Real (&keys)[kKeys]) {
     terms[j] = weight_of<S>(keys[j], base_of<S>(top));
     keys[j] = keys[j] == -kInfinity<Real> ? -Real(0) : terms[j];
   }
-  return {top, sum_of_panel(terms)};
+  return {top, sum_of_panel<Real, kThreads, kCount>(terms)};
 }
 
 }  // namespace isobit::attention

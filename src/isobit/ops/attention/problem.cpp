@@ -101,6 +101,10 @@ class Check {
          named("key_end", args.key_end), named("query_starts", args.query_starts),
          named("key_starts", args.key_starts), named("blocks", args.blocks)});
     problem_.y = array_of(args.y);
+    const int arithmetic = static_cast<int>(args.arithmetic);
+    require(0 <= arithmetic && arithmetic < std::ssize(kArithmetics), "attention: arithmetic is ",
+            arithmetic, "; allowed: 0 to ", std::ssize(kArithmetics) - 1);
+    problem_.arithmetic = args.arithmetic;
     return done();
   }
 

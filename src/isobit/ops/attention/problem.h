@@ -18,6 +18,7 @@ inline constexpr int kPanel = 128;              // keys, or queries, whose terms
 inline constexpr std::int64_t kShortDim = 512;  // of heads that some variants are made for
 inline constexpr int kRun = 16;                 // panels that are folded one after the other
 inline constexpr std::string_view kCausals[] = {"no", "top_left", "bottom_right"};
+inline constexpr std::string_view kArithmetics[] = {"canonical", "tensor"};
 
 // An array of four dims, or of three with no columns. No data where it is not given.
 struct Array {
@@ -66,6 +67,7 @@ struct Problem {
   double scale = 0, softcap = 0;  // a scale of 0 is the usual one
   double dropout = 0;
   std::uint64_t dropout_seed = 0;
+  Arithmetic arithmetic = Arithmetic::canonical;
 
   DType real() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
   ISOBIT_INLINE std::int64_t group() const { return kv_heads == 0 ? 1 : heads / kv_heads; }

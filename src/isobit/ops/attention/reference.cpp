@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "isobit/core/magnitude.h"
+#include "isobit/core/tensor_core.h"
 #include "isobit/norms/reference_rows.h"
 
 namespace isobit::attention {
@@ -209,6 +210,21 @@ bool may_round_otherwise(Real exponent, Real off, std::int64_t dim) {
   return whole(exponent - room) != whole(exponent + room);
 }
 
+// What y owes to weights of 16 bits, by tensor cores: the part of its scale that each weight has,
+// and what is lost of those that are too small for f16.
+template <class Real>
+struct NarrowWeights {
+  Real rounded = 0, lost = 0;
+
+  NarrowWeights(const ForwardArgs& args, const Rounding& rounding) {
+    if (args.arithmetic != Arithmetic::tensor) return;
+    const bool is_f16 = rounding.dtype == DType::f16;
+    const double limit = tensor_core::limit_of_two(args.q.shape[3], 128);
+    rounded = Real((is_f16 ? 0x1p13 : 0x1p16) / limit);
+    lost = Real(is_f16 ? 0x1p-15 / limit : 0);
+  }
+};
+
 template <class Real>
 void forward_query(const ForwardArgs& args, const ForwardArgs& scales, const Rounding& rounding,
                    std::int64_t batch, std::int64_t head, std::int64_t query) {
@@ -246,12 +262,14 @@ void forward_query(const ForwardArgs& args, const ForwardArgs& scales, const Rou
       sizes[static_cast<std::size_t>(c)] += size;
     }
   }
-  const bool ambiguous = any && may_round_otherwise(top, off, args.q.shape[3]);
+  const NarrowWeights<Real> narrow(args, rounding);
+  const std::int64_t steps = args.arithmetic == Arithmetic::tensor ? 2 : 1;
+  const bool ambiguous = any && may_round_otherwise(top, off, steps * args.q.shape[3]);
   for (std::int64_t c = 0; c < cols; ++c) {
     const auto at = static_cast<std::size_t>(c);
     put(args.y, row * cols + c, !number ? nan : any ? y[at] / sum : Real(0));
-    const Real scale = terms[at] / (any ? sum : Real(1)) * (1 + off) +
-                       Real(Machine<Real>::kDropped) * sizes[at] +
+    const Real scale = terms[at] / (any ? sum : Real(1)) * (1 + off + narrow.rounded) +
+                       (Real(Machine<Real>::kDropped) + narrow.lost) * sizes[at] +
                        Real(any ? static_cast<double>(keys + 8) * Machine<Real>::kLeastNormal : 0);
     put(scales.y, row * cols + c, beyond ? Real(kEndless) : sized(scale, 2 * terms[at]));
   }

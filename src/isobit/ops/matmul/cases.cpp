@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "isobit/core/tensor_core.h"
+
 namespace isobit::matmul {
 namespace {
 
@@ -189,7 +191,7 @@ double multiplications(const TensorView& y, const TensorView& a) {
 // cores err toward zero in every step of 8 or 16 of k: the README has the derivation.
 double limit_of(std::int64_t terms, Arithmetic arithmetic) {
   const std::int64_t k = std::max<std::int64_t>(1, terms);
-  if (arithmetic == Arithmetic::tensor) return 8 + 20 * static_cast<double>((k + 15) / 16);
+  if (arithmetic == Arithmetic::tensor) return 8 + tensor_core::error_of(k);
   return 8 * std::sqrt(static_cast<double>(k));
 }
 

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// How blocks share out the queries of a call, some of a head at a time, and how many of them have
+// memory for the runs of keys that wait to be joined.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "isobit/ops/attention/cuda_call.h"
+
+namespace isobit::attention {
+
+// Some queries of a head. It waits in shared memory, for want of registers.
+template <class Real>
+struct Tile {
+  Sequence in;
+  Scaling<Real> scaling;
+  std::int64_t head, kv_head, first;  // query
+  int queries;
+  Range keys;  // that any of them sees
+};
+
+// Tiles of `kQueries` of a head: of packed sequences as many as they may take.
+template <class T, int kQueries>
+struct Tiles {
+  std::int64_t of_head;
+
+  explicit Tiles(const Problem& p)
+      : of_head(p.query_starts ? p.seq_q / kQueries + p.sequences + 1
+                               : (p.seq_q + kQueries - 1) / kQueries) {}
+
+  ISOBIT_EITHER std::int64_t count(const Problem& p) const { return p.batch * p.heads * of_head; }
+
+  // Calls body(tile) for those of this block; `shared` is where the tile stands meanwhile. Before
+  // it all threads have done with the tile before.
+  template <class Body>
+  ISOBIT_DEVICE void each(const Call<T>& call, Tile<RealOf<T>>* shared, const Body& body) const {
+#pragma unroll 1
+    for (std::int64_t index = simt::block(); index < count(call.p); index += simt::blocks()) {
+      const std::int64_t head = index / of_head;
+      // The last queries see most keys where some see few: they begin.
+      const std::int64_t place = (head + 1) * of_head - 1 - index;
+      simt::sync_block();  // what was there has been read
+      if (simt::thread() == 0)
+        *shared = tile(call, head / call.p.heads, head % call.p.heads, place);
+      simt::sync_block();
+      if (shared->queries > 0) body(*shared);
+    }
+  }
+
+ private:
+  // Of packed sequences each has as many places as its tiles at most take, wherever it begins.
+  ISOBIT_DEVICE static std::int64_t places_before(const Problem& p, std::int64_t s) {
+    return Problem::within(Problem::number(p.query_starts, s), p.seq_q) / kQueries + s;
+  }
+  ISOBIT_DEVICE static Tile<RealOf<T>> tile(const Call<T>& call, std::int64_t batch,
+                                            std::int64_t head, std::int64_t place) {
+    const Problem& p = call.p;
+    std::int64_t number = batch;
+    if (p.query_starts) {
+      number = 0;
+#pragma unroll 1
+      for (std::int64_t end = p.sequences + 1; end - number > 1;) {
+        const std::int64_t middle = number + (end - number) / 2;
+        if (places_before(p, middle) <= place)
+          number = middle;
+        else
+          end = middle;
+      }
+      place -= places_before(p, number);
+    }
+    Tile<RealOf<T>> tile{call.sequence(number),
+                         call.scaling(),
+                         head,
+                         call.kv_head(head),
+                         place * kQueries,
+                         0,
+                         {0, 0}};
+    const std::int64_t left = tile.in.queries.count() - tile.first;
+    tile.queries = static_cast<int>(place < 0 ? 0 : Problem::within(left, kQueries));
+    tile.keys = {call.keys_of(tile.in, tile.first).begin,
+                 call.keys_of(tile.in, tile.first + tile.queries - 1).end};
+    return tile;
+  }
+};
+
+// Of a tile's keys: there is one run at least.
+template <class Real>
+ISOBIT_DEVICE std::int64_t runs_of(const Tile<Real>& tile) {
+  const std::int64_t seen = tile.keys.end - tile.in.held.begin;
+  return seen <= 0 ? 1 : (seen + kPanel * kRun - 1) / (kPanel * kRun);
+}
+
+// Runs that may wait to be joined at once.
+inline int waiting_of(const Problem& p) {
+  return static_cast<int>(std::bit_width(
+      static_cast<std::uint64_t>(p.seq_k <= 0 ? 0 : (p.seq_k - 1) / (kPanel * kRun))));
+}
+
+// Runs by adjacent pairs: those before this one that it completes a pair with become a part of it.
+// The last one takes all that are left. `states` are a block's, `size` numbers each; `keep` puts
+// what is at hand there, and `fold` what is there in front of what is at hand.
+template <class Real, class Keep, class Fold>
+ISOBIT_DEVICE void join_runs(Real* states, std::int64_t size, int levels, std::int64_t run,
+                             bool is_last, const Keep& keep, const Fold& fold) {
+#pragma unroll 1
+  for (int level = 0; level < levels; ++level) {
+    Real* const at = states + (simt::block() * levels + level) * size + simt::thread();
+    if (run >> level & 1) {
+      fold(at);
+    } else if (!is_last) {
+      keep(at);
+      return;
+    }
+  }
+}
+
+// Where there are several runs, a block has memory for those that wait: then there are few blocks.
+template <class Kernel>
+std::int64_t blocks_of(const Kernel& kernel, const Machine& machine) {
+  constexpr std::int64_t kTurns = 2;  // blocks of a multiprocessor
+  const std::int64_t most =
+      kernel.levels > 0 ? kTurns * machine.gpu.multiprocessors : simt::kMostBlocks;
+  return std::min(kernel.tiles.count(kernel.call.p), most);
+}
+// Numbers that those blocks keep.
+template <class Kernel>
+std::int64_t room_for_runs(const Kernel& kernel, const Machine& machine) {
+  return blocks_of(kernel, machine) * kernel.levels * kernel.state_size();
+}
+
+}  // namespace isobit::attention
