@@ -34,7 +34,7 @@ struct Flash {
 
   Flash(const Problem& p, std::byte* workspace)
       : call{p},
-        tiles_of_head(p.query_starts ? p.seq_q / kQueries + p.sequences + 1
+        tiles_of_head(p.query_starts ? Parts{p.seq_q, p.sequences, kQueries}.places()
                                      : (p.seq_q + kQueries - 1) / kQueries),
         levels(static_cast<int>(std::bit_width(
             static_cast<std::uint64_t>(p.seq_k <= 0 ? 0 : (p.seq_k - 1) / (kPanel * kRun))))),
@@ -104,34 +104,20 @@ struct Flash {
   ISOBIT_DEVICE static int row_of(int i) { return tile::lane_of<Real>(down(), i); }
   ISOBIT_DEVICE static int key_of(int j) { return tile::lane_of<Real>(across(), j); }
 
-  // Of packed sequences each has as many places as its tiles at most take, wherever it begins.
-  ISOBIT_DEVICE std::int64_t places_before(std::int64_t s) const {
-    return Problem::within(Problem::number(call.p.query_starts, s), call.p.seq_q) / kQueries + s;
-  }
   ISOBIT_DEVICE Tile tile_of(std::int64_t batch, std::int64_t head, std::int64_t place) const {
     const Problem& p = call.p;
-    std::int64_t number = batch;
-    if (p.query_starts) {
-      number = 0;
-#pragma unroll 1
-      for (std::int64_t end = p.sequences + 1; end - number > 1;) {
-        const std::int64_t middle = number + (end - number) / 2;
-        if (places_before(middle) <= place)
-          number = middle;
-        else
-          end = middle;
-      }
-      place -= places_before(number);
-    }
-    Tile tile{call.sequence(number),
+    const Parts::Part part = p.query_starts
+                                 ? Parts{p.seq_q, p.sequences, kQueries}.at(p.query_starts, place)
+                                 : Parts::Part{batch, place};
+    Tile tile{call.sequence(part.sequence),
               call.scaling(),
               head,
               call.kv_head(head),
-              place * kQueries,
+              part.number * kQueries,
               0,
               {0, 0}};
     const std::int64_t left = tile.in.queries.count() - tile.first;
-    tile.queries = static_cast<int>(place < 0 ? 0 : Problem::within(left, kQueries));
+    tile.queries = static_cast<int>(part.number < 0 ? 0 : Problem::within(left, kQueries));
     tile.keys = {call.keys_of(tile.in, tile.first).begin,
                  call.keys_of(tile.in, tile.first + tile.queries - 1).end};
     return tile;
