@@ -107,7 +107,7 @@ void add_variations(std::vector<Computation>& computations, const Case& c,
   };
   for (const Configuration& other : other_plans(configuration))
     computations.push_back({name(plan_text(other)), c, other, whole});
-  if (c.operation->batch() >= 0 && !drops(c)) {
+  if (c.operation->batch() >= 0 && c.has_free_batch() && !drops(c)) {
     const auto [row, rows] = batch_words(*c.operation);
     computations.push_back(
         {name(fmt::format("one {} per call", row)), c, configuration, pieces(batch, 1)});

@@ -26,27 +26,29 @@ std::int64_t room_of(const Problem& problem) {
 std::string declines(const Problem& problem, const Machine&) {
   if (queries_of(longest(problem)) > kMostQueries)
     return "needs at most 8 queries for each head of k";
-  if (problem.head_dim > 1 && problem.k.col != 1) return "needs adjacent elements in rows of k";
-  if (problem.value_dim > 1 && problem.v.col != 1) return "needs adjacent elements in rows of v";
-  if (problem.head_dim > kPitch) return "needs heads of at most 512 elements";
-  return "";
+  return decode_declines_arrays(problem);
 }
-bool suits(const Problem& problem, const Machine&) { return queries_of(longest(problem)) <= 4; }
+bool suits(const Problem& problem, const Machine&) {
+  const Problem all = longest(problem);
+  return is_for_decode(problem, {all.seq_q, all.seq_k});
+}
 
-std::size_t workspace(const Problem& problem, const Plan&, const Machine& machine) {
-  if (problem.empty()) return 0;
-  const Problem sized = longest(problem);
-  return static_cast<std::size_t>(
-      (units_of(sized) * queries_of(sized) * state_size(sized) + machine.threads * room_of(sized)) *
-      size_of(problem.real()));
+Problem longest_taken(const Problem& problem, Takes takes) {
+  if (!takes(problem, {problem.seq_q, problem.seq_k}) && !problem.query_starts) {
+    Problem none = problem;
+    none.seq_q = none.seq_k = 0;
+    return none;
+  }
+  return longest(problem, [&](const Lengths& lengths) { return takes(problem, lengths); });
 }
 
 template <class T, class Real>
 class Decode {
  public:
-  Decode(const Problem& problem, const Problem& longest, Isa isa, Real* states)
+  Decode(const Problem& problem, const Problem& longest, Takes takes, Isa isa, Real* states)
       : whole(problem),
         sized(longest),
+        takes(takes),
         few(matmul::few_kernels_for(problem.dtype, isa)),
         kernels(kernels_for(problem.dtype, isa)),
         states(states),
@@ -57,6 +59,7 @@ class Decode {
   void run_unit(Real* room, std::int64_t unit) const {
     const std::int64_t job = unit / runs_of(sized), batch = job / whole.kv_heads;
     const std::int64_t kv_head = job % whole.kv_heads, first = unit % runs_of(sized) * kRunKeys;
+    if (!takes(whole, whole.lengths(batch))) return;
     const Problem p = whole.of(batch);
     const std::int64_t rows = queries_of(p);
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -72,6 +75,7 @@ class Decode {
   void finish(std::int64_t row) const {
     const std::int64_t rows = queries_of(sized), job = row / rows, i = row % rows;
     const std::int64_t batch = job / whole.kv_heads;
+    if (!takes(whole, whole.lengths(batch))) return;
     const Problem p = whole.of(batch);
     if (i >= queries_of(p)) return;
     const std::int64_t first = job * runs_of(sized), runs = runs_of(sized);
@@ -176,6 +180,7 @@ class Decode {
   }
 
   const Problem &whole, &sized;
+  Takes takes;
   const matmul::FewKernels& few;
   const Kernels& kernels;
   Real* states;
@@ -183,15 +188,35 @@ class Decode {
   Dropout<Real> dropout;
 };
 
-void run(const ForwardArgs&, const Problem& problem, const Plan&, const Execution& execution) {
+}  // namespace
+
+std::string decode_declines_arrays(const Problem& problem) {
+  if (problem.head_dim > 1 && problem.k.col != 1) return "needs adjacent elements in rows of k";
+  if (problem.value_dim > 1 && problem.v.col != 1) return "needs adjacent elements in rows of v";
+  if (problem.head_dim > kPitch) return "needs heads of at most 512 elements";
+  return "";
+}
+bool is_for_decode(const Problem& problem, const Lengths& lengths) {
+  return problem.group() * lengths.queries <= 4;
+}
+
+std::size_t decode_workspace(const Problem& problem, const Machine& machine, Takes takes) {
+  if (problem.empty()) return 0;
+  const Problem sized = longest_taken(problem, takes);
+  return static_cast<std::size_t>(
+      (units_of(sized) * queries_of(sized) * state_size(sized) + machine.threads * room_of(sized)) *
+      size_of(problem.real()));
+}
+
+void run_decode(const Problem& problem, const Execution& execution, Takes takes) {
   if (problem.empty()) return;
   const simd::FloatMode mode;  // of the numbers that all tasks share
   with_types(problem.dtype, [&]<class T, class Real>(T, Real) {
     auto* const states = reinterpret_cast<Real*>(execution.workspace);
-    const Problem sized = longest(problem);
+    const Problem sized = longest_taken(problem, takes);
     const std::int64_t units = units_of(sized), queries = queries_of(sized);
     Real* const rooms = states + units * queries * state_size(sized);
-    const Decode<T, Real> decode(problem, sized, execution.machine.isa, states);
+    const Decode<T, Real> decode(problem, sized, takes, execution.machine.isa, states);
     const std::int64_t tasks =
         simd::task_count(execution.machine, worth_of(problem), std::max<std::int64_t>(1, units));
     deal(execution, tasks, units, [&](std::int64_t task, std::int64_t unit) {
@@ -200,7 +225,7 @@ void run(const ForwardArgs&, const Problem& problem, const Plan&, const Executio
     const std::int64_t rows = problem.sequences * problem.kv_heads * queries;
     deal(execution, std::min(tasks, rows), rows,
          [&](std::int64_t, std::int64_t row) { decode.finish(row); });
-    if (!problem.query_starts) return;
+    if (!problem.query_starts || !takes(problem, problem.lengths(problem.sequences))) return;
     const std::int64_t rest = problem.heads * problem.queries_held(problem.sequences).count();
     deal(execution, std::min(tasks, rest), rest, [&](std::int64_t task, std::int64_t row) {
       decode.finish_without_keys(rooms + task * room_of(sized), row);
@@ -208,20 +233,21 @@ void run(const ForwardArgs&, const Problem& problem, const Plan&, const Executio
   });
 }
 
-}  // namespace
-
 ForwardVariant decode_variant() {
-  return {.name = "decode",
-          .each_isa = true,
-          .declines = declines,
-          .suits = suits,
-          .workspace = workspace,
-          .run = run};
+  return {
+      .name = "decode",
+      .each_isa = true,
+      .declines = declines,
+      .suits = suits,
+      .workspace = [](const Problem& p, const Plan&,
+                      const Machine& machine) { return decode_workspace(p, machine, takes_all); },
+      .run = [](const ForwardArgs&, const Problem& p, const Plan&,
+                const Execution& execution) { run_decode(p, execution, takes_all); }};
 }
 
 std::span<const ForwardVariant> cpu_forward_variants() {
-  static const ForwardVariant kVariants[] = {decode_variant(), flash_forward_variant(),
-                                             naive_forward_variant()};
+  static const ForwardVariant kVariants[] = {decode_variant(), mixed_variant(),
+                                             flash_forward_variant(), naive_forward_variant()};
   return kVariants;
 }
 std::span<const BackwardVariant> cpu_backward_variants() {
