@@ -110,6 +110,13 @@ TEST(AttentionBlocks, OfAnySizeHaveTheBitsOfKeysInARow) {
                 2);
 }
 
+// A panel whose last key alone is in another block.
+TEST(AttentionBlocks, MayHoldOneKeyInTheLast) {
+  for (const std::int64_t queries : {1, 20})
+    expect_the_bits_of_keys_in_a_row(
+        {{queries, queries, queries}, {0, 0, 0}, {65, 129, 64}, 64, false, {}});
+}
+
 TEST(AttentionBlocks, OfPackedSequencesAndManyRunsHaveTheBitsOfKeysInARow) {
   expect_the_bits_of_keys_in_a_row(
       {{1, 30, 0, 4}, {0, 0, 0, 0}, {2300, 300, 5, 4}, 48, true, {.causal = Causal::bottom_right}});

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // decode: a few queries and many keys. k and v are read once, as they lie in memory, by all queries
 // of the heads that share them; threads share runs of keys. And the tables of variants.
+#include <algorithm>
+#include <span>
+
 #include "isobit/ops/attention/cpu_parts.h"
 
 namespace isobit::attention {
@@ -10,11 +13,20 @@ constexpr std::int64_t kMostQueries = 8, kPitch = 512;  // as matmul's kernels o
 
 // Sizes are those of the longest sequence's call.
 std::int64_t queries_of(const Problem& problem) { return problem.group() * problem.seq_q; }
-std::int64_t runs_of(const Problem& problem) {
-  return std::max<std::int64_t>(1, parts_of(problem.seq_k, kRunKeys));
+// Of one sequence; none where it has no queries, or is not taken.
+std::int64_t runs_of(const Problem& problem, std::int64_t s, Takes takes) {
+  const Lengths lengths = problem.lengths(s);
+  if (lengths.queries == 0 || !takes(problem, lengths)) return 0;
+  return std::max<std::int64_t>(1, parts_of(lengths.keys, kRunKeys));
 }
-std::int64_t units_of(const Problem& problem) {
-  return problem.sequences * problem.kv_heads * runs_of(problem);
+std::int64_t runs_of_all(const Problem& problem, Takes takes) {
+  std::int64_t runs = 0;
+  for (std::int64_t s = 0; s < problem.sequences; ++s) runs += runs_of(problem, s, takes);
+  return runs;
+}
+// Of the numbers of runs before each sequence, and of all.
+std::int64_t bytes_of_runs(const Problem& problem) {
+  return parts_of((problem.sequences + 1) * 8, 64) * 64;
 }
 std::int64_t state_size(const Problem& problem) { return lines_of(problem.value_dim + 2); }
 // Of one task: queries, weights, and a panel's part.
@@ -45,10 +57,12 @@ Problem longest_taken(const Problem& problem, Takes takes) {
 template <class T, class Real>
 class Decode {
  public:
-  Decode(const Problem& problem, const Problem& longest, Takes takes, Isa isa, Real* states)
+  // before: of each sequence, how many runs the ones before it have.
+  Decode(const Problem& problem, const Problem& longest, std::span<const std::int64_t> before,
+         Isa isa, Real* states)
       : whole(problem),
         sized(longest),
-        takes(takes),
+        before(before),
         few(matmul::few_kernels_for(problem.dtype, isa)),
         kernels(kernels_for(problem.dtype, isa)),
         states(states),
@@ -57,9 +71,11 @@ class Decode {
 
   // The keys of one run.
   void run_unit(Real* room, std::int64_t unit) const {
-    const std::int64_t job = unit / runs_of(sized), batch = job / whole.kv_heads;
-    const std::int64_t kv_head = job % whole.kv_heads, first = unit % runs_of(sized) * kRunKeys;
-    if (!takes(whole, whole.lengths(batch))) return;
+    const auto behind = std::upper_bound(before.begin(), before.end(), unit / whole.kv_heads);
+    const std::int64_t batch = behind - before.begin() - 1;
+    const std::int64_t of_sequence = unit - before[batch] * whole.kv_heads;
+    const std::int64_t kv_head = of_sequence / runs_in(batch);
+    const std::int64_t first = of_sequence % runs_in(batch) * kRunKeys;
     const Problem p = whole.of(batch);
     const std::int64_t rows = queries_of(p);
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -74,11 +90,11 @@ class Decode {
 
   void finish(std::int64_t row) const {
     const std::int64_t rows = queries_of(sized), job = row / rows, i = row % rows;
-    const std::int64_t batch = job / whole.kv_heads;
-    if (!takes(whole, whole.lengths(batch))) return;
+    const std::int64_t batch = job / whole.kv_heads, runs = runs_in(batch);
+    if (runs == 0) return;
     const Problem p = whole.of(batch);
     if (i >= queries_of(p)) return;
-    const std::int64_t first = job * runs_of(sized), runs = runs_of(sized);
+    const std::int64_t first = before[batch] * whole.kv_heads + job % whole.kv_heads * runs;
     // By pairs: an odd one is carried up.
     for (std::int64_t step = 1; step < runs; step *= 2)
       for (std::int64_t run = 0; run + step < runs; run += 2 * step)
@@ -95,6 +111,7 @@ class Decode {
   }
 
  private:
+  std::int64_t runs_in(std::int64_t s) const { return before[s + 1] - before[s]; }
   static std::int64_t head_of(const Problem& p, std::int64_t kv_head, std::int64_t row) {
     return kv_head * p.group() + row / p.seq_q;
   }
@@ -180,7 +197,7 @@ class Decode {
   }
 
   const Problem &whole, &sized;
-  Takes takes;
+  std::span<const std::int64_t> before;
   const matmul::FewKernels& few;
   const Kernels& kernels;
   Real* states;
@@ -203,20 +220,28 @@ bool is_for_decode(const Problem& problem, const Lengths& lengths) {
 std::size_t decode_workspace(const Problem& problem, const Machine& machine, Takes takes) {
   if (problem.empty()) return 0;
   const Problem sized = longest_taken(problem, takes);
-  return static_cast<std::size_t>(
-      (units_of(sized) * queries_of(sized) * state_size(sized) + machine.threads * room_of(sized)) *
-      size_of(problem.real()));
+  const std::int64_t states = runs_of_all(problem, takes) * problem.kv_heads * queries_of(sized);
+  return static_cast<std::size_t>(bytes_of_runs(problem) +
+                                  (states * state_size(sized) + machine.threads * room_of(sized)) *
+                                      size_of(problem.real()));
 }
 
 void run_decode(const Problem& problem, const Execution& execution, Takes takes) {
   if (problem.empty()) return;
   const simd::FloatMode mode;  // of the numbers that all tasks share
   with_types(problem.dtype, [&]<class T, class Real>(T, Real) {
-    auto* const states = reinterpret_cast<Real*>(execution.workspace);
+    auto* const before = reinterpret_cast<std::int64_t*>(execution.workspace);
+    before[0] = 0;
+    for (std::int64_t s = 0; s < problem.sequences; ++s)
+      before[s + 1] = before[s] + runs_of(problem, s, takes);
+    auto* const states = reinterpret_cast<Real*>(execution.workspace + bytes_of_runs(problem));
     const Problem sized = longest_taken(problem, takes);
-    const std::int64_t units = units_of(sized), queries = queries_of(sized);
+    const std::int64_t units = before[problem.sequences] * problem.kv_heads;
+    const std::int64_t queries = queries_of(sized);
     Real* const rooms = states + units * queries * state_size(sized);
-    const Decode<T, Real> decode(problem, sized, takes, execution.machine.isa, states);
+    const Decode<T, Real> decode(problem, sized,
+                                 {before, static_cast<std::size_t>(problem.sequences + 1)},
+                                 execution.machine.isa, states);
     const std::int64_t tasks =
         simd::task_count(execution.machine, worth_of(problem), std::max<std::int64_t>(1, units));
     deal(execution, tasks, units, [&](std::int64_t task, std::int64_t unit) {
