@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -209,6 +210,27 @@ TEST(AttentionPacked, KeysOfFewQueriesAreReadWhereTheyLie) {
   EXPECT_EQ(variant_of({1, 1, 2}, {300, 4000, 7}), "decode");
   EXPECT_EQ(variant_of({1, 40, 2}, {300, 90, 7}), "mixed");
   EXPECT_EQ(variant_of({40, 1}, {90, 0}), "flash");
+}
+
+// Each took as much memory for runs of keys as the longest.
+TEST(AttentionPacked, ManyShortSequencesBesideALongOneTakeLittleMemory) {
+  const auto bytes_of = [](std::int64_t shorts) {
+    Numbers queries(static_cast<std::size_t>(shorts + 1), 1), keys(queries.size(), 5);
+    keys[0] = 20'000;
+    Packed packed(queries, keys, {});
+    std::int64_t bytes = 0;
+    Execution execution = lab::execution_for(Isa::scalar, 1);
+    execution.allocator = {[](void* self, std::size_t count) {
+                             *static_cast<std::int64_t*>(self) += static_cast<std::int64_t>(count);
+                             return std::malloc(count);
+                           },
+                           [](void*, void* memory, std::size_t) { std::free(memory); }, &bytes};
+    forward(packed.args(false), execution);
+    return bytes;
+  };
+  const std::int64_t alone = bytes_of(0);
+  EXPECT_GT(alone, 0);
+  EXPECT_LT(bytes_of(100) - alone, 64 << 10);
 }
 
 // So much work that threads share it: the long one together, the others side by side.
