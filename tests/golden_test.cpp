@@ -59,16 +59,16 @@ void fill(const Workload& workload) {
       for (std::int64_t col = 0; col < array->form().line_length(); ++col)
         values[col] = exact_value(index, row, col, unusual);
       if (argument.drawn == Drawn::index) {
-        const auto below = static_cast<double>(workload.the_case().extent(argument.below));
+        const auto below = static_cast<double>(workload.the_case().bound_of(argument));
         for (double& value : values) value = std::fmod(std::fabs(value) * 512, below);
       }
-      if (argument.name.ends_with("_starts")) {
-        const auto most = static_cast<double>(workload.the_case().extent(argument.below));
+      if (argument.drawn == Drawn::starts) {
+        const auto most = static_cast<double>(workload.the_case().bound_of(argument));
         for (double& value : values) value = std::fmod(std::fabs(value) * 512, most + 1);
         values[0] = 0;
         std::ranges::sort(values);
       } else if (argument.drawn == Drawn::begin || argument.drawn == Drawn::end) {
-        const auto below = static_cast<double>(workload.the_case().extent(argument.below));
+        const auto below = static_cast<double>(workload.the_case().bound_of(argument));
         for (double& value : values) {
           value = std::fmod(std::fabs(value) * 512, std::floor(below / 2) + 1);
           if (argument.drawn == Drawn::end) value = below - value;

@@ -79,6 +79,23 @@ TEST_F(Parity, ABetaThatFloatsLackHasOneGradientOnAllDevices) {
 }
 #endif
 
+// A variant for few queries took sequences as long as memory had it before they were drawn.
+TEST_F(Parity, PackedSequencesAndKeysInBlocksHaveOneHash) {
+  for (const char* call : {"--batch 1 --starts 5 --with query_starts+key_starts+slopes "
+                           "--causal bottom_right --dropout 0.25 --dtype f32,bf16",
+                           "--batch 3 --places 2 --with key_begin+key_end+blocks --pass fwd"}) {
+    const auto ways =
+        by_way(isobit("parity attention --device cpu --threads 1,3 --json " + std::string(call)));
+    std::set<Json> outputs;
+    for (const auto& [name, line] : ways)
+      if (line.contains("outputs")) outputs.insert(line.at("outputs"));
+    // Those of forward and of backward, or of forward alone, in the last type.
+    EXPECT_EQ(outputs.size(), std::string(call).find("fwd") == std::string::npos ? 2U : 1U) << call;
+    EXPECT_TRUE(ways.contains("naive 1 thread")) << call;
+    EXPECT_FALSE(ways.contains("naive within a larger batch")) << call;
+  }
+}
+
 TEST_F(Parity, GivesOneHashInEveryWay) {
   for (const char* op : {"layernorm", "elementwise"}) {
     const Outcome outcome = isobit(std::string("parity ") + op + " --rows 7 --cols 130 --json");

@@ -277,7 +277,7 @@ inline std::vector<Case> cases_of_every_type(const Operation& operation, std::in
   std::set<std::pair<std::size_t, std::size_t>> chosen;
   std::vector<Case> result;
   for (Case c : cases_of(operation, Flags{}, "quick")) {
-    if (!on_the_processor(c)) continue;
+    if (!on_the_processor(c) || !c.has_free_batch()) continue;
     const auto index_in = [](auto& list, const auto& value) {
       const auto found = std::find(list.begin(), list.end(), value);
       if (found != list.end()) return static_cast<std::size_t>(found - list.begin());

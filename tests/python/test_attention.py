@@ -387,19 +387,24 @@ def test_numpy_attends_packed_sequences_as_each_alone():
         assert not y[:, :, 7:].any()
 
 
-def test_numpy_attends_keys_in_blocks_as_in_a_row():
+@pytest.mark.parametrize("dropped", [{}, {"dropout_p": 0.4, "seed": 7}])
+def test_numpy_attends_keys_in_blocks_as_in_a_row(dropped):
+    """With dropout, as the sequence with its number in a batch."""
     q, k, v = (each.numpy() for each in drawn((2, 4, 3, 8), (5, 2, 4, 8), (5, 2, 4, 6)))
     table, ends = np.array([[3, 0], [4, -1]]), np.array([7, 2])
-    attend = isobit_numpy.scaled_dot_product_attention
-    y = attend(q, k, v, block_table=table, key_end=ends, causal="bottom_right")
+    attend, options = (
+        isobit_numpy.scaled_dot_product_attention,
+        {"causal": "bottom_right"} | dropped,
+    )
+    y = attend(q, k, v, block_table=table, key_end=ends, **options)
     for i, blocks in enumerate(([3, 0], [4])):
         rows = (np.concatenate([each[b] for b in blocks], 1)[None, :, : ends[i]] for each in (k, v))
-        alone = attend(q[i : i + 1], *rows, causal="bottom_right")
-        assert np.array_equal(y[i : i + 1], alone)
+        batch = (np.repeat(each, i + 1, 0) for each in (q[i : i + 1], *rows))
+        assert np.array_equal(y[i], attend(*batch, **options)[i])
     # The same of packed queries.
     packed = q.transpose(1, 0, 2, 3).reshape(1, 4, 6, 8)
     starts = np.array([0, 3, 6])
-    options = {"block_table": table, "key_end": ends, "causal": "bottom_right"}
+    options |= {"block_table": table, "key_end": ends}
     found = attend(packed, k, v, cu_seqlens_q=starts, **options)
     assert np.array_equal(found.reshape(4, 2, 3, 6).transpose(1, 0, 2, 3), y)
 

@@ -35,6 +35,24 @@ def test_bits_are_the_processors(op):
     assert "on ptx" in done.stdout
 
 
+SEQUENCES = "--batch 1 --starts 5 --with query_starts+key_starts+slopes --causal bottom_right"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"{SEQUENCES} --seq-q 9 --seq-k 300 --dropout 0.25",
+        # Few queries, whose keys are of several runs.
+        f"{SEQUENCES} --pass fwd --heads 2 --kv-heads 1 --seq-q 6 --seq-k 6000 --head-dim 4",
+        "--pass fwd --batch 3 --places 2 --with key_begin+key_end+blocks --seq-q 3 --seq-k 90",
+    ],
+)
+def test_packed_sequences_and_keys_in_blocks_have_the_processors_bits(words):
+    done = isobit("parity", "attention", *words.split(), "--device", "cpu,ptx", "--threads", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "flash on ptx" in done.stdout and "decode on ptx" in done.stdout
+
+
 TENSOR = ["--arithmetic", "tensor", "--dtype", "f16,bf16", "--k", "200", "--device", "emu,ptx"]
 
 

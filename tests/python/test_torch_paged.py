@@ -47,6 +47,32 @@ def test_packed_queries_have_the_bits_of_a_batch():
     assert bits(found_lse) == bits(lse.transpose(0, 1).flatten(1))
 
 
+def test_what_is_dropped_is_that_of_the_sequence_with_its_number_in_a_batch():
+    given, shared = drawn(), {"dropout_p": 0.4, "enable_gqa": True, "return_lse": True}
+    found = paged_attention(**given, **shared, seed=7)
+    assert bits(found[0]) != bits(paged_attention(**given, **shared, seed=8)[0])
+    for i in range(len(USED)):
+        query = given["query"][i : i + 1].expand(i + 1, -1, -1, -1)
+        rows = (
+            in_a_row(given[name], i).expand(i + 1, -1, -1, -1)
+            for name in ("key_cache", "value_cache")
+        )
+        batch = scaled_dot_product_attention(query, *rows, **shared, seed=7)
+        assert [bits(each[i]) for each in found] == [bits(each[i]) for each in batch]
+    starts = torch.arange(0, 13, 3, dtype=torch.int32)
+    packed = given | {"query": given["query"].transpose(1, 2).flatten(0, 1)}
+    y, _ = paged_attention(**packed, cu_seqlens_q=starts, **shared, seed=7)
+    assert bits(y) == bits(found[0].transpose(1, 2).flatten(0, 1))
+
+
+def test_a_seed_that_is_not_given_is_drawn_from_pytorchs_generator():
+    given = drawn() | {"dropout_p": 0.5, "enable_gqa": True}
+    torch.manual_seed(3)
+    first, second = paged_attention(**given), paged_attention(**given)
+    torch.manual_seed(3)
+    assert bits(paged_attention(**given)) == bits(first) != bits(second)
+
+
 def test_compiled_code_has_the_bits_of_eager_code():
     given = drawn()
     torch._dynamo.reset()
@@ -66,6 +92,8 @@ BAD = [
     ({"enable_gqa": False}, ValueError, "4 and 2 heads; must have equally many, or enable_gqa"),
     ({"value_cache": torch.zeros(8, 4, 2, 6)}, ValueError, "equally many blocks, keys of a block"),
     ({"causal": "left"}, ValueError, "causal is 'left'"),
+    ({"dropout_p": 1.0}, ValueError, "dropout"),
+    ({"dropout_p": 0.5, "seed": 1 << 64}, ValueError, "seed is 18446744073709551616"),
 ]
 
 

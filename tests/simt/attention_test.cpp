@@ -4,6 +4,7 @@
 // out of the arrays become.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -92,7 +93,8 @@ class AttentionKernels : public testing::Test {
 
   void expect_the_processors_bits(Given given) {
     forward(given.args(), lab::execution_for(Isa::scalar, 1));
-    expect_bits(given.call, given);
+    const Call expected = given.call;  // whose results are forgotten
+    expect_bits(expected, given);
   }
   // By every kernel and every value of its knob.
   void expect_bits(const Call& expected, Given& given) {
@@ -148,11 +150,48 @@ TEST_F(AttentionKernels, HaveTheProcessorsBitsInEverySchedule) {
 TEST_F(AttentionKernels, TakePackedSequencesAndBlocksInEverySchedule) {
   const Options options{.causal = bottom_right, .dropout = 0.2};
   lab::in_every_schedule([&](bool) {
-    expect_the_processors_bits(
-        {Call(1, 2, 1, 7, 200, 18, 5), {.options = options, .slopes = true, .packed = true}});
-    if (HasFatalFailure()) return;
+    for (const Call& call : {Call(1, 4, 1, 7, 200, 18, 5), Call(1, 1, 1, 7, 4500, 4, 3)}) {
+      expect_the_processors_bits({call, {.options = options, .slopes = true, .packed = true}});
+      if (HasFatalFailure()) return;
+    }
     expect_the_processors_bits(
         {Call(2, 2, 1, 3, 100, 18, 5), {.options = options, .slopes = true, .blocks = true}});
+  });
+  EXPECT_EQ(seen, (std::set<std::string>{"decode", "flash", "online_row"}));
+}
+
+TEST_F(AttentionKernels, GiveGradientsOfPackedSequencesInEverySchedule) {
+  Given given(Call(1, 2, 1, 7, 200, 6, 5),
+              {.options = {.causal = bottom_right, .window = 90, .dropout = 0.2},
+               .slopes = true,
+               .packed = true});
+  const Execution plain = lab::execution_for(Isa::scalar, 1),
+                  device = execution_on(*attached(kDevice), nullptr);
+  const ForwardArgs args = given.args();
+  forward(args, plain);
+  const Floats grad_y = numbers(std::ssize(given.call.y), 7);
+  const auto found_by = [&](const Execution& execution, std::string_view variant) {
+    return gradients(given.call, args, grad_y, [&](BackwardArgs each) {
+      each.query_starts = args.query_starts;
+      each.key_starts = args.key_starts;
+      const Operation& operation = backward_operation();
+      const Arguments all = operation.make_arguments();
+      *static_cast<BackwardArgs*>(all.get()) = each;
+      const std::vector<VariantInfo> variants = operation.variants();
+      const auto at = std::ranges::find_if(variants, [&](const VariantInfo& info) {
+        return info.name == variant && info.device == execution.machine.device;
+      });
+      ASSERT_NE(at, variants.end());
+      const int index = static_cast<int>(at - variants.begin());
+      operation.run(index, operation.choose(index, all, execution.machine), all, execution);
+    });
+  };
+  const Gradients expected = found_by(plain, "naive");
+  lab::in_every_schedule([&](bool) {
+    const Gradients found = found_by(device, "dq_dkdv");
+    EXPECT_TRUE(same(found.q, expected.q));
+    EXPECT_TRUE(same(found.k, expected.k));
+    EXPECT_TRUE(same(found.v, expected.v));
   });
 }
 

@@ -201,21 +201,50 @@ def _attention(call, library, _dtype_named):
         raise Unavailable("a function takes a bias or a mask")
     if "bias" in call.inputs and "slopes" in call.inputs:
         raise Unavailable("a function takes a bias or slopes")
-    if {"query_starts", "blocks"} & set(call.inputs):
-        raise Unavailable("the lab calls no function with packed sequences or keys in blocks")
-    if case["dropout"] > 0 and not in_torch:
-        raise Unavailable("isobit.numpy has no dropout of attention")
     options = {name: case[name] for name in ("causal", "window", "softcap", "arithmetic")}
-    options |= {"scale": case["scale"] or None, "return_lse": True}
+    options |= {"scale": case["scale"] or None, "return_lse": True, "dropout_p": case["dropout"]}
+    options["seed"] = int(case["dropout_seed"])
     if in_torch:
-        options |= {"enable_gqa": True, "dropout_p": case["dropout"]}
-        options["seed"] = int(case["dropout_seed"])
+        options["enable_gqa"] = True
+    if in_torch and {"query_starts", "blocks"} & set(call.inputs):
+        return _attention_of_sequences(call, library, options)
 
-    def attend(q, k, v, bias=None, mask=None, slopes=None, **ends):
+    def attend(q, k, v, bias=None, mask=None, slopes=None, **more):
         attn_mask = mask if bias is None else bias
-        given = options | {"alibi_slopes": slopes} | ends
-        found = library.scaled_dot_product_attention(q, k, v, attn_mask, **given)
+        names = {"query_starts": "cu_seqlens_q", "key_starts": "cu_seqlens_k"}
+        names["blocks"] = "block_table"
+        given = options | {names.get(name, name): each for name, each in more.items()}
+        found = library.scaled_dot_product_attention(
+            q, k, v, attn_mask, alibi_slopes=slopes, **given
+        )
         return dict(zip(("y", "lse"), found, strict=True))
+
+    return attend
+
+
+def _attention_of_sequences(call, library, options):
+    """By isobit.torch, which has functions of their own for packed sequences and for keys in
+    blocks."""
+    function = "paged_attention" if "blocks" in call.inputs else "varlen_attention"
+    for name in ("slopes", "key_begin"):
+        if name in call.inputs:
+            raise Unavailable(f"isobit.torch.{function} has no {name}")
+    is_packed = "query_starts" in call.inputs
+
+    def attend(q, k, v, query_starts=None, key_starts=None, key_end=None, blocks=None):
+        rows = q[0].transpose(0, 1) if is_packed else q
+        if blocks is None:
+            keys = (each[0].transpose(0, 1) for each in (k, v))
+            found = library.varlen_attention(rows, *keys, query_starts, key_starts, **options)
+        else:
+            keys = (each.transpose(1, 2) for each in (k, v))
+            found = library.paged_attention(
+                rows, *keys, blocks, key_end, cu_seqlens_q=query_starts, **options
+            )
+        y, lse = found
+        return (
+            {"y": y.transpose(0, 1)[None], "lse": lse[None]} if is_packed else {"y": y, "lse": lse}
+        )
 
     return attend
 

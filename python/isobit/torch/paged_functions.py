@@ -5,8 +5,8 @@ them: each sequence has the bits that it has alone, with its keys in a row."""
 import torch
 
 from isobit._attention import _LEAST
-from isobit.torch.attending import ATTENTION, causal_number
-from isobit.torch.functional import overridable, run
+from isobit.torch.attending import ATTENTION, arithmetic_number, causal_number
+from isobit.torch.functional import _seed, overridable, run
 
 _OP = "paged_attention"
 _INDICES = (torch.int32, torch.int64)
@@ -55,12 +55,15 @@ def paged_attention(
     window=0,
     softcap=0.0,
     scale=None,
+    dropout_p=0.0,
     enable_gqa=False,
     return_lse=False,
+    seed=None,
+    arithmetic="canonical",
 ):
     """scaled_dot_product_attention of query (batch, heads, queries, elements) to keys and values in
     blocks of a pool: key_cache and value_cache (blocks, keys of a block, heads, elements), read
-    where they lie. Without gradients, and on the CPU.
+    where they lie. Without gradients.
 
     block_table: int32 or int64, (batch, places): key j of a sequence is key j % b of block
     block_table[sequence, j // b], of b keys each. seqused_k: the same of (batch), how many keys a
@@ -68,7 +71,9 @@ def paged_attention(
     (total, heads, elements), and sequence i has those from cu_seqlens_q[i] to cu_seqlens_q[i + 1].
 
     The options are those of scaled_dot_product_attention. FlashAttention's causal is
-    causal="bottom_right". return_lse: (y, lse), lse with y's rows.
+    causal="bottom_right". return_lse: (y, lse), lse with y's rows. What dropout_p drops of a
+    sequence depends on the seed, its number, and the places of head, query and key in it: it is
+    what scaled_dot_product_attention drops of the batch with that number.
     """
     is_packed = cu_seqlens_q is not None
     if is_packed:
@@ -83,9 +88,11 @@ def paged_attention(
     if is_packed:
         behind["query_starts"] = _indices("cu_seqlens_q", cu_seqlens_q, 1, "sequences + 1")
     behind["blocks"] = _indices("block_table", block_table, 2, "batch, places")
+    behind["arithmetic"] = arithmetic_number(_OP, arithmetic)
     given = dict.fromkeys(("q", "k", "v", "bias", "mask", "seed"))
     given["q"] = query.transpose(0, 1)[None] if is_packed else query
     given["k"], given["v"] = key_cache.transpose(1, 2), value_cache.transpose(1, 2)
+    given["seed"] = _seed(_OP, dropout_p, seed)
     y, lse, _max, _sum = run(
         ATTENTION,
         given,
@@ -94,7 +101,7 @@ def paged_attention(
         window=window,
         scale=0.0 if scale is None else float(scale) or _LEAST,
         softcap=float(softcap),
-        dropout=0.0,
+        dropout=float(dropout_p),
     )
     if is_packed:
         y, lse = y[0].transpose(0, 1), lse[0]

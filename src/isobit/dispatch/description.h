@@ -35,8 +35,21 @@ enum class Presence { required, optional, extra };  // extra: optional, and unus
 // How the lab draws an input. family: as the case says. weight: around 1. gradient: normal, or all
 // the same where the family says so. index: below the extent of a dim. mask: true or false.
 // begin, end: a place in the first half of a dim's extent, or one in the second or behind it.
+// starts: ascending places from 0, where what lies one behind the other in a batch of 1 begins.
 // produced: what another pass of the operator gives under this name.
-enum class Drawn { none, family, normal, weight, gradient, index, begin, end, mask, produced };
+enum class Drawn {
+  none,
+  family,
+  normal,
+  weight,
+  gradient,
+  index,
+  begin,
+  end,
+  starts,
+  mask,
+  produced
+};
 // Which views it may have. rows: the last dim is adjacent, the others are evenly spaced rows.
 // any: any strides that are not negative; an output's elements do not overlap.
 enum class Strides { rows, any };
@@ -51,7 +64,8 @@ struct Argument {
   Drawn drawn;
   TensorView& (*view)(void* args);
   Strides strides = Strides::rows;
-  std::string_view below = {};                  // an index is below the extent of this dim
+  std::string_view below = {};                  // an index is below the extent of this dim,
+  std::string_view below_each = {};             // for each in a row of this argument, if given
   bool (*applies)(const void* args) = nullptr;  // whether these options use it; null: always
   std::string_view meaning = {};                // for the generated headers
   // Whether C's struct had no such member before: then it stands at the end, and programs that were
@@ -66,6 +80,11 @@ struct Argument {
   constexpr Argument below_extent_of(std::string_view dim) const {
     Argument result = *this;
     result.below = dim;
+    return result;
+  }
+  constexpr Argument for_each_in_a_row_of(std::string_view argument) const {
+    Argument result = *this;
+    result.below_each = argument;
     return result;
   }
   constexpr Argument where(bool (*applies_to)(const void* args)) const {

@@ -96,6 +96,24 @@ bool Case::has(const Argument& argument) const {
   return fmt::format("+{}+", with).find(fmt::format("+{}+", argument.name)) != std::string::npos;
 }
 
+std::int64_t Case::bound_of(const Argument& argument) const {
+  if (argument.below.empty()) return 0;
+  const std::int64_t below = extent(argument.below);
+  const Argument* each = operation->find(argument.below_each);
+  if (each == nullptr || !has(*each)) return below;
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
+  const std::int64_t count = form_of(*each).extents.back();
+  return count == 0 ? 0 : std::min(below, kMost / count) * count;
+}
+
+bool Case::has_free_batch() const {
+  return std::ranges::none_of(operation->arguments, [&](const Argument& argument) {
+    const bool names_others = operation->batch() >= 0 && argument.drawn == Drawn::index &&
+                              argument.below == operation->dims[operation->batch()].name;
+    return has(argument) && (argument.drawn == Drawn::starts || names_others);
+  });
+}
+
 bool takes_statistics(const Operation& operation) {
   return std::any_of(operation.arguments.begin(), operation.arguments.end(), is_given_statistic);
 }

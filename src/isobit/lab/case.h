@@ -46,6 +46,11 @@ struct Case {
   DType dtype_of(const Argument& argument) const;
   // Whether an extra argument is asked for.
   bool has(const Argument& argument) const;
+  // What an index that is drawn is below, or a place at most; 0 for other arguments.
+  std::int64_t bound_of(const Argument& argument) const;
+  // Whether some indices of the batch dim are a case, too: not where what is packed lies one behind
+  // the other, or an index of the batch names others.
+  bool has_free_batch() const;
   friend auto operator<=>(const Case&, const Case&) = default;
 };
 

@@ -171,8 +171,7 @@ Draw::Draw(std::string_view family, std::uint64_t seed, std::string_view argumen
       key_(XXH3_64bits_withSeed(argument.data(), argument.size(), seed)),
       dtype_(dtype),
       scale_(std::ldexp(1.0, scale_exponent(*family_, dtype))),
-      below_(below),
-      ascends_(drawn == Drawn::begin && argument.ends_with("_starts")) {}
+      below_(below) {}
 
 void Draw::line(std::int64_t line, std::span<double> values) const {
   Stream stream(key_, line);
@@ -182,6 +181,8 @@ void Draw::line(std::int64_t line, std::span<double> values) const {
     if (drawn_ == Drawn::index)
       values[i] = static_cast<double>(
           stream.bits() % static_cast<std::uint64_t>(std::max<std::int64_t>(below_, 1)));
+    else if (drawn_ == Drawn::starts)
+      values[i] = static_cast<double>(stream.bits() % (static_cast<std::uint64_t>(below_) + 1));
     else if (drawn_ == Drawn::begin || drawn_ == Drawn::end) {
       const auto before =
           static_cast<double>(stream.bits() % static_cast<std::uint64_t>(below_ / 2 + 1));
@@ -197,7 +198,7 @@ void Draw::line(std::int64_t line, std::span<double> values) const {
     else
       values[i] = family_->value(stream, place) * scale_;
   }
-  if (!ascends_ || values.empty()) return;
+  if (drawn_ != Drawn::starts || values.empty()) return;
   values[0] = 0;
   std::ranges::sort(values);
 }

@@ -34,7 +34,6 @@ class Draw {
   DType dtype_;
   double scale_;
   std::int64_t below_;
-  bool ascends_;  // where sequences begin, of which the first does at 0
 };
 
 }  // namespace isobit::lab

@@ -107,7 +107,7 @@ void add_variations(std::vector<Computation>& computations, const Case& c,
   };
   for (const Configuration& other : other_plans(configuration))
     computations.push_back({name(plan_text(other)), c, other, whole});
-  if (c.operation->batch() >= 0 && !drops(c)) {
+  if (c.operation->batch() >= 0 && c.has_free_batch() && !drops(c)) {
     const auto [row, rows] = batch_words(*c.operation);
     computations.push_back(
         {name(fmt::format("one {} per call", row)), c, configuration, pieces(batch, 1)});
@@ -129,6 +129,13 @@ void add_variations(std::vector<Computation>& computations, const Case& c,
   }
 }
 
+// Where a variant may look at what is packed, or at which blocks there are, before it declines.
+Workload contents_of(const Case& c) {
+  Workload workload(c);
+  if (!c.has_free_batch()) workload.draw();
+  return workload;
+}
+
 bool is_on_cpu(const Configuration& configuration) {
   return configuration.info.place() == name_of(Device::cpu);
 }
@@ -145,7 +152,7 @@ std::vector<Computation> computations_of(const Case& c, Flags flags, const auto&
     if (lacking) decline(name, "this processor does not support it");
     return lacking;
   });
-  const Workload workload(c);
+  const Workload workload = contents_of(c);
   c.operation->check(workload.args());
   attach_devices();
   const bool any_device = flags.device.empty();
@@ -185,8 +192,8 @@ std::vector<Computation> computations_of(const Case& c, Flags flags, const auto&
   std::erase_if(computations,
                 [&](const Computation& computation) {  // another place in memory may suit it less
                   for (const Batch& batch : computation.batches) {
-                    const std::string reason =
-                        declines(Workload(case_of(computation, batch)), computation.configuration);
+                    const std::string reason = declines(contents_of(case_of(computation, batch)),
+                                                        computation.configuration);
                     if (reason.empty()) continue;
                     decline(computation.name, reason);
                     return true;

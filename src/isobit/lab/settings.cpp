@@ -436,7 +436,10 @@ std::vector<Case> cases_of(const Operation& operation, const Flags& flags, std::
     const CaseGrid axes = narrowed(operation, asked, one);
     const std::vector<std::string> withs = with_of(operation, flags, axes);
     const std::vector<bool> statistics = statistics_of(operation, flags);
+    const bool reshaped = use_grid && flags.with.empty() && axes.shapes != one.shapes;
     const auto add = [&](Case c) {
+      // What is packed in a grid's own shapes is none in others.
+      if (reshaped && !c.has_free_batch()) return;
       require_sizes(c);
       const bool large = elements_of(c) > kLargeCase;
       if (large && flags.input.empty() && !contains(kLargeFamilies, c.input)) return;

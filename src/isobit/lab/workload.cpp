@@ -86,7 +86,7 @@ void Workload::draw() {
 void Workload::draw(const Argument& argument, const Array& array) const {
   const Form& form = array.form();
   const Draw draw(case_.input, case_.seed, argument.name, argument.drawn, form.dtype,
-                  argument.below.empty() ? 0 : case_.extent(argument.below));
+                  case_.bound_of(argument));
   // The family has a line for each index of the batch dim, or several.
   const std::int64_t first = operation().has_batch(argument) ? case_.first : 0;
   if (operation().has_batch(argument) && form.extents.size() == 1) {

@@ -73,6 +73,7 @@ constexpr Argument kKeyBegin =
                                Drawn::begin)
         .with_any_strides()
         .below_extent_of("seq_k")
+        .for_each_in_a_row_of("blocks")
         .added_later()
         .means("(batch) in i64, or NULL; the first key that a sequence has; NULL: 0");
 template <class Args>
@@ -81,13 +82,14 @@ constexpr Argument kKeyEnd =
                              Drawn::end)
         .with_any_strides()
         .below_extent_of("seq_k")
+        .for_each_in_a_row_of("blocks")
         .added_later()
         .means("(batch) in i64, or NULL; behind the last key that a sequence has; NULL: seq_k");
 
 template <class Args>
 constexpr Argument kQueryStarts =
     argument<&Args::query_starts>("query_starts", Role::input, "starts", Elements::index,
-                                  Presence::extra, Drawn::begin)
+                                  Presence::extra, Drawn::starts)
         .with_any_strides()
         .below_extent_of("seq_q")
         .added_later()
@@ -98,7 +100,7 @@ constexpr Argument kQueryStarts =
 template <class Args>
 constexpr Argument kKeyStarts =
     argument<&Args::key_starts>("key_starts", Role::input, "starts", Elements::index,
-                                Presence::extra, Drawn::begin)
+                                Presence::extra, Drawn::starts)
         .with_any_strides()
         .below_extent_of("seq_k")
         .added_later()

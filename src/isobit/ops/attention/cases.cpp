@@ -97,12 +97,20 @@ std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
   if (grid == "bench-quick")
     return {grid_of(f32, {{1, 4, 4, 256, 256, 64, 64}}),
             grid_of(f32, {{1, 4, 4, 256, 256, 64, 64}}, {.causal = kTopLeft})};
-  if (grid == "quick")
-    return {grid_of(kTypes, {{2, 2, 1, 5, 7, 8, 6}}, {}, {""}),
-            grid_of(wide_and_narrow, {{1, 2, 2, 35, 140, 20, 9}}, {.causal = kBottomRight}, {all}),
-            grid_of(f32, {{1, 2, 1, 9, 10, 8, 8}},
-                    {.causal = kTopLeft, .window = 4, .softcap = 5, .dropout = 0.3}),
-            grid_of(f32, {{2, 2, 1, 7, 9, 8, 6}}, {.causal = kTopLeft, .window = 6}, {"slopes"})};
+  if (grid == "quick") {
+    std::vector<CaseGrid> grids = {
+        grid_of(kTypes, {{2, 2, 1, 5, 7, 8, 6}}, {}, {""}),
+        grid_of(wide_and_narrow, {{1, 2, 2, 35, 140, 20, 9}}, {.causal = kBottomRight}, {all}),
+        grid_of(f32, {{1, 2, 1, 9, 10, 8, 8}},
+                {.causal = kTopLeft, .window = 4, .softcap = 5, .dropout = 0.3}),
+        grid_of(f32, {{2, 2, 1, 7, 9, 8, 6}}, {.causal = kTopLeft, .window = 6}, {"slopes"}),
+        grid_of(wide_and_narrow, {{1, 2, 1, 13, 150, 8, 6, 5, 0}},
+                {.causal = kBottomRight, .dropout = 0.2}, {"query_starts+key_starts+slopes"})};
+    if (!backward)
+      grids.push_back(grid_of(wide_and_narrow, {{3, 2, 1, 3, 70, 8, 6, 0, 2}},
+                              {.causal = kBottomRight}, {"key_end+blocks"}));
+    return grids;
+  }
   if (grid == "test")
     return {
         grid_of(kTypes,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // decode: a few queries and many keys. k and v are read once, as they lie in memory, by all queries
 // of the heads that share them; threads share runs of keys. And the tables of variants.
+#include <algorithm>
+#include <span>
+
 #include "isobit/ops/attention/cpu_parts.h"
 
 namespace isobit::attention {
@@ -10,11 +13,20 @@ constexpr std::int64_t kMostQueries = 8, kPitch = 512;  // as matmul's kernels o
 
 // Sizes are those of the longest sequence's call.
 std::int64_t queries_of(const Problem& problem) { return problem.group() * problem.seq_q; }
-std::int64_t runs_of(const Problem& problem) {
-  return std::max<std::int64_t>(1, parts_of(problem.seq_k, kRunKeys));
+// Of one sequence; none where it has no queries, or is not taken.
+std::int64_t runs_of(const Problem& problem, std::int64_t s, Takes takes) {
+  const Lengths lengths = problem.lengths(s);
+  if (lengths.queries == 0 || !takes(problem, lengths)) return 0;
+  return std::max<std::int64_t>(1, parts_of(lengths.keys, kRunKeys));
 }
-std::int64_t units_of(const Problem& problem) {
-  return problem.sequences * problem.kv_heads * runs_of(problem);
+std::int64_t runs_of_all(const Problem& problem, Takes takes) {
+  std::int64_t runs = 0;
+  for (std::int64_t s = 0; s < problem.sequences; ++s) runs += runs_of(problem, s, takes);
+  return runs;
+}
+// Of the numbers of runs before each sequence, and of all.
+std::int64_t bytes_of_runs(const Problem& problem) {
+  return parts_of((problem.sequences + 1) * 8, 64) * 64;
 }
 std::int64_t state_size(const Problem& problem) { return lines_of(problem.value_dim + 2); }
 // Of one task: queries, weights, and a panel's part.
@@ -26,27 +38,31 @@ std::int64_t room_of(const Problem& problem) {
 std::string declines(const Problem& problem, const Machine&) {
   if (queries_of(longest(problem)) > kMostQueries)
     return "needs at most 8 queries for each head of k";
-  if (problem.head_dim > 1 && problem.k.col != 1) return "needs adjacent elements in rows of k";
-  if (problem.value_dim > 1 && problem.v.col != 1) return "needs adjacent elements in rows of v";
-  if (problem.head_dim > kPitch) return "needs heads of at most 512 elements";
-  return "";
+  return decode_declines_arrays(problem);
 }
-bool suits(const Problem& problem, const Machine&) { return queries_of(longest(problem)) <= 4; }
+bool suits(const Problem& problem, const Machine&) {
+  const Problem all = longest(problem);
+  return is_for_decode(problem, {all.seq_q, all.seq_k});
+}
 
-std::size_t workspace(const Problem& problem, const Plan&, const Machine& machine) {
-  if (problem.empty()) return 0;
-  const Problem sized = longest(problem);
-  return static_cast<std::size_t>(
-      (units_of(sized) * queries_of(sized) * state_size(sized) + machine.threads * room_of(sized)) *
-      size_of(problem.real()));
+Problem longest_taken(const Problem& problem, Takes takes) {
+  if (!takes(problem, {problem.seq_q, problem.seq_k}) && !problem.query_starts) {
+    Problem none = problem;
+    none.seq_q = none.seq_k = 0;
+    return none;
+  }
+  return longest(problem, [&](const Lengths& lengths) { return takes(problem, lengths); });
 }
 
 template <class T, class Real>
 class Decode {
  public:
-  Decode(const Problem& problem, const Problem& longest, Isa isa, Real* states)
+  // before: of each sequence, how many runs the ones before it have.
+  Decode(const Problem& problem, const Problem& longest, std::span<const std::int64_t> before,
+         Isa isa, Real* states)
       : whole(problem),
         sized(longest),
+        before(before),
         few(matmul::few_kernels_for(problem.dtype, isa)),
         kernels(kernels_for(problem.dtype, isa)),
         states(states),
@@ -55,8 +71,11 @@ class Decode {
 
   // The keys of one run.
   void run_unit(Real* room, std::int64_t unit) const {
-    const std::int64_t job = unit / runs_of(sized), batch = job / whole.kv_heads;
-    const std::int64_t kv_head = job % whole.kv_heads, first = unit % runs_of(sized) * kRunKeys;
+    const auto behind = std::upper_bound(before.begin(), before.end(), unit / whole.kv_heads);
+    const std::int64_t batch = behind - before.begin() - 1;
+    const std::int64_t of_sequence = unit - before[batch] * whole.kv_heads;
+    const std::int64_t kv_head = of_sequence / runs_in(batch);
+    const std::int64_t first = of_sequence % runs_in(batch) * kRunKeys;
     const Problem p = whole.of(batch);
     const std::int64_t rows = queries_of(p);
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -71,10 +90,11 @@ class Decode {
 
   void finish(std::int64_t row) const {
     const std::int64_t rows = queries_of(sized), job = row / rows, i = row % rows;
-    const std::int64_t batch = job / whole.kv_heads;
+    const std::int64_t batch = job / whole.kv_heads, runs = runs_in(batch);
+    if (runs == 0) return;
     const Problem p = whole.of(batch);
     if (i >= queries_of(p)) return;
-    const std::int64_t first = job * runs_of(sized), runs = runs_of(sized);
+    const std::int64_t first = before[batch] * whole.kv_heads + job % whole.kv_heads * runs;
     // By pairs: an odd one is carried up.
     for (std::int64_t step = 1; step < runs; step *= 2)
       for (std::int64_t run = 0; run + step < runs; run += 2 * step)
@@ -91,6 +111,7 @@ class Decode {
   }
 
  private:
+  std::int64_t runs_in(std::int64_t s) const { return before[s + 1] - before[s]; }
   static std::int64_t head_of(const Problem& p, std::int64_t kv_head, std::int64_t row) {
     return kv_head * p.group() + row / p.seq_q;
   }
@@ -176,6 +197,7 @@ class Decode {
   }
 
   const Problem &whole, &sized;
+  std::span<const std::int64_t> before;
   const matmul::FewKernels& few;
   const Kernels& kernels;
   Real* states;
@@ -183,15 +205,43 @@ class Decode {
   Dropout<Real> dropout;
 };
 
-void run(const ForwardArgs&, const Problem& problem, const Plan&, const Execution& execution) {
+}  // namespace
+
+std::string decode_declines_arrays(const Problem& problem) {
+  if (problem.head_dim > 1 && problem.k.col != 1) return "needs adjacent elements in rows of k";
+  if (problem.value_dim > 1 && problem.v.col != 1) return "needs adjacent elements in rows of v";
+  if (problem.head_dim > kPitch) return "needs heads of at most 512 elements";
+  return "";
+}
+bool is_for_decode(const Problem& problem, const Lengths& lengths) {
+  return problem.group() * lengths.queries <= 4;
+}
+
+std::size_t decode_workspace(const Problem& problem, const Machine& machine, Takes takes) {
+  if (problem.empty()) return 0;
+  const Problem sized = longest_taken(problem, takes);
+  const std::int64_t states = runs_of_all(problem, takes) * problem.kv_heads * queries_of(sized);
+  return static_cast<std::size_t>(bytes_of_runs(problem) +
+                                  (states * state_size(sized) + machine.threads * room_of(sized)) *
+                                      size_of(problem.real()));
+}
+
+void run_decode(const Problem& problem, const Execution& execution, Takes takes) {
   if (problem.empty()) return;
   const simd::FloatMode mode;  // of the numbers that all tasks share
   with_types(problem.dtype, [&]<class T, class Real>(T, Real) {
-    auto* const states = reinterpret_cast<Real*>(execution.workspace);
-    const Problem sized = longest(problem);
-    const std::int64_t units = units_of(sized), queries = queries_of(sized);
+    auto* const before = reinterpret_cast<std::int64_t*>(execution.workspace);
+    before[0] = 0;
+    for (std::int64_t s = 0; s < problem.sequences; ++s)
+      before[s + 1] = before[s] + runs_of(problem, s, takes);
+    auto* const states = reinterpret_cast<Real*>(execution.workspace + bytes_of_runs(problem));
+    const Problem sized = longest_taken(problem, takes);
+    const std::int64_t units = before[problem.sequences] * problem.kv_heads;
+    const std::int64_t queries = queries_of(sized);
     Real* const rooms = states + units * queries * state_size(sized);
-    const Decode<T, Real> decode(problem, sized, execution.machine.isa, states);
+    const Decode<T, Real> decode(problem, sized,
+                                 {before, static_cast<std::size_t>(problem.sequences + 1)},
+                                 execution.machine.isa, states);
     const std::int64_t tasks =
         simd::task_count(execution.machine, worth_of(problem), std::max<std::int64_t>(1, units));
     deal(execution, tasks, units, [&](std::int64_t task, std::int64_t unit) {
@@ -200,7 +250,7 @@ void run(const ForwardArgs&, const Problem& problem, const Plan&, const Executio
     const std::int64_t rows = problem.sequences * problem.kv_heads * queries;
     deal(execution, std::min(tasks, rows), rows,
          [&](std::int64_t, std::int64_t row) { decode.finish(row); });
-    if (!problem.query_starts) return;
+    if (!problem.query_starts || !takes(problem, problem.lengths(problem.sequences))) return;
     const std::int64_t rest = problem.heads * problem.queries_held(problem.sequences).count();
     deal(execution, std::min(tasks, rest), rest, [&](std::int64_t task, std::int64_t row) {
       decode.finish_without_keys(rooms + task * room_of(sized), row);
@@ -208,20 +258,21 @@ void run(const ForwardArgs&, const Problem& problem, const Plan&, const Executio
   });
 }
 
-}  // namespace
-
 ForwardVariant decode_variant() {
-  return {.name = "decode",
-          .each_isa = true,
-          .declines = declines,
-          .suits = suits,
-          .workspace = workspace,
-          .run = run};
+  return {
+      .name = "decode",
+      .each_isa = true,
+      .declines = declines,
+      .suits = suits,
+      .workspace = [](const Problem& p, const Plan&,
+                      const Machine& machine) { return decode_workspace(p, machine, takes_all); },
+      .run = [](const ForwardArgs&, const Problem& p, const Plan&,
+                const Execution& execution) { run_decode(p, execution, takes_all); }};
 }
 
 std::span<const ForwardVariant> cpu_forward_variants() {
-  static const ForwardVariant kVariants[] = {decode_variant(), flash_forward_variant(),
-                                             naive_forward_variant()};
+  static const ForwardVariant kVariants[] = {decode_variant(), mixed_variant(),
+                                             flash_forward_variant(), naive_forward_variant()};
   return kVariants;
 }
 std::span<const BackwardVariant> cpu_backward_variants() {

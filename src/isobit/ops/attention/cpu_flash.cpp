@@ -37,10 +37,10 @@ struct Sizes {
   }
 };
 
-Shares shares_of(const Problem& p, const Machine& machine) {
+Shares shares_of(const Problem& p, const Machine& machine, Takes takes) {
   const std::int64_t units = p.calls() * p.kv_heads * p.seq_q;
   return {p, simd::task_count(machine, worth_of(p), std::max<std::int64_t>(1, units)),
-          std::numeric_limits<std::int64_t>::max()};
+          std::numeric_limits<std::int64_t>::max(), takes};
 }
 
 std::int64_t most_columns(const Problem& p, const Plan& plan, const matmul::PackKernels& pack) {
@@ -53,20 +53,6 @@ std::int64_t fewer_columns(const Problem& p, const Plan& plan, const matmul::Pac
   while (columns > 1 && p.group() * parts_of(p.seq_q, columns * pack.cols) < 2 * tasks)
     columns = (columns + 1) / 2;
   return columns;
-}
-
-std::size_t flash_workspace(const Problem& problem, const Plan& plan, const Machine& machine) {
-  if (problem.empty()) return 0;
-  const matmul::PackKernels& pack = matmul::pack_kernels_for(problem.dtype, machine.isa);
-  const Shares shares = shares_of(problem, machine);
-  const Sizes brief(shares.brief, pack, most_columns(shares.brief, plan, pack));
-  const Sizes lasting(shares.lasting, pack,
-                      fewer_columns(shares.lasting, plan, pack, shares.tasks));
-  const std::int64_t side_by_side = shares.tasks * (brief.job + brief.unit),
-                     together = lasting.job + shares.tasks * lasting.unit;
-  return static_cast<std::size_t>(
-      std::max(shares.any_brief ? side_by_side : 0, shares.any_lasting ? together : 0) *
-      size_of(problem.real()));
 }
 
 template <class T, class Real>
@@ -311,14 +297,16 @@ class Flash {
 };
 
 template <class T, class Real>
-void run_flash(const Problem& problem, const Plan& plan, const Execution& execution) {
+void run_of_type(const Problem& problem, const Plan& plan, const Execution& execution,
+                 Takes takes) {
   const matmul::PackKernels& pack = matmul::pack_kernels_for(problem.dtype, execution.machine.isa);
-  const Shares shares = shares_of(problem, execution.machine);
+  const Shares shares = shares_of(problem, execution.machine, takes);
   const std::int64_t tasks = shares.tasks;
   auto* const memory = reinterpret_cast<Real*>(execution.workspace);
   for (std::int64_t job = 0; shares.any_lasting && job < shares.jobs; ++job) {
     const std::int64_t sequence = job / problem.kv_heads, head = job % problem.kv_heads;
-    if (shares.is_brief(problem.lengths(sequence))) continue;
+    const Lengths lengths = problem.lengths(sequence);
+    if (!takes(problem, lengths) || shares.is_brief(lengths)) continue;
     const std::int64_t columns = fewer_columns(shares.lasting, plan, pack, tasks);
     const Sizes sizes(shares.lasting, pack, columns);
     Real* const units = memory + sizes.job;
@@ -338,7 +326,8 @@ void run_flash(const Problem& problem, const Plan& plan, const Execution& execut
   Real* const units = memory + tasks * sizes.job;
   deal(execution, tasks, shares.jobs, [&](std::int64_t task, std::int64_t job) {
     const std::int64_t sequence = job / problem.kv_heads, head = job % problem.kv_heads;
-    if (!shares.is_brief(problem.lengths(sequence))) return;
+    const Lengths lengths = problem.lengths(sequence);
+    if (!takes(problem, lengths) || !shares.is_brief(lengths)) return;
     const Problem of_job = problem.of(sequence);
     const Flash<T, Real> flash(of_job, execution.machine.isa, columns);
     if (flash.units() == 0) return;
@@ -350,24 +339,44 @@ void run_flash(const Problem& problem, const Plan& plan, const Execution& execut
   });
 }
 
-void run(const ForwardArgs&, const Problem& problem, const Plan& plan, const Execution& execution) {
-  if (problem.empty()) return;
-  const simd::FloatMode mode;  // of the numbers that all tasks share
-  with_types(problem.dtype,
-             [&]<class T, class Real>(T, Real) { run_flash<T, Real>(problem, plan, execution); });
-}
-
 Plan choose(const Problem&, const Machine&) { return {8}; }
 
 }  // namespace
+
+std::size_t flash_workspace(const Problem& problem, const Plan& plan, const Machine& machine,
+                            Takes takes) {
+  if (problem.empty()) return 0;
+  const matmul::PackKernels& pack = matmul::pack_kernels_for(problem.dtype, machine.isa);
+  const Shares shares = shares_of(problem, machine, takes);
+  const Sizes brief(shares.brief, pack, most_columns(shares.brief, plan, pack));
+  const Sizes lasting(shares.lasting, pack,
+                      fewer_columns(shares.lasting, plan, pack, shares.tasks));
+  const std::int64_t side_by_side = shares.tasks * (brief.job + brief.unit),
+                     together = lasting.job + shares.tasks * lasting.unit;
+  return static_cast<std::size_t>(
+      std::max(shares.any_brief ? side_by_side : 0, shares.any_lasting ? together : 0) *
+      size_of(problem.real()));
+}
+
+void run_flash(const Problem& problem, const Plan& plan, const Execution& execution, Takes takes) {
+  if (problem.empty()) return;
+  const simd::FloatMode mode;  // of the numbers that all tasks share
+  with_types(problem.dtype, [&]<class T, class Real>(T, Real) {
+    run_of_type<T, Real>(problem, plan, execution, takes);
+  });
+}
 
 ForwardVariant flash_forward_variant() {
   return {.name = "flash",
           .knobs = kKnobs,
           .each_isa = true,
           .choose = choose,
-          .workspace = flash_workspace,
-          .run = run};
+          .workspace =
+              [](const Problem& p, const Plan& plan, const Machine& machine) {
+                return flash_workspace(p, plan, machine, takes_all);
+              },
+          .run = [](const ForwardArgs&, const Problem& p, const Plan& plan,
+                    const Execution& execution) { run_flash(p, plan, execution, takes_all); }};
 }
 
 }  // namespace isobit::attention

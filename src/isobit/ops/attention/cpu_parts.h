@@ -20,6 +20,7 @@ namespace isobit::attention {
 
 ForwardVariant flash_forward_variant();
 ForwardVariant decode_variant();
+ForwardVariant mixed_variant();
 ForwardVariant naive_forward_variant();
 BackwardVariant flash_backward_variant();
 BackwardVariant naive_backward_variant();
@@ -113,6 +114,19 @@ inline Problem longest(const Problem& problem) {
   return longest(problem, [](const Lengths&) { return true; });
 }
 
+// Which sequences of a call are computed.
+using Takes = bool (*)(const Problem&, const Lengths&);
+inline bool takes_all(const Problem&, const Lengths&) { return true; }
+
+// decode and flash, of those that are taken.
+std::string decode_declines_arrays(const Problem& problem);
+bool is_for_decode(const Problem& problem, const Lengths& lengths);
+std::size_t decode_workspace(const Problem& problem, const Machine& machine, Takes takes);
+void run_decode(const Problem& problem, const Execution& execution, Takes takes);
+std::size_t flash_workspace(const Problem& problem, const Plan& plan, const Machine& machine,
+                            Takes takes);
+void run_flash(const Problem& problem, const Plan& plan, const Execution& execution, Takes takes);
+
 // Which jobs, of a sequence and a head of k each, threads take side by side; for the others all
 // threads come together. The latter are those with much of the work, or with more keys than a
 // thread may hold.
@@ -123,17 +137,18 @@ struct Shares {
   Problem brief, lasting;  // as long as the longest of each kind
   bool any_brief = false, any_lasting = false;
 
-  Shares(const Problem& p, std::int64_t threads, std::int64_t keys)
+  Shares(const Problem& p, std::int64_t threads, std::int64_t keys, Takes takes = takes_all)
       : jobs(p.calls() * p.kv_heads), tasks(threads), most_keys(keys) {
     constexpr int kMany = 8;  // jobs of a thread, so that the last ones to end are a small part
     const bool even = jobs % tasks == 0 || jobs >= kMany * tasks;
     const double share =
         pairs_of(p) * static_cast<double>(p.kv_heads) / static_cast<double>(kMany * tasks);
     most_pairs = p.query_starts && tasks > 1 ? share : even ? 0x1p200 : -1;
-    brief = longest(p, [&](const Lengths& lengths) { return is_brief(lengths); });
-    lasting = longest(p, [&](const Lengths& lengths) { return !is_brief(lengths); });
+    brief = longest(p, [&](const Lengths& job) { return takes(p, job) && is_brief(job); });
+    lasting = longest(p, [&](const Lengths& job) { return takes(p, job) && !is_brief(job); });
     for (std::int64_t s = 0; s < p.calls(); ++s)
-      (is_brief(p.lengths(s)) ? any_brief : any_lasting) = true;
+      if (const Lengths job = p.lengths(s); takes(p, job))
+        (is_brief(job) ? any_brief : any_lasting) = true;
   }
   bool is_brief(const Lengths& job) const {
     return job.pairs() <= most_pairs && job.keys <= most_keys;

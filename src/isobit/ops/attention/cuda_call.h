@@ -76,6 +76,33 @@ struct Sequence {
   }
 };
 
+// Packed sequences in parts of so many rows. Of each there are as many places as its parts take at
+// most, wherever it begins; and behind them those of the rows that belong to none.
+struct Parts {
+  std::int64_t rows, sequences, size;
+
+  ISOBIT_EITHER std::int64_t places() const { return rows / size + sequences + 1; }
+  ISOBIT_DEVICE std::int64_t places_before(const Array& starts, std::int64_t s) const {
+    return Problem::within(Problem::number(starts, s), rows) / size + s;
+  }
+  // A part may be one that its sequence does not have; below 0 where starts are none.
+  struct Part {
+    std::int64_t sequence, number;
+  };
+  ISOBIT_DEVICE Part at(const Array& starts, std::int64_t place) const {
+    std::int64_t found = 0;
+#pragma unroll 1
+    for (std::int64_t end = sequences + 1; end - found > 1;) {
+      const std::int64_t middle = found + (end - found) / 2;
+      if (places_before(starts, middle) <= place)
+        found = middle;
+      else
+        end = middle;
+    }
+    return {found, place - places_before(starts, found)};
+  }
+};
+
 // All of a call, and where a query and a key meet. Queries and keys are counted in their sequence.
 template <class T>
 struct Call {
@@ -231,5 +258,6 @@ inline std::string without_room(const Problem& p, std::int64_t needed, const Mac
 ForwardVariant cuda_flash_variant();
 ForwardVariant cuda_decode_variant();
 ForwardVariant cuda_mma_variant();
+bool suits_decode(const Problem& p);  // else tiles of queries are faster
 
 }  // namespace isobit::attention

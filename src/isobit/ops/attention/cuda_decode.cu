@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// decode for GPUs: a few queries and many keys. A block takes a run of keys with the queries of all
-// heads that share them; where there are several runs, another kernel joins them.
+// decode for GPUs: a few queries a sequence and many keys. A block takes a run of keys with the
+// queries of all heads that share them; where there are several runs, another kernel joins them.
 #include "isobit/ops/attention/cuda_call.h"
 #include "isobit/ops/attention/cuda_weights.h"
 #include "isobit/tile/register_tile.h"
@@ -19,19 +19,30 @@ std::int64_t runs_of(const Problem& p) {
   return std::max<std::int64_t>(1, (p.seq_k + kRunKeys - 1) / kRunKeys);
 }
 
-// A run that waits: the largest exponent, the sum of weights, and the sums of y.
+// Runs of keys that wait: the largest exponent, the sum of weights, and the sums of y.
 template <class T>
 struct Runs {
   using Real = RealOf<T>;
   Call<T> call;
-  std::int64_t runs;
-  Real* states;  // row of y, run
+  std::int64_t runs;  // of a sequence, at most
+  Real* states;       // row of y, run
 
   ISOBIT_EITHER std::int64_t width() const { return call.p.value_dim + 2; }
-  ISOBIT_DEVICE Real* state(std::int64_t batch, std::int64_t head, std::int64_t query,
+  ISOBIT_DEVICE Real* state(std::int64_t batch, std::int64_t head, std::int64_t row,
                             std::int64_t run) const {
     const Problem& p = call.p;
-    return states + (((batch * p.heads + head) * p.seq_q + query) * runs + run) * width();
+    return states + (((batch * p.heads + head) * p.seq_q + row) * runs + run) * width();
+  }
+  // Runs of all sequences, some of which have fewer than there are places. The queries that belong
+  // to none have one, without keys.
+  ISOBIT_EITHER Parts packed() const { return {call.p.seq_k, call.p.sequences, kRunKeys}; }
+  ISOBIT_EITHER std::int64_t places() const {
+    if (call.p.key_starts) return packed().places();
+    return (call.p.sequences + (call.p.query_starts ? 1 : 0)) * runs;
+  }
+  ISOBIT_DEVICE Parts::Part at(std::int64_t place) const {
+    if (call.p.key_starts) return packed().at(call.p.key_starts, place);
+    return {place / runs, place % runs};
   }
   // Those that a sequence has.
   ISOBIT_DEVICE std::int64_t held(const Sequence& in) const {
@@ -65,20 +76,24 @@ struct Decode {
     m.v = carver.template take<const std::byte*>(kPanel);
     return m;
   }
-  // Queries of the heads that share keys, and parts of them that blocks take.
-  ISOBIT_EITHER std::int64_t rows() const { return all.call.p.group() * all.call.p.seq_q; }
-  ISOBIT_EITHER std::int64_t parts() const { return (rows() + kRows - 1) / kRows; }
-  ISOBIT_EITHER std::int64_t jobs() const {
-    return all.call.p.batch * all.call.p.kv_heads * parts() * all.runs;
+  // Parts of the queries of the heads that share keys, for a block each. Those of packed sequences
+  // follow one another: only the device knows how many there are.
+  ISOBIT_EITHER std::int64_t parts() const {
+    const Problem& p = all.call.p;
+    return p.query_starts ? 1 : (p.group() * p.seq_q + kRows - 1) / kRows;
   }
+  ISOBIT_EITHER std::int64_t jobs() const { return all.places() * all.call.p.kv_heads * parts(); }
 
   ISOBIT_DEVICE void operator()(const Memory& m) const {
 #pragma unroll 1
     for (std::int64_t index = simt::block(); index < jobs(); index += simt::blocks()) {
-      const std::int64_t of_part = index / all.runs, of_head = of_part / parts();
-      const Job job{all.call.sequence(of_head / all.call.p.kv_heads), of_head % all.call.p.kv_heads,
-                    (of_part - of_head * parts()) * kRows, index - of_part * all.runs};
-      if (job.run < all.held(job.in)) compute(m, job);
+      const std::int64_t of_head = index / parts(), place = of_head / all.call.p.kv_heads;
+      const Parts::Part run = all.at(place);
+      Job job{all.call.sequence(run.sequence), of_head - place * all.call.p.kv_heads,
+              (index - of_head * parts()) * kRows, run.number};
+      if (job.run < 0 || job.run >= all.held(job.in)) continue;
+#pragma unroll 1
+      for (; job.first_row < rows_of(job); job.first_row += parts() * kRows) compute(m, job);
     }
   }
 
@@ -90,19 +105,21 @@ struct Decode {
   // One of a job's queries, if there are so many.
   struct Row {
     bool given;
-    std::int64_t head, query;
+    std::int64_t head, query;  // counted in its sequence
     Range keys;
   };
 
   ISOBIT_DEVICE static int half() { return simt::thread() / kPanel; }
   ISOBIT_DEVICE static int warp() { return simt::thread() / simt::kWarpThreads; }
 
+  ISOBIT_DEVICE std::int64_t rows_of(const Job& job) const {
+    return all.call.p.group() * job.in.queries.count();
+  }
   ISOBIT_DEVICE Row row_of(const Job& job, int i) const {
-    const std::int64_t row = job.first_row + i, head = row / all.call.p.seq_q;
-    Row found{row < rows(),
-              job.kv_head * all.call.p.group() + head,
-              row - head * all.call.p.seq_q,
-              {0, 0}};
+    const std::int64_t queries = job.in.queries.count();
+    const std::int64_t row = job.first_row + i, head = row / queries;
+    Row found{
+        row < rows_of(job), job.kv_head * all.call.p.group() + head, row - head * queries, {0, 0}};
     if (found.given) found.keys = all.call.keys_of(job.in, found.query);
     return found;
   }
@@ -116,7 +133,7 @@ struct Decode {
       const std::int64_t d = i / kRows;
       const Row row = row_of(job, static_cast<int>(i - d * kRows));
       m.queries[i] = row.given && d < p.head_dim
-                         ? Line<T>(p.q, job.in.batch, row.head, row.query)[d]
+                         ? Line<T>(p.q, job.in.batch, row.head, job.in.queries.begin + row.query)[d]
                          : Real(0);
     }
 #pragma unroll 1
@@ -126,7 +143,8 @@ struct Decode {
     const std::int64_t end =
         begin + kRunKeys < job.in.held.end ? begin + kRunKeys : job.in.held.end;
     // Keys that any of the queries sees.
-    const Range seen{all.call.keys_of(job.in, 0).begin, all.call.keys_of(job.in, p.seq_q - 1).end};
+    const Range seen{all.call.keys_of(job.in, 0).begin,
+                     all.call.keys_of(job.in, job.in.queries.count() - 1).end};
 #pragma unroll 1
     for (std::int64_t first = begin; first < end; first += kPanel) {
       if (first >= seen.end || first + kPanel <= seen.begin) continue;
@@ -253,16 +271,17 @@ struct Decode {
   ISOBIT_DEVICE void finish(const Memory& m, const Job& job, Real max, Real sum) const {
     const Problem& p = all.call.p;
     const Row own = row_of(job, warp());
+    const std::int64_t begin = job.in.queries.begin;
     const bool waits = all.runs > 1;
     simt::sync_block();  // sums of other threads are written, and folds have been read
     if (simt::lane() == 0 && own.given) {
       if (waits) {
-        Real* const state = all.state(job.in.batch, own.head, own.query, job.run);
+        Real* const state = all.state(job.in.batch, own.head, begin + own.query, job.run);
         state[0] = max;
         state[1] = sum;
       } else {
         m.first[warp()] = inverse_of<S>(max, sum);
-        all.call.put(job.in.batch, own.head, own.query, max, sum);
+        all.call.put(job.in.batch, own.head, begin + own.query, max, sum);
       }
     }
     simt::sync_block();
@@ -274,9 +293,9 @@ struct Decode {
       for (std::int64_t c = simt::thread(); c < p.value_dim; c += kBlock) {
         const Real value = m.sums[i * p.value_dim + c];
         if (waits)
-          all.state(job.in.batch, row.head, row.query, job.run)[2 + c] = value;
+          all.state(job.in.batch, row.head, begin + row.query, job.run)[2 + c] = value;
         else
-          *reinterpret_cast<T*>(p.y.at(job.in.batch, row.head, row.query, c)) =
+          *reinterpret_cast<T*>(p.y.at(job.in.batch, row.head, begin + row.query, c)) =
               simt::Conversions::template narrow<T>(y_of<S>(value, m.first[i]));
       }
     }
@@ -298,11 +317,11 @@ struct JoinRuns {
   ISOBIT_DEVICE void operator()() const {
     const Problem& p = all.call.p;
 #pragma unroll 1
-    for (std::int64_t row = simt::block(); row < rows(); row += simt::blocks()) {
-      const std::int64_t of_head = row / p.seq_q, batch = of_head / p.heads;
-      const std::int64_t head = of_head - batch * p.heads, query = row - of_head * p.seq_q;
-      const std::int64_t runs = all.held(all.call.sequence(batch));
-      Real* const states = all.state(batch, head, query, 0);
+    for (std::int64_t index = simt::block(); index < rows(); index += simt::blocks()) {
+      const std::int64_t of_head = index / p.seq_q, batch = of_head / p.heads;
+      const std::int64_t head = of_head - batch * p.heads, row = index - of_head * p.seq_q;
+      const std::int64_t runs = all.held(all.call.sequence_of(p.query_starts, batch, row));
+      Real* const states = all.state(batch, head, row, 0);
 #pragma unroll 1
       for (std::int64_t step = 1; step < runs; step *= 2)
 #pragma unroll 1
@@ -311,9 +330,9 @@ struct JoinRuns {
       const Real inverse = inverse_of<S>(states[0], states[1]);
 #pragma unroll 1
       for (std::int64_t c = simt::thread(); c < p.value_dim; c += kThreads)
-        *reinterpret_cast<T*>(p.y.at(batch, head, query, c)) =
+        *reinterpret_cast<T*>(p.y.at(batch, head, row, c)) =
             simt::Conversions::template narrow<T>(y_of<S>(states[2 + c], inverse));
-      if (simt::thread() == 0) all.call.put(batch, head, query, states[0], states[1]);
+      if (simt::thread() == 0) all.call.put(batch, head, row, states[0], states[1]);
     }
   }
 
@@ -336,16 +355,17 @@ std::int64_t shared_bytes(const Problem& p) {
 
 std::string declines_decode(const Problem& p, const Machine& machine) {
   if (p.arithmetic == Arithmetic::tensor) return kNotTensor;
-  if (p.query_starts) return "takes no packed sequences";
   return without_room(p, shared_bytes(p), machine);
 }
 
-bool suits_decode(const Problem& p, const Machine&) { return p.seq_q <= 4; }
+// Of runs that wait: of each query as many as the longest sequence may have.
+std::int64_t waiting_bytes(const Problem& p) {
+  if (p.empty() || runs_of(p) == 1) return 0;
+  return p.batch * p.heads * p.seq_q * runs_of(p) * (p.value_dim + 2) * size_of(p.real());
+}
 
 std::size_t decode_workspace(const Problem& p, const Plan&, const Machine&) {
-  if (p.empty() || runs_of(p) == 1) return 0;
-  return static_cast<std::size_t>(p.batch * p.heads * p.seq_q * runs_of(p) * (p.value_dim + 2) *
-                                  size_of(p.real()));
+  return static_cast<std::size_t>(waiting_bytes(p));
 }
 
 void run_decode(const ForwardArgs&, const Problem& p, const Plan&, const Execution& execution) {
@@ -361,10 +381,18 @@ void run_decode(const ForwardArgs&, const Problem& p, const Plan&, const Executi
 
 }  // namespace
 
+// Few queries a sequence, by which a tile would be almost empty. Any of several that are packed may
+// have all keys: there may be room for runs of so many in the memory that k and v have.
+bool suits_decode(const Problem& p) {
+  if (!p.query_starts) return p.seq_q <= 4;
+  const std::int64_t bytes = p.seq_k * p.kv_heads * (p.head_dim + p.value_dim) * size_of(p.dtype);
+  return p.seq_q <= 4 * p.sequences && (!p.key_starts || waiting_bytes(p) <= bytes);
+}
+
 ForwardVariant cuda_decode_variant() {
   return {.name = "decode",
           .declines = declines_decode,
-          .suits = suits_decode,
+          .suits = [](const Problem& p, const Machine&) { return suits_decode(p); },
           .workspace = decode_workspace,
           .run = run_decode};
 }

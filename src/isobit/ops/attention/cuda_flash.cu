@@ -26,10 +26,7 @@ std::string declines_flash(const Problem& p, const Machine& machine) {
   return without_room(p, shared_bytes(p, kQueries[0]), machine);
 }
 
-// A row or two are too few: most of a tile would compute nothing.
-bool suits_flash(const Problem& p, const Machine&) {
-  return p.seq_q > 4 * (p.query_starts ? p.sequences : 1);
-}
+bool suits_flash(const Problem& p, const Machine&) { return !suits_decode(p); }
 
 int queries_of(const Problem& p, int wanted, const Machine& machine) {
   return shared_bytes(p, wanted) <= machine.gpu.shared_bytes ? wanted : kQueries[0];

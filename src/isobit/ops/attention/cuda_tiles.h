@@ -27,8 +27,7 @@ struct Tiles {
   std::int64_t of_head;
 
   explicit Tiles(const Problem& p)
-      : of_head(p.query_starts ? p.seq_q / kQueries + p.sequences + 1
-                               : (p.seq_q + kQueries - 1) / kQueries) {}
+      : of_head(p.query_starts ? parts(p).places() : (p.seq_q + kQueries - 1) / kQueries) {}
 
   ISOBIT_EITHER std::int64_t count(const Problem& p) const { return p.batch * p.heads * of_head; }
 
@@ -50,35 +49,21 @@ struct Tiles {
   }
 
  private:
-  // Of packed sequences each has as many places as its tiles at most take, wherever it begins.
-  ISOBIT_DEVICE static std::int64_t places_before(const Problem& p, std::int64_t s) {
-    return Problem::within(Problem::number(p.query_starts, s), p.seq_q) / kQueries + s;
-  }
+  ISOBIT_EITHER static Parts parts(const Problem& p) { return {p.seq_q, p.sequences, kQueries}; }
   ISOBIT_DEVICE static Tile<RealOf<T>> tile(const Call<T>& call, std::int64_t batch,
                                             std::int64_t head, std::int64_t place) {
     const Problem& p = call.p;
-    std::int64_t number = batch;
-    if (p.query_starts) {
-      number = 0;
-#pragma unroll 1
-      for (std::int64_t end = p.sequences + 1; end - number > 1;) {
-        const std::int64_t middle = number + (end - number) / 2;
-        if (places_before(p, middle) <= place)
-          number = middle;
-        else
-          end = middle;
-      }
-      place -= places_before(p, number);
-    }
-    Tile<RealOf<T>> tile{call.sequence(number),
+    const Parts::Part part =
+        p.query_starts ? parts(p).at(p.query_starts, place) : Parts::Part{batch, place};
+    Tile<RealOf<T>> tile{call.sequence(part.sequence),
                          call.scaling(),
                          head,
                          call.kv_head(head),
-                         place * kQueries,
+                         part.number * kQueries,
                          0,
                          {0, 0}};
     const std::int64_t left = tile.in.queries.count() - tile.first;
-    tile.queries = static_cast<int>(place < 0 ? 0 : Problem::within(left, kQueries));
+    tile.queries = static_cast<int>(part.number < 0 ? 0 : Problem::within(left, kQueries));
     tile.keys = {call.keys_of(tile.in, tile.first).begin,
                  call.keys_of(tile.in, tile.first + tile.queries - 1).end};
     return tile;
