@@ -97,50 +97,138 @@ TEST(Convolution, AWindowIsTheSameInAnyImage) {
   }
 }
 
+// What lies with its channels first, with its channels last.
+Floats turned(const Floats& from, const std::vector<std::int64_t>& e) {
+  Floats to(from.size());
+  std::size_t at = 0;
+  for (std::int64_t n = 0; n < e[0]; ++n)
+    for (std::int64_t c = 0; c < e[1]; ++c)
+      for (std::int64_t h = 0; h < e[2]; ++h)
+        for (std::int64_t w = 0; w < e[3]; ++w, ++at)
+          to[static_cast<std::size_t>(((n * e[2] + h) * e[3] + w) * e[1] + c)] = from[at];
+  return to;
+}
+TensorView last(const Floats& data, const std::vector<std::int64_t>& e) {
+  return view(data.data(), e, {e[1] * e[2] * e[3], 1, e[3] * e[1], e[1]});
+}
+
+// Both passes with channels last, beside those with channels first.
+void expect_last_as_first(const Shape& s, const Execution& execution = here()) {
+  const std::string what = std::to_string(s.channels) + " of " + std::to_string(s.taps_h) + " x " +
+                           std::to_string(s.taps_w) + " " +
+                           std::string(name_of(execution.machine.isa));
+  const Arrays arrays(s);
+  const Floats expected = turned(convolved(s, arrays), s.y());
+  const Gradients of = gradients(s, arrays);
+  const Floats x = turned(arrays.x, s.x()), weight = turned(arrays.weight, s.weight()),
+               grad = turned(arrays.grad, s.y());
+  Floats y(expected.size(), kNan), to_x(x.size(), kNan), to_weight(weight.size(), kNan);
+  Forward args = s.with(Forward{});
+  args.x = last(x, s.x());
+  args.weight = last(weight, s.weight());
+  args.y = last(y, s.y());
+  conv2d::forward(args, execution);
+  EXPECT_TRUE(same(y, expected)) << what;
+  for (const bool whole : {false, true}) {  // only a bias, or all that may become of a sum
+    const Floats bias = numbers(s.filters, 4), residual = turned(arrays.grad, s.y());
+    Floats first(y.size(), kNan);
+    Forward by_first = s.with(Forward{});
+    by_first.x = view(arrays.x.data(), s.x());
+    by_first.weight = view(arrays.weight.data(), s.weight());
+    by_first.y = view(first.data(), s.y());
+    for (Forward* each : {&args, &by_first}) {
+      each->bias = view(bias.data(), {s.filters});
+      if (!whole) continue;
+      each->activation = convolution::Activation::silu;
+      each->residual = each == &args ? last(residual, s.y()) : view(arrays.grad.data(), s.y());
+    }
+    conv2d::forward(by_first, here());
+    conv2d::forward(args, execution);
+    EXPECT_TRUE(same(y, turned(first, s.y()))) << what << " whole " << whole;
+  }
+  Backward back = s.with(Backward{});
+  back.grad_y = last(grad, s.y());
+  back.x = args.x;
+  back.weight = args.weight;
+  back.grad_x = last(to_x, s.x());
+  back.grad_weight = last(to_weight, s.weight());
+  conv2d::backward(back, execution);
+  if (s.mode == PaddingMode::zeros) EXPECT_TRUE(same(to_x, turned(of.x, s.x()))) << what;
+  EXPECT_TRUE(same(to_weight, turned(of.weight, s.weight()))) << what;
+}
+
 TEST(Convolution, ChannelsMayLieLast) {
-  for (const std::int64_t filters : {1, 6, 20}) {
-    const Shape s{.batch = 2,
-                  .channels = 5,
-                  .filters = filters,
-                  .height = 9,
-                  .width = 14,
-                  .taps_h = 3,
-                  .taps_w = 3,
-                  .padding = 1};
-    const Arrays arrays(s);
-    const auto turned = [](const Floats& from, const std::vector<std::int64_t>& e) {
-      Floats to(from.size());
-      std::size_t at = 0;
-      for (std::int64_t n = 0; n < e[0]; ++n)
-        for (std::int64_t c = 0; c < e[1]; ++c)
-          for (std::int64_t h = 0; h < e[2]; ++h)
-            for (std::int64_t w = 0; w < e[3]; ++w, ++at)
-              to[static_cast<std::size_t>(((n * e[2] + h) * e[3] + w) * e[1] + c)] = from[at];
-      return to;
-    };
-    const auto last = [](const Floats& data, const std::vector<std::int64_t>& e) {
-      return view(data.data(), e, {e[1] * e[2] * e[3], 1, e[3] * e[1], e[1]});
-    };
-    const Floats expected = turned(convolved(s, arrays), s.y());
-    const Gradients of = gradients(s, arrays);
-    const Floats x = turned(arrays.x, s.x()), weight = turned(arrays.weight, s.weight()),
-                 grad = turned(arrays.grad, s.y());
-    Floats y(expected.size(), kNan), to_x(x.size(), kNan), to_weight(weight.size(), kNan);
-    Forward args = s.with(Forward{});
-    args.x = last(x, s.x());
-    args.weight = last(weight, s.weight());
-    args.y = last(y, s.y());
-    conv2d::forward(args, here());
-    EXPECT_TRUE(same(y, expected)) << filters;
-    Backward back = s.with(Backward{});
-    back.grad_y = last(grad, s.y());
-    back.x = args.x;
-    back.weight = args.weight;
-    back.grad_x = last(to_x, s.x());
-    back.grad_weight = last(to_weight, s.weight());
-    conv2d::backward(back, here());
-    EXPECT_TRUE(same(to_x, turned(of.x, s.x()))) << filters;
-    EXPECT_TRUE(same(to_weight, turned(of.weight, s.weight()))) << filters;
+  for (const std::int64_t filters : {1, 6, 20})
+    expect_last_as_first({.batch = 2,
+                          .channels = 5,
+                          .filters = filters,
+                          .height = 9,
+                          .width = 14,
+                          .taps_h = 3,
+                          .taps_w = 3,
+                          .padding = 1});
+}
+
+// Channels beyond one block of them, taps of each kind, and rows of all lengths; more positions
+// than a panel has, and a run of panels.
+TEST(Convolution, DepthwiseChannelsThatLieLastHaveTheBitsOfThoseThatLieFirst) {
+  const auto depthwise = [](std::int64_t channels, Shape s) {
+    s.channels = s.filters = s.groups = channels;
+    return s;
+  };
+  for (const Isa isa : Machine::isas_here()) {
+    const Execution execution = lab::execution_for(isa, 2);
+    for (std::int64_t width = 1; width < 20; ++width) {
+      expect_last_as_first(
+          depthwise(
+              21,
+              {.batch = 2, .height = 5, .width = width, .taps_h = 3, .taps_w = 3, .padding = 1}),
+          execution);
+      expect_last_as_first(depthwise(67, {.batch = 1,
+                                          .height = 7,
+                                          .width = width + 3,
+                                          .taps_h = 5,
+                                          .taps_w = 5,
+                                          .padding = 2}),
+                           execution);
+    }
+    expect_last_as_first(depthwise(90, {.batch = 2,
+                                        .height = 9,
+                                        .width = 33,
+                                        .taps_h = 3,
+                                        .taps_w = 3,
+                                        .stride = 2,
+                                        .padding = 1}),
+                         execution);
+    expect_last_as_first(depthwise(33, {.batch = 1,
+                                        .height = 19,
+                                        .width = 22,
+                                        .taps_h = 3,
+                                        .taps_w = 4,
+                                        .dilation = 2,
+                                        .padding = 3,
+                                        .extra = -1}),
+                         execution);
+    expect_last_as_first(depthwise(48, {.batch = 1,
+                                        .height = 6,
+                                        .width = 12,
+                                        .taps_h = 3,
+                                        .taps_w = 3,
+                                        .padding = 2,
+                                        .mode = PaddingMode::reflect}),
+                         execution);
+    expect_last_as_first(
+        depthwise(600,
+                  {.batch = 3, .height = 6, .width = 5, .taps_h = 3, .taps_w = 3, .padding = 1}),
+        execution);
+    expect_last_as_first(
+        depthwise(18,
+                  {.batch = 3, .height = 60, .width = 61, .taps_h = 3, .taps_w = 3, .padding = 1}),
+        execution);
+    expect_last_as_first(
+        depthwise(5,
+                  {.batch = 2, .height = 8, .width = 600, .taps_h = 1, .taps_w = 3, .stride = 3}),
+        execution);
   }
 }
 

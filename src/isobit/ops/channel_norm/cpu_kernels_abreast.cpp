@@ -6,6 +6,7 @@
 #include "isobit/ops/channel_norm/cpu_kernels.h"
 #include "isobit/ops/channel_norm/formula.h"
 #include "isobit/simd/column_sums.h"
+#include "isobit/simd/prefetch.h"
 #include "isobit/simd/row_loops.h"
 
 namespace isobit::channel_norm::ISOBIT_ISA {
@@ -137,14 +138,15 @@ ISOBIT_INLINE T* data_of(const Images& array) {
 inline constexpr std::int64_t kAhead = 16;  // pixels
 
 // The elements of an array that a block has, whose lines are asked for in memory's order: they are
-// read in another.
+// read in another. Of the second cache, since blocks do not fit the first.
 template <class T>
 class BlockOf {
  public:
   ISOBIT_INLINE BlockOf(const Images& array, const Part& part) : array_(array), rows_(part.rows) {}
   ISOBIT_INLINE void set(std::int64_t i, const Walk& walk) {
     elements_[i] = data_of<const T>(array_) + walk.place(array_);
-    fetch(elements_[i], rows_);
+    constexpr std::int64_t kLine = 64 / sizeof(T);
+    for (std::int64_t j = 0; j < rows_; j += kLine) simd::fetch_to_second_cache(elements_[i] + j);
   }
   ISOBIT_INLINE const T* operator[](std::int64_t i) const { return elements_[i]; }
 

@@ -86,22 +86,38 @@ using AbreastKernel = void (*)(const Abreast& abreast);
 
 // Results of channels side by side, of which each is made of its own source alone. Pixel p of tap t
 // lies p * step elements behind the tap's first.
-inline constexpr std::int64_t kMostChannels = 64;
 struct TapOfPixels {
   const std::byte* source;
   std::int64_t step;
 };
 struct Pixels {
   const TapOfPixels* taps;
-  const void* weights;  // kMostChannels a tap
-  void* sums;           // and a pixel
-  std::int64_t count_of_taps, pixels, channels;
+  const void *weights, *bias;  // for each tap `pitch` channels; what is added to a whole sum
+  std::int64_t pitch, count_of_taps;
+  std::int64_t sliding;  // so many taps at a time lie a step behind each other; 0: they lie anyhow
+  std::int64_t pixels, channels;
+  void* to;
+  std::int64_t to_step;  // elements, from a pixel to the next
 };
 using PixelsKernel = void (*)(const Pixels& pixels);
+// The gradients of their weights: those of tap t add, for each pixel in turn, its gradients times
+// the tap's source.
+struct WeightsOfPixels {
+  const TapOfPixels* taps;
+  const std::byte* grads;
+  std::int64_t grad_step, pixels, channels;
+  void* sums;  // for each tap `pitch` channels
+  std::int64_t pitch, count_of_taps;
+  bool goes_on;  // from sums that are there
+};
+using WeightsOfPixelsKernel = void (*)(const WeightsOfPixels& weights);
+// What PixelsKernel has a faster way for.
+inline constexpr std::int64_t kSliding[] = {3, 5};
 
 ISOBIT_IN_EACH_ISA(const ProductKernel& product_kernel(DType real);
                    RowsKernel rows_kernel(DType real); AbreastKernel abreast_kernel(DType real);
-                   PixelsKernel pixels_kernel(DType element);
+                   PixelsKernel pixels_kernel(DType element, DType to);
+                   WeightsOfPixelsKernel weights_of_pixels_kernel(DType element);
                    StageKernel stage_kernel(DType element); TurnKernel turn_kernel(DType element);
                    SettleKernel settle_kernel(DType element);)
 

@@ -26,6 +26,11 @@ bool pointwise_weights(const Problem& problem);
 std::size_t pointwise_weights_workspace(const Problem& problem, const Machine& machine);
 void add_pointwise_weights(const Problem& problem, const Execution& execution);
 
+// The same of depthwise channels that lie last.
+bool weights_of_pixels(const Problem& problem, const Machine& machine);
+std::size_t weights_of_pixels_workspace(const Problem& problem, const Machine& machine);
+void add_weights_of_pixels(const Problem& problem, const Execution& execution);
+
 // All results of the specification in tasks.
 void compute_directly(const Problem& problem, const Execution& execution);
 

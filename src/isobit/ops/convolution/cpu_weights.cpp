@@ -323,6 +323,7 @@ class WeightSums {
 std::size_t weights_workspace(const Problem& problem, const Machine& machine) {
   if (problem.groups * problem.outs * problem.ins == 0) return 0;
   if (pointwise_weights(problem)) return pointwise_weights_workspace(problem, machine);
+  if (weights_of_pixels(problem, machine)) return weights_of_pixels_workspace(problem, machine);
   const WeightSums sums(problem, machine);
   return sums.fits() ? sums.workspace() : 0;
 }
@@ -330,6 +331,8 @@ std::size_t weights_workspace(const Problem& problem, const Machine& machine) {
 void add_weights(const Problem& problem, const Execution& execution) {
   if (problem.groups * problem.outs * problem.ins == 0) return;
   if (pointwise_weights(problem)) return add_pointwise_weights(problem, execution);
+  if (weights_of_pixels(problem, execution.machine))
+    return add_weights_of_pixels(problem, execution);
   const WeightSums sums(problem, execution.machine);
   if (sums.fits()) return sums.run(execution);
   add_weights_directly(problem, execution);
