@@ -9,8 +9,8 @@ from torch_calls import bits, draw
 
 import isobit.numpy
 from isobit._products import ARITHMETICS as OF_PRODUCTS
+from isobit.torch import paged_attention, varlen_attention
 from isobit.torch import scaled_dot_product_attention as attention
-from isobit.torch import varlen_attention
 from isobit.torch.attending import ARITHMETICS
 
 OP = "scaled_dot_product_attention"
@@ -74,10 +74,13 @@ def test_packed_and_nested_sequences_ask_for_it_too():
     ends = torch.tensor([0, 2, 5])
     usual = varlen_attention(q, k, v, ends)
     assert bits(varlen_attention(q, k, v, ends, arithmetic="canonical")) == bits(usual)
+    pool = [torch.stack([each[:2], each[2:4]]) for each in (k, v)]  # of two keys each
+    table, counts = torch.tensor([[1], [0]]), torch.tensor([2, 2])
     nested = [torch.nested.nested_tensor_from_jagged(each, ends).transpose(1, 2) for each in (q, k)]
     for call in (
         lambda: varlen_attention(q, k, v, ends, arithmetic="tensor"),
         lambda: attention(nested[0], nested[1], nested[1], arithmetic="tensor"),
+        lambda: paged_attention(q, *pool, table, counts, cu_seqlens_q=ends, arithmetic="tensor"),
     ):
         with pytest.raises(RuntimeError, match=REFUSED):
             call()

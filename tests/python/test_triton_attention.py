@@ -74,6 +74,9 @@ def test_attention_declines_or_refuses_what_it_cannot():
         attention.VARIANTS["dq_dkdv"].run(**gradients)
     with pytest.raises(NotImplementedError, match="flash: it computes in float, not in f64"):
         forward.run(**{name: array.double() for name, array in given.items()})
+    small = {name: array[..., :64] for name, array in given.items()}
+    with pytest.raises(NotImplementedError, match="flash: it has the arithmetic canonical alone"):
+        forward.run(**small, arithmetic="tensor")
 
 
 WRONG = {

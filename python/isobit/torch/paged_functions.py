@@ -88,7 +88,6 @@ def paged_attention(
     if is_packed:
         behind["query_starts"] = _indices("cu_seqlens_q", cu_seqlens_q, 1, "sequences + 1")
     behind["blocks"] = _indices("block_table", block_table, 2, "batch, places")
-    behind["arithmetic"] = arithmetic_number(_OP, arithmetic)
     given = dict.fromkeys(("q", "k", "v", "bias", "mask", "seed"))
     given["q"] = query.transpose(0, 1)[None] if is_packed else query
     given["k"], given["v"] = key_cache.transpose(1, 2), value_cache.transpose(1, 2)
@@ -97,6 +96,7 @@ def paged_attention(
         ATTENTION,
         given,
         behind,
+        {"arithmetic": arithmetic_number(_OP, arithmetic)},
         causal=causal_number(_OP, is_causal, causal),
         window=window,
         scale=0.0 if scale is None else float(scale) or _LEAST,

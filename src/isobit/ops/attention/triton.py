@@ -47,7 +47,11 @@ def _check(q, k, v, causal="no", window=0, scale=0, softcap=0, **arrays):
 
 
 def _checked(launches):
-    def make(plan, **given):
+    def make(plan, arithmetic="canonical", **given):
+        _hold(
+            arithmetic == "canonical",
+            f"arithmetic is {arithmetic!r}; Triton's has canonical alone",
+        )
         _check(**given)
         return launches(plan, **given)
 
@@ -55,6 +59,8 @@ def _checked(launches):
 
 
 def _declines(case):
+    if case.options.get("arithmetic", "canonical") != "canonical":
+        return "it has the arithmetic canonical alone"
     if case.dtypes["q"] == "f64":
         return "it computes in float, not in f64"
     longest = max(case.shapes["q"][-1], case.shapes["v"][-1])
@@ -66,11 +72,11 @@ def _plan(case):
     return {"rows": 16, "warps": 8 if longest > 64 else 4}
 
 
-def _variant(name, kind, arrays, make):
+def _variant(name, kind, known, make):
     return Variant(
         name=name,
         kinds=(kind,),
-        takes=frozenset(arrays | _OPTIONS),
+        takes=frozenset(known | _OPTIONS),
         make=_checked(make),
         knobs={"rows": (16, 32), "warps": (4, 8)},
         choose=_plan,
@@ -80,6 +86,6 @@ def _variant(name, kind, arrays, make):
 
 
 VARIANTS = by_name(
-    _variant("flash", "fwd", _FORWARD, forward),
+    _variant("flash", "fwd", _FORWARD | {"arithmetic"}, forward),
     _variant("dq_dkdv", "bwd", _BACKWARD, backward),
 )
