@@ -145,33 +145,49 @@ struct F32 {
   ISOBIT_INLINE static __m256i* words(T* p) {
     return reinterpret_cast<__m256i*>(p);
   }
-  ISOBIT_INLINE static __mmask16 is_nan(V v) { return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q); }
+  // Each word becomes the upper half of a double word: one instruction, where a conversion of
+  // integers and a shift are two.
   ISOBIT_INLINE static V widen(__m256i bits) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+    constexpr int kWord = 1 << 16;
+    const __m512i sources = _mm512_setr_epi32(
+        0, kWord, 2 * kWord, 3 * kWord, 4 * kWord, 5 * kWord, 6 * kWord, 7 * kWord, 8 * kWord,
+        9 * kWord, 10 * kWord, 11 * kWord, 12 * kWord, 13 * kWord, 14 * kWord, 15 * kWord);
+    return _mm512_castsi512_ps(
+        _mm512_maskz_permutexvar_epi16(0xaaaaaaaa, sources, _mm512_castsi256_si512(bits)));
+  }
+  // The upper half of each double word.
+  ISOBIT_INLINE static __m256i upper_words(__m512i bits) {
+    constexpr int kFour = 4 << 16 | 4, kFirst = 3 << 16 | 1;
+    const __m512i sources = _mm512_setr_epi32(
+        kFirst, kFirst + kFour, kFirst + 2 * kFour, kFirst + 3 * kFour, kFirst + 4 * kFour,
+        kFirst + 5 * kFour, kFirst + 6 * kFour, kFirst + 7 * kFour, 0, 0, 0, 0, 0, 0, 0, 0);
+    return _mm512_castsi512_si256(_mm512_permutexvar_epi16(sources, bits));
+  }
+  // Every NaN becomes the one that is written: quiet and signalling ones, the first two kinds of
+  // the table, are kept from the first operand, all other numbers come from the second.
+  template <Nan kNan>
+  ISOBIT_INLINE static V canonical(V v) {
+    if constexpr (kNan == Nan::absent) return v;
+    return _mm512_fixupimm_ps(_mm512_castsi512_ps(_mm512_set1_epi32(kNanF32)), v,
+                              _mm512_set1_epi32(0x11111100), 0);
   }
   // The bits to be stored through a pointer to their type.
   template <Nan kNan>
   ISOBIT_INLINE static V convert(V v, const float*) {
-    if constexpr (kNan == Nan::absent) return v;
-    return _mm512_mask_mov_ps(v, is_nan(v), _mm512_castsi512_ps(_mm512_set1_epi32(kNanF32)));
+    return canonical<kNan>(v);
   }
   // To nearest even in integers: VCVTNEPS2BF16 would flush denormals.
   template <Nan kNan>
   ISOBIT_INLINE static __m256i convert(V v, const bf16*) {
-    const __m512i bits = _mm512_castps_si512(v);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i rounded =
-        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-    __m512i high = _mm512_srli_epi32(rounded, 16);
-    if constexpr (kNan == Nan::possible)
-      high = _mm512_mask_mov_epi32(high, is_nan(v), _mm512_set1_epi32(kNanBf16));
-    return _mm512_cvtepi32_epi16(high);
+    const __m512i bits = _mm512_castps_si512(canonical<kNan>(v));
+    const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+    const __m512i rounded = _mm512_mask_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)),
+                                                  odd, bits, _mm512_set1_epi32(0x8000));
+    return upper_words(rounded);
   }
   template <Nan kNan>
   ISOBIT_INLINE static __m256i convert(V v, const f16*) {
-    const __m256i half = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    if constexpr (kNan == Nan::absent) return half;
-    return _mm256_mask_mov_epi16(half, is_nan(v), _mm256_set1_epi16(kNanF16));
+    return _mm512_cvtps_ph(canonical<kNan>(v), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
 };
 
@@ -253,8 +269,8 @@ struct F64 {
   template <Nan kNan>
   ISOBIT_INLINE static V canonical(V v) {
     if constexpr (kNan == Nan::absent) return v;
-    return _mm512_mask_mov_pd(v, _mm512_cmp_pd_mask(v, v, _CMP_UNORD_Q),
-                              _mm512_castsi512_pd(_mm512_set1_epi64(kNanF64)));
+    return _mm512_fixupimm_pd(_mm512_castsi512_pd(_mm512_set1_epi64(kNanF64)), v,
+                              _mm512_set1_epi64(0x11111100), 0);
   }
 };
 
