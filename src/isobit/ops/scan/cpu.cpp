@@ -168,7 +168,7 @@ void share_row(const Problem& problem, const Place& row, const Plan& plan, std::
     for (std::int64_t piece = taken++; piece < pieces; piece = taken++) {
       const std::int64_t begin = piece * size, end = std::min(segment.length, begin + size);
       const bool last = piece == pieces - 1;
-      if (!last) kernel.total(segment, begin, end, node);
+      if (!last) kernel.total(segment, begin, end, node, tasks * size);
       simd::wait_until([&] { return added.load(std::memory_order_acquire) == piece; });
       kernel.copy(before, all);
       if (!last) kernel.push(all, node, level);

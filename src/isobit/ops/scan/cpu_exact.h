@@ -27,7 +27,8 @@ struct Exact {
     auto& value = *static_cast<Value*>(tree);
     value = M::combine(value, *static_cast<const Value*>(node));
   }
-  static void total(const Segment& segment, std::int64_t begin, std::int64_t end, void* node) {
+  static void total(const Segment& segment, std::int64_t begin, std::int64_t end, void* node,
+                    std::int64_t) {
     Value value = M::neutral();
     const Elements elements(segment);
     for (std::int64_t i = begin; i < end; ++i) M::take(value, elements[i], elements.index(i));

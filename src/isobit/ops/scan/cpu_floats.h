@@ -84,10 +84,13 @@ struct Floats {
   static void push(void* tree, const void* node, int level) {
     static_cast<AnyTree*>(tree)->push(static_cast<const AnyTree*>(node)->node(level), level);
   }
-  static void total(const Segment& segment, std::int64_t begin, std::int64_t end, void* node) {
+  static void total(const Segment& segment, std::int64_t begin, std::int64_t end, void* node,
+                    std::int64_t ahead) {
     AnyTree tree;
     alignas(64) Real in[kBlock];
     for (std::int64_t start = begin; start < end; start += kBlock) {
+      const Fetched fetched(segment, start + ahead, 0);
+      for (int group = 0; group < kFetchedByTotals; ++group) fetched.group(group);
       tree.push(M::carry(block_total(source(segment, start, kBlock, in))));
     }
     *static_cast<AnyTree*>(node) = tree;
@@ -106,7 +109,7 @@ struct Floats {
     for (std::int64_t start = begin; start < end; start += kBlock) {
       const std::int64_t count = least(kBlock, end - start);
       Parted parts;
-      const Fetched fetched(segment, start + ahead);
+      const Fetched fetched(segment, start + ahead, before == nullptr ? 0 : kFetchedByTotals);
       const Value total = parts.lift(source(segment, start, count, in), fetched);
       const Value carry = M::value(tree.carry());
       const bool whole = direct && count == kBlock;
@@ -188,13 +191,18 @@ struct Floats {
     return values[0];
   }
 
-  // A block that is fetched into the second cache group by group.
+  // Of the groups of a block ahead, those that `total` fetches, in proportion to its time: the
+  // memory would rest meanwhile.
+  static constexpr int kFetchedByTotals = 6;
+  // A block that is fetched into the second cache group by group, from the group `first` on.
   class Fetched {
    public:
-    Fetched(const Segment& segment, std::int64_t start)
+    Fetched(const Segment& segment, std::int64_t start, int first)
         : bytes_(kGroup * segment.x * segment.types->x.bytes),
-          at_(segment.at.x + start / kGroup * bytes_) {}
+          at_(segment.at.x + start / kGroup * bytes_),
+          first_(first) {}
     ISOBIT_INLINE void group(int number) const {
+      if (number < first_) return;
       for (int line = 0; line < kGroup * static_cast<int>(sizeof(Real)); line += 64)
         simd::fetch_to_second_cache(at_ + number * bytes_ + line);
     }
@@ -202,6 +210,7 @@ struct Floats {
    private:
     std::int64_t bytes_;
     const std::byte* at_;
+    int first_;
   };
 
   // L and the groups' totals of a block.

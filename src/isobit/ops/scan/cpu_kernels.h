@@ -52,10 +52,12 @@ struct Kernel {
   void (*copy)(void* tree, const void* other);
   // After 2^level blocks whose total is `node`, a tree of nothing else.
   void (*push)(void* tree, const void* node, int level);
-  // The total of [begin, end), which are 2^level blocks, into the tree `node`.
-  void (*total)(const Segment& segment, std::int64_t begin, std::int64_t end, void* node);
+  // The total of [begin, end), which are 2^level blocks, into the tree `node`. A part of what lies
+  // `ahead` elements behind an element is fetched with it.
+  void (*total)(const Segment& segment, std::int64_t begin, std::int64_t end, void* node,
+                std::int64_t ahead);
   // The results of [begin, end); begin is a multiple of a block. Without a tree, of the first. What
-  // lies `ahead` elements behind an element is fetched with it.
+  // lies `ahead` elements behind an element is fetched with it; with a tree, what `total` left.
   void (*scan)(const Segment& segment, std::int64_t begin, std::int64_t end, const void* tree,
                bool streaming, std::int64_t ahead);
   // All of kStrip columns at most; `state` has state_bytes of its length.
