@@ -7,15 +7,16 @@
 namespace isobit::matmul {
 namespace {
 
-constexpr int kRowPanels[] = {1, 2, 4, 8, 16, 32, 64};
+constexpr int kRowPanels[] = {1, 2, 4, 8, 16, 32, 64, 128};
 constexpr int kTileCols[] = {64, 128, 256, 512, 1024, 2048};
 constexpr Knob kPackedKnobs[] = {
     {"row_panels", kRowPanels, "panels of rows that are packed at a time"},
-    {"cols", kTileCols, "columns that are packed at a time"}};
+    {"cols", kTileCols, "columns whose sums are kept at a time"}};
 
 // What is made is made a panel of rows, or a few panels of columns, at a time: it is packed out of
 // the first or second cache.
 constexpr std::int64_t kMadePanels = 8;
+constexpr std::int64_t kColPanels = 4;  // of columns that are packed before they are multiplied
 constexpr std::int64_t kGap = 16;  // elements: lines a power of two apart would push each other out
 
 std::int64_t made_bytes(const Problem& problem, const PackKernels& kernels, std::int64_t k) {
@@ -52,11 +53,12 @@ struct PackedMemory {
   std::int64_t most_tasks() const { return std::max<std::int64_t>(1, kMostMemory / bytes()); }
 
  private:
-  // Of b, that are packed here: of panels that there are already, those of one that is widened.
+  // Of b, that are packed here: of panels that there are already, those of one that is widened; all
+  // where they may be pairs, which are looked at before any is multiplied.
   static std::int64_t own_cols(const Problem& problem, const PackKernels& kernels,
                                std::int64_t cols) {
-    if (problem.panels == nullptr) return cols;
-    return problem.panels->in_pairs() ? kernels.cols : 0;
+    if (problem.panels != nullptr) return problem.panels->in_pairs() ? kernels.cols : 0;
+    return problem.dtype() == DType::bf16 ? cols : std::min(cols, kColPanels * kernels.cols);
   }
 };
 
@@ -64,7 +66,7 @@ struct PackedMemory {
 // the more rows there are, the less often columns are packed.
 Plan choose_packed(const Problem& problem, const Machine& machine) {
   const PackKernels& kernels = pack_kernels_for(problem.dtype(), machine.isa);
-  int panels = 64, cols = 1024;
+  int panels = 128, cols = 1024;
   const std::int64_t most = kMostMemory / std::max(1, machine.threads);
   while (PackedMemory(problem, kernels, panels, cols).bytes() > most && (panels > 1 || cols > 64)) {
     if (cols > 64 && (panels == 1 || cols >= panels * kernels.rows))
@@ -120,15 +122,24 @@ void pack_cols(const Source& cols, const PackKernels& kernels, std::int64_t k, v
 
 using Multiply = void (*)(const Block& block);
 
-// Packs and multiplies elements.
-void multiply_elements(const PackKernels& kernels, Multiply multiply, const Source& rows,
-                       const Source& cols, const Block& block, DType real) {
-  const std::int64_t k = block.k, bytes = k * size_of(real);
+// Packs and multiplies elements: a few panels of columns at a time, which are in the second cache
+// when they are multiplied.
+void multiply_elements(const Problem& problem, const PackKernels& kernels, Multiply multiply,
+                       const Source& rows, const Source& cols, Block block) {
+  const std::int64_t k = block.k, size = size_of(problem.real()), bytes = k * size;
   pack_rows(rows, kernels, k, const_cast<void*>(block.a), kernels.row_pitch * bytes,
             [&](const Lanes& lanes, void* to) { kernels.pack_a(lanes, k, to); });
-  pack_cols(cols, kernels, k, const_cast<void*>(block.b), bytes,
-            [&](const Lanes& lanes, void* to) { kernels.pack_b(lanes, k, to); });
-  multiply(block);
+  const std::int64_t end = block.n, some = kColPanels * kernels.cols;
+  Source now = cols;
+  for (std::int64_t begin = 0; begin < end; begin += some) {
+    block.n = now.lanes.count = std::min(some, end - begin);
+    pack_cols(now, kernels, k, const_cast<void*>(block.b), bytes,
+              [&](const Lanes& lanes, void* to) { kernels.pack_b(lanes, k, to); });
+    multiply(block);
+    now.first += some;
+    now.lanes.data += some * cols.lanes.stride * size_of(problem.element);
+    block.c = static_cast<std::byte*>(block.c) + some * size;
+  }
 }
 
 // Packs and multiplies pairs, if that can be done with the same bits.
@@ -212,7 +223,7 @@ void run_packed(const ForwardArgs&, const Problem& problem, const Plan& plan,
         const Source from_rows{rows_of_a, problem.made_a, row, k, made};
         const Source from_cols{cols_of_b, problem.made_b, col, k, made};
         if (in_steps || !multiply_pairs(pairs, kernels, from_rows, from_cols, block))
-          multiply_elements(kernels, multiply, from_rows, from_cols, block, problem.real());
+          multiply_elements(problem, kernels, multiply, from_rows, from_cols, block);
       }
     });
     finish(arrays, row, col, runs.total(), memory.pitch, rows, cols);

@@ -129,6 +129,10 @@ void tile(const typename S::Real* a, const typename S::Real* b, typename S::Real
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) sums[i][v] = S::zero();
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) simd::fetch_to_be_written(c + i * pitch + v * S::kWidth);
   for (std::int64_t at = 0; at < k; ++at) {
     V columns[kVectors];
 #pragma GCC unroll 4
@@ -161,21 +165,27 @@ constexpr auto tiles_of(std::integer_sequence<int, kLess...>) {
 template <class S, int kVectors>
 constexpr auto kTiles = tiles_of<S, kVectors>(std::make_integer_sequence<int, Shape<S>::kRows>());
 
-// Calls multiply(a, b, c, rows, is_narrow) for each panel of a and of b.
+// Calls multiply(a, b, c, rows, is_narrow) for each panel of a and of b: as many panels of a at a
+// time as stay in the second cache beside those of b that pass by.
 template <class S, class Multiply>
 ISOBIT_INLINE void for_each_tile(const Block& block, const Multiply& multiply) {
   using Real = typename S::Real;
   constexpr int kRows = Shape<S>::kRows, kCols = Shape<S>::kCols;
+  constexpr std::int64_t kStaying = 384 << 10;
   const auto *a = static_cast<const Real*>(block.a), *b = static_cast<const Real*>(block.b);
-  const std::int64_t panels = (block.m + kRows - 1) / kRows;
-  for (std::int64_t col = 0; col < block.n; col += kCols, b += kCols * block.k) {
-    const bool narrow = block.n - col <= S::kWidth;
-    for (std::int64_t panel = 0; panel < panels; ++panel) {
-      const std::int64_t begin = block.m * panel / panels, end = block.m * (panel + 1) / panels;
-      multiply(a + panel * Shape<S>::kRowPitch * block.k, b,
-               static_cast<Real*>(block.c) + begin * block.c_pitch + col, end - begin, narrow);
+  auto* const c = static_cast<Real*>(block.c);
+  const std::int64_t panels = (block.m + kRows - 1) / kRows, size = Shape<S>::kRowPitch * block.k;
+  const std::int64_t some =
+      std::max<std::int64_t>(1, kStaying / (size * std::int64_t{sizeof(Real)}));
+  for (std::int64_t first = 0; first < panels; first += some)
+    for (std::int64_t col = 0; col < block.n; col += kCols) {
+      const bool narrow = block.n - col <= S::kWidth;
+      for (std::int64_t panel = first; panel < std::min(first + some, panels); ++panel) {
+        const std::int64_t begin = block.m * panel / panels, end = block.m * (panel + 1) / panels;
+        multiply(a + panel * size, b + col * block.k, c + begin * block.c_pitch + col, end - begin,
+                 narrow);
+      }
     }
-  }
 }
 
 template <class S>
