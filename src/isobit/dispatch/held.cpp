@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What arrays hold, by their strides.
+#include "isobit/dispatch/held.h"
+
+#include <algorithm>
+
+#include "isobit/core/check.h"
+#include "isobit/core/error.h"
+
+namespace isobit {
+namespace {
+
+// (2^33 elements in rows of 8 took the sums of a norm 30 s on one processor.)
+constexpr std::int64_t kFewElements = std::int64_t{1} << 32, kMostRepeats = 1024;
+constexpr double kFewOperations = 0x1p40;
+
+std::int64_t elements_of(const TensorView& view) {
+  std::int64_t count = 1;
+  for (int i = 0; i < view.rank; ++i) count *= view.shape[i];
+  return count;
+}
+
+// Places in memory, where they are fewer than elements.
+std::int64_t held_by(const TensorView& view) {
+  return std::min(elements_of(view), Checker::span(view).cols);
+}
+
+bool repeats(const Argument& argument, const TensorView& view) {
+  return argument.role == Role::input && view.given() && held_by(view) < elements_of(view);
+}
+
+// The first of names that blanks divide, which it takes away.
+std::string_view next(std::string_view& names) {
+  const std::string_view name = names.substr(0, names.find(' '));
+  names.remove_prefix(std::min(name.size() + 1, names.size()));
+  return name;
+}
+
+bool has(std::string_view names, std::string_view name) {
+  while (!names.empty())
+    if (next(names) == name) return true;
+  return false;
+}
+
+bool has_all(std::string_view names, std::string_view others) {
+  while (!others.empty())
+    if (!has(names, next(others))) return false;
+  return true;
+}
+
+bool has_all_dims(const Argument& argument, std::span<const Argument> arguments) {
+  return std::all_of(arguments.begin(), arguments.end(), [&](const Argument& other) {
+    return other.role == Role::output || has_all(argument.dims, other.dims);
+  });
+}
+
+}  // namespace
+
+bool repeats_memory(std::span<const Argument> arguments, void* args) {
+  return std::any_of(arguments.begin(), arguments.end(), [&](const Argument& argument) {
+    return repeats(argument, argument.view(args));
+  });
+}
+
+void require_held(std::string_view op, std::string_view pass, std::span<const Argument> arguments,
+                  void* args, double operations) {
+  std::int64_t held = 0;
+  for (const Argument& argument : arguments)
+    if (const TensorView& view = argument.view(args); view.given()) held += held_by(view);
+  const auto square = static_cast<double>(held) * static_cast<double>(held);
+  const std::string_view words = pass == "bwd" ? " backward: " : ": ";
+  for (const Argument& argument : arguments) {
+    const TensorView& view = argument.view(args);
+    if (!repeats(argument, view)) continue;
+    require(operations <= std::max(kFewOperations, square), op, words, argument.name, ' ',
+            shape_and_strides(view), " repeats memory, and the call takes ", operations,
+            " operations; its arrays hold ", held,
+            " elements, of which beyond 2^40 operations the square is allowed");
+    require(operations == 0 || elements_of(view) <= std::max(kFewElements, kMostRepeats * held) ||
+                !has_all_dims(argument, arguments),
+            op, words, argument.name, ' ', shape_and_strides(view), " repeats memory: it has ",
+            elements_of(view), " elements; the call's arrays hold ", held,
+            ", of which beyond 2^32 elements 1024 times as many are allowed");
+  }
+}
+
+}  // namespace isobit
