@@ -49,7 +49,10 @@ struct Definition {
   Problem checked(const Args& args) const {
     const Problem problem = check(args);
     void* const all = const_cast<Args*>(&args);  // of which views are read
-    if (repeats_memory(arguments, all)) require_held(op, pass, arguments, all, cost(args).flops);
+    if (repeats_memory(arguments, all)) {
+      require_few_elements(op, pass, arguments, all);
+      require_few_operations(op, pass, arguments, all, cost(args).flops);
+    }
     return problem;
   }
 };

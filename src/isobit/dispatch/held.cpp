@@ -3,6 +3,7 @@
 #include "isobit/dispatch/held.h"
 
 #include <algorithm>
+#include <ostream>
 
 #include "isobit/core/check.h"
 #include "isobit/core/error.h"
@@ -64,6 +65,22 @@ bool has_all_dims(const Argument& argument, std::span<const Argument> arguments)
   });
 }
 
+std::int64_t held_by_all(std::span<const Argument> arguments, void* args) {
+  std::int64_t held = 0;
+  for (const Argument& argument : arguments)
+    if (const TensorView& view = argument.view(args); view.given()) held += held_by(view);
+  return held;
+}
+
+// How messages begin.
+struct Called {
+  std::string_view op, pass;
+
+  friend std::ostream& operator<<(std::ostream& out, const Called& called) {
+    return out << called.op << (called.pass == "bwd" ? " backward: " : ": ");
+  }
+};
+
 }  // namespace
 
 bool repeats_memory(std::span<const Argument> arguments, void* args) {
@@ -71,26 +88,34 @@ bool repeats_memory(std::span<const Argument> arguments, void* args) {
                      [&](const Argument& argument) { return repeats(argument, args); });
 }
 
-void require_held(std::string_view op, std::string_view pass, std::span<const Argument> arguments,
-                  void* args, double operations) {
-  std::int64_t held = 0;
-  for (const Argument& argument : arguments)
-    if (const TensorView& view = argument.view(args); view.given()) held += held_by(view);
-  const auto square = static_cast<double>(held) * static_cast<double>(held);
-  const std::string_view words = pass == "bwd" ? " backward: " : ": ";
+void require_few_elements(std::string_view op, std::string_view pass,
+                          std::span<const Argument> arguments, void* args) {
+  const std::int64_t held = held_by_all(arguments, args);
   for (const Argument& argument : arguments) {
     if (!repeats(argument, args)) continue;
     const TensorView& view = argument.view(args);
-    require(operations <= std::max(kFewOperations, square), op, words, argument.name, ' ',
-            shape_and_strides(view), " repeats memory, and the call takes ", operations,
-            " operations; its arrays hold ", held,
-            " elements, of which beyond 2^40 operations the square is allowed");
-    require(operations == 0 || elements_of(view) <= std::max(kFewElements, kMostRepeats * held) ||
-                !has_all_dims(argument, arguments),
-            op, words, argument.name, ' ', shape_and_strides(view), " repeats memory: it has ",
-            elements_of(view), " elements; the call's arrays hold ", held,
+    const bool all = has_all_dims(argument, arguments);
+    const std::int64_t count =
+        all ? elements_of(view)
+            : *std::max_element(view.shape.begin(), view.shape.begin() + view.rank);
+    require(count <= std::max(kFewElements, kMostRepeats * held), Called{op, pass}, argument.name,
+            ' ', shape_and_strides(view), " repeats memory: it has ", count, " elements",
+            all ? "" : " along one dimension", "; the call's arrays hold ", held,
             ", of which beyond 2^32 elements 1024 times as many are allowed");
   }
+}
+
+void require_few_operations(std::string_view op, std::string_view pass,
+                            std::span<const Argument> arguments, void* args, double operations) {
+  if (operations <= kFewOperations) return;
+  const std::int64_t held = held_by_all(arguments, args);
+  if (operations <= static_cast<double>(held) * static_cast<double>(held)) return;
+  const Argument& argument = *std::find_if(arguments.begin(), arguments.end(),
+                                           [&](const Argument& one) { return repeats(one, args); });
+  throw InvalidArgument(
+      text(Called{op, pass}, argument.name, ' ', shape_and_strides(argument.view(args)),
+           " repeats memory, and the call takes ", operations, " operations; its arrays hold ",
+           held, " elements, of which beyond 2^40 operations the square is allowed"));
 }
 
 }  // namespace isobit

@@ -14,13 +14,15 @@ namespace isobit {
 // Whether an input of a checked call has elements that share places; args are the operator's own.
 bool repeats_memory(std::span<const Argument> arguments, void* args);
 
-// Of such a call, which takes so many operations. Throws InvalidArgument where it asks for more
-// work than its arrays account for:
-// - beyond 2^40 operations, the square of the elements that they hold, which no call exceeds whose
-//   arrays repeat nothing;
-// - beyond 2^32 elements of an input that has all dims of the inputs, so that nothing else bounds
-//   them, 1024 times the elements that they hold.
-void require_held(std::string_view op, std::string_view pass, std::span<const Argument> arguments,
-                  void* args, double operations);
+// Throw InvalidArgument where such a call asks for more work than its arrays account for.
+
+// Beyond 2^32 elements, 1024 times those that they hold: of an input that has all dims of the
+// inputs, so that nothing else bounds them; of another along each of its dims alone.
+void require_few_elements(std::string_view op, std::string_view pass,
+                          std::span<const Argument> arguments, void* args);
+// Beyond 2^40 operations, the square of the elements that they hold, which no call exceeds whose
+// arrays repeat nothing.
+void require_few_operations(std::string_view op, std::string_view pass,
+                            std::span<const Argument> arguments, void* args, double operations);
 
 }  // namespace isobit
