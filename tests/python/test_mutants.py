@@ -16,6 +16,7 @@ def test_mutant_applies_and_says_what_it_is(path, tmp_path):
     mutant = mutants.Mutant(path)
     mutant.overlay(tmp_path / "overlay")
     assert mutant.defect.endswith(".")
+    assert all(source.endswith((".cpp", ".cu")) for source, *_ in mutant.units)  # no header
     for file in mutant.files:
         planted = (tmp_path / "overlay" / file).read_text()
         assert planted != (mutants.ROOT / file).read_text()
