@@ -221,8 +221,9 @@ const std::vector<Call> kBadCalls = {
        w.x.shape[0] = w.grad_y.shape[0] = (std::int64_t{1} << 29) + 1;
        w.x.strides[0] = w.grad_y.strides[0] = 0;
      },
-     "layernorm backward: x has 536870913 rows of 8 elements at row stride 0, grad_y at 0; beyond "
-     "2^32 elements one of them needs 8 or more, or grad_x must be given"},
+     "layernorm backward: x of shape (536870913, 8) and strides (0, 1) repeats memory: it has "
+     "4294967304 elements; the call's arrays hold 40, of which beyond 2^32 elements 1024 times as "
+     "many are allowed"},
     {rms_backward,
      [](World& w) {
        w.rms_backward.rstd = w.rms_backward.grad_x = w.rms_backward.grad_residual = nullptr;
@@ -230,7 +231,7 @@ const std::vector<Call> kBadCalls = {
        w.x.shape[0] = w.grad_y.shape[0] = (std::int64_t{1} << 29) + 1;
        w.x.strides[0] = w.grad_y.strides[0] = 0;
      },
-     "rmsnorm backward: x has 536870913 rows of 8 elements at row stride 0, grad_y at 0; beyond"},
+     "rmsnorm backward: x of shape (536870913, 8) and strides (0, 1) repeats memory: it has "},
 
     // Alignment and strides.
     {forward, [](World& w) { move(w.x, 1); },

@@ -2,10 +2,13 @@
 // Calls that look wrong and are right: arrays in one memory, strides of 0, nothing to do.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "calls.h"
+#include "isobit/ops/catalog.h"
 
 namespace isobit {
 namespace {
@@ -225,6 +228,16 @@ TEST(OddCalls, NoRowsGiveZeroGradients) {
   for (int i = 0; i < kCols; ++i) {
     EXPECT_EQ(world.slot(9)[i], 0);
     EXPECT_EQ(world.slot(10)[i], 0);
+  }
+}
+
+// What spoils right calls knows one of each.
+TEST(Entries, ThereIsOneForEveryOperation) {
+  for (const Operation* operation : catalog()) {
+    const std::string name =
+        std::string(operation->op) + (operation->pass == "bwd" ? " backward" : "");
+    EXPECT_TRUE(std::ranges::any_of(kEntries, [&](const Entry& one) { return one.name == name; }))
+        << "tests/calls.h has no right call of " << name;
   }
 }
 

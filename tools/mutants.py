@@ -74,14 +74,16 @@ class Mutant:
         contents += [(ROOT / file).read_bytes() for file in self.files if (ROOT / file).exists()]
         return hashlib.sha256(b"\0".join(contents)).hexdigest()[:12]
 
-    def overlay(self, folder):
-        """A source tree of the patched files alone."""
+    def overlay(self, folder, patched=True):
+        """A source tree of the patched files alone, or of these files as they are."""
         shutil.rmtree(folder, ignore_errors=True)
         for file in self.files:
             if not (ROOT / file).exists():
                 raise Broken(f"{file} does not exist")
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, folder / file)
+        if not patched:
+            return
         alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
         applied = run(["git", "apply", "-p1", str(self.path)], cwd=folder, env=alone)
         if applied.returncode != 0:
@@ -135,6 +137,18 @@ class Build:
         if compiled.returncode != 0:
             raise Broken(f"does not compile: {compiled.stderr.strip()}")
         return original, mutated
+
+    def unchanged_by(self, mutant, folder):
+        """Whether its units compile to the same objects without the patch, at the same paths."""
+        units = [[*unit, "plain"] for unit in mutant.units] if mutant.planted else mutant.units
+
+        def objects():
+            return [Path(self.compile(unit, folder)[1]).read_bytes() for unit in units]
+
+        mutant.overlay(folder)
+        with_patch = objects()
+        mutant.overlay(folder, patched=False)
+        return with_patch == objects()
 
     def program(self, units, overlay, tests="isobit_tests"):
         """The tests, linked with the units; what they define is not taken from the library."""
@@ -223,6 +237,9 @@ def verdict(mutant, build):
         mutant.overlay(folder)
         tests, program, failure = look_for(mutant, build, folder)
         if failure is None:
+            if build.unchanged_by(mutant, folder):
+                compiled = " and ".join(unit[0] for unit in mutant.units)
+                raise Broken(f"the patch changes nothing that {compiled} compiles")
             return result("SURVIVED", mutant.defect)
         test, how = failure
         if how == "hung" and first_failure(program, test) is None:

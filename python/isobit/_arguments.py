@@ -40,6 +40,19 @@ def number(function, name, given, is_allowed, needed):
     return value
 
 
+def real(function, name, given):
+    """Any number; its range is the library's to check."""
+    return number(function, name, given, lambda value: True, "a number")
+
+
+def reals(function, **given):
+    return {name: real(function, name, each) for name, each in given.items()}
+
+
+def whole(function, name, given):
+    return integer(function, name, given, -(2**63), 2**63 - 1, "-2^63 to 2^63 - 1")
+
+
 def _float(given):
     try:
         return float(given)

@@ -126,10 +126,10 @@ def scaled_dot_product_attention(
         tensors["lse"] = _arrays.strided(lse)
     options = {
         "causal": causal,
-        "window": window,
-        "scale": 0.0 if scale is None else float(scale) or _LEAST,
-        "softcap": float(softcap),
-        "dropout": float(dropout_p),
+        "window": _arguments.whole(_OP, "window", window),
+        "scale": 0.0 if scale is None else _arguments.real(_OP, "scale", scale) or _LEAST,
+        "softcap": _arguments.real(_OP, "softcap", softcap),
+        "dropout": _arguments.real(_OP, "dropout_p", dropout_p),
         "dropout_seed": _arguments.seed(_OP, seed),
         "arithmetic": arithmetic,
     }

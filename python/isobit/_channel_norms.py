@@ -13,7 +13,8 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     call = _Channels("group_norm", input)
     groups = _arguments.integer("group_norm", "num_groups", num_groups, 1, 1 << 62, "at least 1")
     tensors = call.weights(weight=weight, bias=bias)
-    return call.run("group_norm", tensors, groups=groups, eps=eps)
+    numbers = _arguments.reals("group_norm", eps=eps)
+    return call.run("group_norm", tensors, groups=groups, **numbers)
 
 
 def batch_norm(
@@ -35,6 +36,7 @@ def batch_norm(
             f"batch_norm: input of shape {call.x.shape} has one value of each channel; training "
             "needs more"
         )
+    numbers = _arguments.reals("batch_norm", momentum=momentum, eps=eps)
     tensors = call.weights(weight=weight, bias=bias)
     for name, given in (("running_mean", running_mean), ("running_var", running_var)):
         if given is None:
@@ -43,7 +45,7 @@ def batch_norm(
         tensors[name] = call.tensor(array)
         if training:
             tensors[name.replace("running", "next")] = tensors[name]
-    return call.run("batch_norm", tensors, training=bool(training), momentum=momentum, eps=eps)
+    return call.run("batch_norm", tensors, training=bool(training), **numbers)
 
 
 class _Channels(Call):

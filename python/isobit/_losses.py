@@ -27,7 +27,7 @@ def cross_entropy(
     call = _call("cross_entropy", "input", input, reduction)
     axis = _arguments.dim(call.function, "axis", axis, call.x.ndim)
     x = np.moveaxis(call.x, axis, -1)
-    options = _options(ignore_index, label_smoothing, z_loss)
+    options = _options(call, ignore_index, label_smoothing, z_loss)
     return _reduced(call, {"x": x}, target, {"weight": weight}, reduction, options)
 
 
@@ -62,12 +62,13 @@ def linear_cross_entropy(
     arrays = {"x": call.x, "weight": layer["linear_weight"]}
     if linear_bias is not None:
         arrays["bias"] = layer["linear_bias"]
-    options = _options(ignore_index, label_smoothing, z_loss)
+    options = _options(call, ignore_index, label_smoothing, z_loss)
     return _reduced(call, arrays, target, {"class_weight": weight}, reduction, options)
 
 
-def _options(ignore_index, label_smoothing, z_loss):
-    return {"ignore_index": ignore_index, "label_smoothing": label_smoothing, "z_loss": z_loss}
+def _options(call, ignore_index, label_smoothing, z_loss):
+    options = _arguments.reals(call.function, label_smoothing=label_smoothing, z_loss=z_loss)
+    return options | {"ignore_index": _arguments.whole(call.function, "ignore_index", ignore_index)}
 
 
 def _call(function, name, input, reduction):

@@ -3,7 +3,7 @@
 
 from isobit import _arrays, c_abi
 from isobit._calls import context
-from isobit._norms import Norm
+from isobit._norms import LayerNorm, RMSNorm
 from isobit._products import chosen
 
 
@@ -24,7 +24,7 @@ def layer_norm_linear(
     """activation(layer_norm(input) @ weight.T + bias) + residual, whose normalised rows have the
     dtype of weight and are never stored. activation and arithmetic: as of matmul."""
     return _call(
-        *("layer_norm_linear", "layernorm_linear", input, normalized_shape),
+        *("layer_norm_linear", LayerNorm, input, normalized_shape),
         {"norm_weight": norm_weight, "norm_bias": norm_bias},
         *(weight, bias, residual, eps, zero_centered, activation, arithmetic),
     )
@@ -45,7 +45,7 @@ def rms_norm_linear(
 ):
     """The same of rms_norm."""
     return _call(
-        *("rms_norm_linear", "rmsnorm_linear", input, normalized_shape),
+        *("rms_norm_linear", RMSNorm, input, normalized_shape),
         {"norm_weight": norm_weight},
         *(weight, bias, residual, eps, zero_centered, activation, arithmetic),
     )
@@ -53,7 +53,7 @@ def rms_norm_linear(
 
 def _call(
     function,
-    operator,
+    norm,
     input,
     normalized_shape,
     norm_weights,
@@ -66,7 +66,7 @@ def _call(
     arithmetic,
 ):
     options = chosen(function, activation, arithmetic)
-    call = Norm(function, "input", input, normalized_shape, eps, zero_centered)
+    call = norm(function, "input", input, normalized_shape, eps, zero_centered)
     if call.row_dims != 1:
         raise ValueError(
             f"{function}: normalized_shape is {normalized_shape}; must be the last dimension alone"
@@ -90,7 +90,7 @@ def _call(
         tensors["residual"] = call.input("residual", residual, (dtype,), like, shape, "must be")
     z = call.empty(shape, dtype)
     c_abi.call(
-        *(operator, "fwd", context()),
+        *(f"{norm.op}_linear", "fwd", context()),
         **{"x": call.tensor(call.x), "z": call.tensor(z), **tensors, **call.options, **options},
     )
     return call.result(z)

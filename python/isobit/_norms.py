@@ -10,7 +10,7 @@ _NARROW = FLOATS[:3]  # computed in float32, and so each other's results
 
 
 class Norm(Call):
-    allowed = FLOATS
+    allowed, has_eps = FLOATS, False  # one of its own, where None is given
 
     def __init__(self, function, name, x, normalized_shape, eps, zero_centered):
         super().__init__(function, name, x)
@@ -18,7 +18,7 @@ class Norm(Call):
         self.row_dims = len(self.row)
         self.of_y = ("float64",) if self.dtype == "float64" else _NARROW
         self.first_weight = None  # its name and dtype; the others share it
-        if eps is None:
+        if eps is None and self.has_eps:
             eps = np.finfo(np.float64 if self.dtype == "float64" else np.float32).eps
         self.options = {
             "eps": _arguments.eps(function, eps),
@@ -86,7 +86,7 @@ class LayerNorm(Norm):
 
 
 class RMSNorm(Norm):
-    op, weight_grads = "rmsnorm", ("grad_weight",)
+    op, weight_grads, has_eps = "rmsnorm", ("grad_weight",), True
 
 
 def _flag(function, name, given):

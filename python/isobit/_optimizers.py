@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from isobit import _arrays, c_abi
+from isobit import _arguments, _arrays, c_abi
 from isobit._calls import FLOATS, Call, context
 
 _ORDERS = {2: "l2", 1: "l1", np.inf: "max"}
@@ -59,19 +59,14 @@ def sgd(
     new momentum_buffer, which is None before the first step. grad may be of 16 bits beside float32;
     with narrow the new param in its type is a last result."""
     call = _Step("sgd", param, grad, narrow)
+    numbers = _arguments.reals(
+        "sgd", lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay
+    )
     if momentum_buffer is not None:
         call.state("momentum_buffer", momentum_buffer)
-    elif momentum != 0:
+    elif numbers["momentum"] != 0:
         call.new_state("momentum_buffer")
-    return call.run(
-        narrow,
-        lr=lr,
-        momentum=momentum,
-        dampening=dampening,
-        weight_decay=weight_decay,
-        nesterov=nesterov,
-        maximize=maximize,
-    )
+    return call.run(narrow, nesterov=nesterov, maximize=maximize, **numbers)
 
 
 def adam(
@@ -98,18 +93,10 @@ def adam(
     call.state("exp_avg_sq", exp_avg_sq)
     if max_exp_avg_sq is not None:
         call.state("max_exp_avg_sq", max_exp_avg_sq)
-    beta1, beta2 = betas
-    return call.run(
-        narrow,
-        lr=lr,
-        beta1=beta1,
-        beta2=beta2,
-        eps=eps,
-        weight_decay=weight_decay,
-        step=step,
-        decoupled=decoupled,
-        maximize=maximize,
-    )
+    numbers = _arguments.reals("adam", lr=lr, eps=eps, weight_decay=weight_decay)
+    numbers |= _betas("adam", betas)
+    numbers["step"] = _arguments.whole("adam", "step", step)
+    return call.run(narrow, decoupled=decoupled, maximize=maximize, **numbers)
 
 
 def lion(
@@ -127,10 +114,17 @@ def lion(
     narrow as in sgd."""
     call = _Step("lion", param, grad, narrow)
     call.state("exp_avg", exp_avg)
-    beta1, beta2 = betas
-    return call.run(
-        narrow, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, maximize=maximize
-    )
+    numbers = _arguments.reals("lion", lr=lr, weight_decay=weight_decay) | _betas("lion", betas)
+    return call.run(narrow, maximize=maximize, **numbers)
+
+
+def _betas(function, betas):
+    try:
+        beta1, beta2 = betas
+    except (TypeError, ValueError):
+        said = _arguments.shown(betas)
+        raise TypeError(f"{function}: betas is {said}; must be two numbers") from None
+    return _arguments.reals(function, beta1=beta1, beta2=beta2)
 
 
 def vector_norm(x, ord=2):

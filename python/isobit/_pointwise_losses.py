@@ -53,7 +53,7 @@ def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean")
         raise ValueError(
             f"nll_loss: target has shape {targets.shape}; input has shape {call.x.shape}"
         )
-    counted = targets != ignore_index
+    counted = targets != _arguments.whole("nll_loss", "ignore_index", ignore_index)
     places = np.where(counted, targets, 0)
     if places.size and not (places.min() >= 0 and places.max() < x.shape[-1]):
         raise ValueError(f"nll_loss: there are classes from 0 to {x.shape[-1] - 1}")
@@ -108,7 +108,8 @@ def _loss(function, kind, input, target, reduction, beta=1.0, **weights):
         name: call.tensor(array if array.ndim else array.reshape(1))
         for name, array in (*arrays.items(), ("loss", losses))
     }
-    beta = _arguments.number(function, "beta", beta, lambda b: b >= 0, "a number, not negative")
+    name = "delta" if kind == "huber" else "beta"
+    beta = _arguments.number(function, name, beta, lambda b: b >= 0, "a number, not negative")
     c_abi.call("pointwise_loss", "fwd", context(), **tensors, function=kind, beta=beta)
     return _reduced(call, losses, reduction, lambda: losses.dtype.type(losses.size))
 

@@ -60,7 +60,7 @@ def _filled(distribution, size, seed, offset, dtype, **numbers):
     for label, value in whole.items():
         value = _arguments.integer(function, label, value, -(2**63), 2**64 - 1, "-2^63 to 2^64 - 1")
         whole[label] = value % 2**64
-    numbers = {label: float(value) for label, value in numbers.items()}
+    numbers = _arguments.reals(function, **numbers)
     row = y.reshape(1, math.prod(shape))
     whole = {f"random_{label}": value for label, value in whole.items()}
     c_abi.call(

@@ -33,10 +33,9 @@ def std(x, axis=None, *, correction=0.0, keepdims=False, dtype=None):
 def norm(x, ord=2, axis=None, *, keepdims=False, dtype=None):
     """The norm of all elements along some axes as those of one vector, of order 2, 1, inf, -inf or
     0. (A matrix has no norm of its own here.)"""
-    kind = _ORDERS.get(float(ord))
-    if kind is None:
-        raise ValueError(f"norm: ord is {ord}; allowed: 2, 1, inf, -inf and 0")
-    return _reduced("norm", x, axis, keepdims, dtype, kind)
+    needed = "2, 1, inf, -inf or 0"
+    ord = _arguments.number("norm", "ord", ord, lambda order: order in _ORDERS, needed)
+    return _reduced("norm", x, axis, keepdims, dtype, _ORDERS[ord])
 
 
 def amax(x, axis=None, *, keepdims=False, dtype=None):
@@ -61,6 +60,7 @@ def _axes(function, axis, rank):
 
 def _reduced(function, x, axis, keepdims, dtype, kind, correction=0.0):
     call = Call(function, "x", x, FLOATS)
+    correction = _arguments.real(function, "correction", correction)
     shape, rank = call.x.shape, call.x.ndim
     reduced = _axes(function, axis, rank)
     kept = [each for each in range(rank) if each not in reduced]

@@ -9,10 +9,11 @@ lies if its rows are evenly spaced and their elements adjacent; else it is copie
 no buffer's size, so the bytes that may be touched are those that shape and strides name.
 Results are new and in C order, and of the library of what is normalised, `input` or `x`.
 
-Names and arguments are those of isobit.torch. An `eps` of None is the machine epsilon of the type
-that is computed in: float64's for float64, float32's for all others. `out_dtype` is the type of y,
-unless given that of x. A `zero_centered` weight is stored less 1. What a dropout drops depends on
-`seed` and an element's place alone; None draws a seed. The backward of a sum takes `sum` for input.
+Names and arguments are those of isobit.torch. An RMS norm's `eps` of None is the machine epsilon of
+the type that is computed in: float64's for float64, float32's for all others. `out_dtype` is the
+type of y, unless given that of x. A `zero_centered` weight is stored less 1. What a dropout drops
+depends on `seed` and an element's place alone; None draws a seed. The backward of a sum takes `sum`
+for input.
 """
 
 import numpy as np

@@ -16,6 +16,7 @@ def test_mutant_applies_and_says_what_it_is(path, tmp_path):
     mutant = mutants.Mutant(path)
     mutant.overlay(tmp_path / "overlay")
     assert mutant.defect.endswith(".")
+    assert all(source.endswith((".cpp", ".cu")) for source, *_ in mutant.units)  # no header
     for file in mutant.files:
         planted = (tmp_path / "overlay" / file).read_text()
         assert planted != (mutants.ROOT / file).read_text()
@@ -57,6 +58,50 @@ def test_source_of_several_instruction_sets_gets_an_object_for_each(tmp_path, mo
     for isa, (original, mutated) in objects.items():
         assert original == f"{isa}.o"
         assert f"-DISOBIT_ISA={isa} " in Path(mutated).read_text()
+
+
+# What is compiled is the source, and a test program that finds nothing.
+COMPILER = """#!/bin/sh
+while [ $# -gt 0 ]; do
+  case $1 in -c) source=$2 ;; -o) made=$2 ;; esac
+  shift
+done
+if [ "$source" ]; then cat "$source" >"$made"
+else printf '#!/bin/sh\\nexit 0\\n' >"$made"; chmod +x "$made"
+fi
+"""
+
+
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        ("src/isobit/simd/row_sums.h", ("SURVIVED", "Nobody asks.")),
+        (
+            "src/isobit/core/check.cpp",
+            ("BROKEN", "the patch changes nothing that src/isobit/core/check.cpp compiles"),
+        ),
+    ],
+)
+def test_mutant_that_its_unit_does_not_use_is_broken(tmp_path, monkeypatch, unit, said):
+    compiler = tmp_path / "compiler"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    folder = tmp_path / "release"
+    folder.mkdir()
+    source = str(mutants.ROOT / unit)
+    command = {"file": source, "command": f"{compiler} -c {source} -o unit.o"}
+    (folder / "compile_commands.json").write_text(json.dumps([command]))
+    monkeypatch.setattr(mutants.shutil, "which", lambda program: None)
+    monkeypatch.setattr(mutants.Build, "link_of", lambda *_: [str(compiler), "unit.o", "-o", "it"])
+    patched = "src/isobit/simd/row_sums.h"
+    lines = (mutants.ROOT / patched).read_text().splitlines()[:4]
+    path = tmp_path / "nobody_asks.patch"
+    path.write_text(
+        f"SPDX-License-Identifier: Apache-2.0\nNobody asks.\nUnit: {unit}\n"
+        f"--- a/{patched}\n+++ b/{patched}\n@@ -1,4 +1,5 @@\n {lines[0]}\n+// One line more.\n"
+        + "".join(f" {line}\n" for line in lines[1:])
+    )
+    assert mutants.verdict(mutants.Mutant(path), mutants.Build(folder))[:2] == said
 
 
 def program(tmp_path, script):

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import check_paths
+import faces
 import new_operator
 import pytest
 
@@ -229,6 +230,43 @@ def test_the_walk_shows_what_the_tool_says(tree, monkeypatch, capsys):
     assert shown[1] == capsys.readouterr().out
 
 
+def files_of_the_walk():
+    """What CONTRIBUTING.md counts, by who names an operator there."""
+    walk = (ROOT / "CONTRIBUTING.md").read_text()
+    table = re.search(r"^\| named in \| by \|\n.*?\n((?:\|.*\n)+)", walk, re.M)[1]
+    rows = [line.strip("|\n").split(" | ") for line in table.splitlines()]
+    return {by.strip(): re.findall(r"`(\S+)`", files) for files, by in rows}
+
+
+# An operator has rows in some of several such files, or none.
+DIVIDED = {"tests/golden_bits.h", "tests/laws.h", "tests/calls_world.h"}
+
+
+def test_the_walk_counts_what_names_every_operator():
+    *everybody, numpy, torch = files_of_the_walk().items()
+    counted = dict(everybody)
+    tools = [file for by, files in everybody if by.startswith("`tools/") for file in files]
+    assert counted[next(iter(counted))] == sorted(map(str, new_operator.LISTS))
+    assert set(counted["`tools/faces.py`"]) == set(faces.FACES)
+    walk = set().union(*counted.values())
+    assert len(walk) == sum(map(len, counted.values())) == 20 and len(tools) == 10
+    assert len(numpy[1] + torch[1]) == 10
+    named = set()
+    operators = [re.compile(rf"(?<![a-z]){name}(?![a-z])") for name in new_operator.operators()]
+    for path in check_paths.files(ROOT):
+        if path.parent.parent == new_operator.OPS or path.match("bench/results/*/*"):
+            continue
+        try:
+            text = (ROOT / path).read_text().lower()
+        except (UnicodeDecodeError, FileNotFoundError):
+            continue
+        if all(operator.search(text) for operator in operators):
+            named.add(str(path))
+    assert named == walk - DIVIDED
+    for path in [*walk, *numpy[1], *torch[1]]:
+        assert "transpos" in (ROOT / path).read_text(), path
+
+
 def done(tree, *command):
     result = run(tree, *command)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -316,6 +354,13 @@ def test_every_way_to_compute_the_copy_gives_one_hash(built):
     given = {json.dumps(line["outputs"]) for line in ways.values() if "outputs" in line}
     assert len(given) == 1
     assert "outputs" in ways["C"]
+
+
+@pytest.mark.full
+def test_tools_name_the_copy_where_the_walk_says_so(built):
+    tools = [files for by, files in files_of_the_walk().items() if by.startswith("`tools/")]
+    changed = set(git(built, "diff", "--name-only").split())
+    assert changed == set().union(*tools) - {"abi/libisobit.so.0.2.xml"}  # recorded at the end
 
 
 @pytest.mark.full

@@ -154,6 +154,50 @@ def test_bad_call_is_refused_with_its_reason(error, message, call):
     assert "\n" not in str(refused.value)
 
 
+IMAGE = drawn(1, 2, 2, 2)
+CLASSES = np.zeros(2, np.int64)
+STEP = {"param": X, "grad": X, "exp_avg": X}
+ADAM = STEP | {"exp_avg_sq": X, "step": 1}
+ATTENTION = {"query": IMAGE, "key": IMAGE, "value": IMAGE}
+# Each function with arrays, and its numbers.
+NUMBERS = {
+    partial(isobit_numpy.layer_norm, X, 3): "eps",
+    partial(isobit_numpy.add_layer_norm, X, X, 3): "eps",
+    partial(isobit_numpy.layer_norm_backward, X, X, 3): "eps",
+    partial(isobit_numpy.layer_norm_linear, X, 3, None, None, X): "eps",
+    partial(isobit_numpy.group_norm, IMAGE, 1): "eps",
+    partial(isobit_numpy.batch_norm, IMAGE, None, None, training=True): "momentum eps",
+    partial(isobit_numpy.cross_entropy, X, CLASSES): "label_smoothing z_loss ignore_index",
+    partial(
+        isobit_numpy.linear_cross_entropy, X, X, CLASSES
+    ): "label_smoothing z_loss ignore_index",
+    partial(isobit_numpy.nll_loss, X, CLASSES): "ignore_index",
+    partial(isobit_numpy.smooth_l1_loss, X, X): "beta",
+    partial(isobit_numpy.huber_loss, X, X): "delta",
+    partial(isobit_numpy.sgd, X, X): "lr momentum dampening weight_decay",
+    partial(isobit_numpy.adam, **ADAM): "lr betas eps weight_decay step",
+    partial(isobit_numpy.lion, **STEP): "lr betas weight_decay",
+    partial(isobit_numpy.var, X): "correction",
+    partial(isobit_numpy.norm, X): "ord",
+    partial(isobit_numpy.dropout, X): "p",
+    partial(isobit_numpy.scaled_dot_product_attention, **ATTENTION): "window softcap dropout_p",
+    partial(isobit_numpy.random.normal, 3, seed=1): "mean std",
+}
+
+
+@pytest.mark.parametrize("wrong", [None, "1", [1.0, 2.0, 3.0], 1j])
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [(call, name) for call, names in NUMBERS.items() for name in names.split()],
+    ids=lambda part: part if isinstance(part, str) else part.func.__name__,
+)
+def test_what_is_no_number_is_refused_by_the_names_of_function_and_argument(call, name, wrong):
+    call(**({} if name == "step" else {name: inspect.signature(call).parameters[name].default}))
+    said = re.escape(f"{call.func.__name__}: {name} is {wrong!r}; must be ")
+    with pytest.raises(TypeError, match=f"^(random.)?{said}"):
+        call(**{name: wrong})
+
+
 @pytest.mark.parametrize(("message", "call"), BAD_DTYPES.items())
 def test_bad_dtype_is_refused_by_the_names_of_function_and_argument(message, call):
     with pytest.raises(TypeError, match="^" + re.escape(message)):

@@ -105,6 +105,10 @@ bool same(const Checker::Named& a, const Checker::Named& b) {
 
 }  // namespace
 
+std::string shape_and_strides(const TensorView& view) {
+  return text("of shape ", shape_of(view), " and strides ", strides_of(view));
+}
+
 void Checker::dtype(std::string_view name, const TensorView& view,
                     std::span<const DType> allowed) const {
   if (std::find(allowed.begin(), allowed.end(), view.dtype) != allowed.end()) return;

@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "isobit/core/tensor_view.h"
@@ -22,6 +23,9 @@ struct Matrix {
 };
 
 enum class Access { read, write };
+
+// "of shape (3, 8) and strides (8, 1)", for messages.
+std::string shape_and_strides(const TensorView& view);
 
 // Checks the arguments of one operator; every message starts with its name.
 class Checker {

@@ -8,6 +8,7 @@
 
 #include "isobit/core/error.h"
 #include "isobit/dispatch/device_library.h"
+#include "isobit/dispatch/held.h"
 #include "isobit/dispatch/operation.h"
 #include "isobit/dispatch/plan_cache.h"
 #include "isobit/dispatch/variant.h"
@@ -43,6 +44,17 @@ struct Definition {
   void (*intermediates)(const Args& exact, const Rounding& rounding, const EmitArray& emit);
   double (*limit)(const Args&) = usual_limit;
   bool (*moves_bytes)(const Args&) = computes;
+
+  // The call, if it keeps the operator's rules and asks for no more work than its arrays hold.
+  Problem checked(const Args& args) const {
+    const Problem problem = check(args);
+    void* const all = const_cast<Args*>(&args);  // of which views are read
+    if (repeats_memory(arguments, all)) {
+      require_few_elements(op, pass, arguments, all);
+      require_few_operations(op, pass, arguments, all, cost(args).flops);
+    }
+    return problem;
+  }
 };
 
 namespace detail {
@@ -172,7 +184,7 @@ Choice choose(const Definition<Args, Problem>& definition, const Args& args, con
 template <class Args, class Problem>
 void run(const Definition<Args, Problem>& definition, const Args& args,
          const Execution& execution) {
-  const Problem problem = definition.check(args);
+  const Problem problem = definition.checked(args);
   if (execution.machine.device == Device::cpu) definition.check_contents(problem);
   const Choice choice = detail::choose(definition, args, problem, execution.machine);
   detail::run(detail::variant_at(choice.variant, definition), choice.plan, args, problem,
@@ -198,7 +210,7 @@ class TypedOperation final : public Operation {
     return infos;
   }
 
-  void check(const Arguments& args) const override { definition_.check(typed(args)); }
+  void check(const Arguments& args) const override { definition_.checked(typed(args)); }
   void call(const Arguments& args, const Execution& execution) const override {
     isobit::run(definition_, typed(args), execution);
   }
@@ -213,24 +225,25 @@ class TypedOperation final : public Operation {
   }
 
   std::string declines(int variant, const Arguments& args, const Machine& machine) const override {
-    const Problem problem = definition_.check(typed(args));
+    const Problem problem = definition_.checked(typed(args));
     std::string reason = definition_.refuses(problem, machine);
     return reason.empty() ? detail::variant_at(variant, definition_).declines(problem, machine)
                           : reason;
   }
   Plan choose(int variant, const Arguments& args, const Machine& machine) const override {
-    return detail::variant_at(variant, definition_).choose(definition_.check(typed(args)), machine);
+    return detail::variant_at(variant, definition_)
+        .choose(definition_.checked(typed(args)), machine);
   }
   int default_variant(const Arguments& args, const Machine& machine) const override {
-    return detail::default_variant(definition_, definition_.check(typed(args)), machine);
+    return detail::default_variant(definition_, definition_.checked(typed(args)), machine);
   }
   std::optional<Choice> tuned(const Arguments& args, const Machine& machine) const override {
-    return detail::tuned(definition_, tuned_plans(), typed(args), definition_.check(typed(args)),
+    return detail::tuned(definition_, tuned_plans(), typed(args), definition_.checked(typed(args)),
                          machine);
   }
   void run(int variant, const Plan& plan, const Arguments& args,
            const Execution& execution) const override {
-    const Problem problem = definition_.check(typed(args));
+    const Problem problem = definition_.checked(typed(args));
     if (execution.machine.device == Device::cpu) definition_.check_contents(problem);
     detail::run(detail::variant_at(variant, definition_), plan, typed(args), problem, execution);
   }

@@ -239,11 +239,6 @@ BackwardProblem check_backward(const typename Fused::BackwardArgs& args) {
   if (bends) problem.pre = view_of(pre, args.weight.dtype);
   if (args.grad_weight.given()) problem.grad_weight = view_of(grad_weight, args.weight.dtype);
   problem.grad_bias = check.per_feature("grad_bias", args.grad_bias, Access::write);
-  if (!norm.wants_rows()) {  // what nothing else bounds
-    norms::BackwardProblem held = norm;
-    held.grad_y = grad_z;
-    norms::detail::require_held(kOp, held);
-  }
   check.no_overlap({{"grad_x", args.grad_x, norm.grad_x, {"x", "grad_sum"}},
                     {"grad_x_residual", args.grad_x_residual, norm.grad_residual, {"grad_sum"}},
                     check.column("grad_norm_weight", args.grad_norm_weight, norm.grad_weight),

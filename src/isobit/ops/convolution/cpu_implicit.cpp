@@ -347,7 +347,7 @@ class Work {
     std::int64_t* const begins_of_lines = offsets + phases.entries();
     for (std::int64_t i = 0; i < tile.images * tile.h; ++i)
       begins_of_lines[i] = i / tile.h * of_image + i % tile.h * staged.cols;
-    matmul::Runs runs(sums_of(tile), sums_bytes(), sums_bytes() / size_, add_kernel());
+    matmul::Runs runs(sums_of(tile), sums_bytes(), sums_bytes() / size_, add_kernel_for(p_, isa_));
     const std::int64_t padded_count = parts_of(part.count, rows_) * rows_;
     runs.for_each_panel(p_.k(), [&](std::int64_t k, std::int64_t count) {
       const std::int64_t first = phases.before(k), entries = phases.before(k + count) - first;
@@ -416,12 +416,6 @@ class Work {
                            rows.rows, tile.w, finish_room(tile));
       }
     }
-  }
-
-  matmul::AddKernel add_kernel() const {
-    matmul::Problem sums;
-    sums.element = p_.real();
-    return matmul::add_kernel_for(sums, isa_);
   }
 
   const Problem& p_;

@@ -64,21 +64,17 @@ class PixelWeights {
     std::memset(room, 0, static_cast<std::size_t>(zeros_bytes()));
     auto* const taps = reinterpret_cast<TapOfPixels*>(room + zeros_bytes());
     std::byte* const chain = room + zeros_bytes() + taps_bytes();
-    matmul::Problem of_sums;
-    of_sums.element = p_.real();
-    const matmul::AddKernel add = matmul::add_kernel_for(of_sums, isa_);
-    const std::int64_t count_of_sums = sums_bytes() / size_;
-    matmul::Runs runs(chain + sums_bytes(), sums_bytes(), count_of_sums, add);
-    runs.for_each_panel(positions_, [&](std::int64_t k, std::int64_t count) {
-      const bool begins = k % matmul::kRunK == 0;
-      Piece piece{channel, channels, room, taps, begins ? runs.now() : chain, false};
+    const auto multiply = [&](std::int64_t k, std::int64_t count, std::byte* to) {
+      Piece piece{channel, channels, room, taps, to, false};
       for (std::int64_t done = 0, some = 0; done < count; done += some) {
         const std::int64_t col = (k + done) % p_.w.results;
         some = std::min(count - done, p_.w.results - col);
         of_row(piece, (k + done) / p_.w.results, col, col + some);
       }
-      if (!begins) add(chain, runs.now(), count_of_sums);
-    });
+    };
+    matmul::Runs runs(chain + sums_bytes(), sums_bytes(), sums_bytes() / size_,
+                      add_kernel_for(p_, isa_));
+    runs.for_each_panel_alone(positions_, chain, multiply);
     write(channel, channels, runs.total());
   }
 

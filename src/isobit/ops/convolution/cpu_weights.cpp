@@ -117,14 +117,7 @@ class WeightSums {
     auto* const grads = reinterpret_cast<Real*>(room + staged_bytes());
     auto* const offsets = reinterpret_cast<std::int64_t*>(room + staged_bytes() + grads_bytes());
     std::byte* const chain = room + staged_bytes() + grads_bytes() + offsets_bytes();
-    matmul::Problem of_sums;
-    of_sums.element = p_.real();
-    const matmul::AddKernel add = matmul::add_kernel_for(of_sums, isa_);
-    const std::int64_t count_of_sums = sums_bytes() / size_;
-    matmul::Runs runs(chain + sums_bytes(), sums_bytes(), count_of_sums, add);
-    runs.for_each_panel(positions_, [&](std::int64_t k, std::int64_t count) {
-      const bool begins = k % matmul::kRunK == 0;
-      std::byte* const to = begins ? runs.now() : chain;
+    const auto multiply = [&](std::int64_t k, std::int64_t count, std::byte* to) {
       for (std::int64_t done = 0; done < count;) {
         const std::int64_t some = piece_at(k + done, count - done);
         stage<T>(unit, k + done, some, staged, offsets);
@@ -157,8 +150,10 @@ class WeightSums {
         }
         done += some;
       }
-      if (!begins) add(chain, runs.now(), count_of_sums);
-    });
+    };
+    matmul::Runs runs(chain + sums_bytes(), sums_bytes(), sums_bytes() / size_,
+                      add_kernel_for(p_, isa_));
+    runs.for_each_panel_alone(positions_, chain, multiply);
     write<T>(unit, reinterpret_cast<const Real*>(runs.total()));
   }
 

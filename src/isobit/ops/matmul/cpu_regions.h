@@ -177,6 +177,16 @@ class Runs {
       if ((at + count) % kRunK == 0 || at + count == k) next();
     }
   }
+  // The same where multiply(k, count, to) can only replace what is at `to`: that is `panel`, a
+  // buffer of its own, wherever no run begins, and is added.
+  template <class Multiply>
+  void for_each_panel_alone(std::int64_t k, std::byte* panel, const Multiply& multiply) {
+    for_each_panel(k, [&](std::int64_t at, std::int64_t count) {
+      const bool begins = at % kRunK == 0;
+      multiply(at, count, begins ? now() : panel);
+      if (!begins) add_(panel, now(), count_);
+    });
+  }
   std::byte* now() const { return buffers_ + depth_ * bytes_; }
   void next() {
     for (std::int64_t done = done_++; done & 1; done >>= 1) join();

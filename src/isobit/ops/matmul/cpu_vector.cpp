@@ -94,9 +94,8 @@ void run_vector(const ForwardArgs&, const Problem& problem, const Plan& plan,
   const Slopes slopes(few, isa);
   const auto tile = [&](std::byte* a, const Arrays& arrays, std::int64_t col, std::int64_t cols) {
     std::byte *derived = a + memory.a, *panel = derived + memory.derived;
-    const std::int64_t all = few.m * memory.pitch;
-    Runs runs(panel + memory.sums, memory.sums, all, add);
-    runs.for_each_panel(few.k, [&](std::int64_t k, std::int64_t count) {
+    Runs runs(panel + memory.sums, memory.sums, few.m * memory.pitch, add);
+    runs.for_each_panel_alone(few.k, panel, [&](std::int64_t k, std::int64_t count, void* to) {
       Array rows = arrays.a.moved(0, k);
       if (few.derived == Derived::a)
         rows = slopes.part(rows, arrays.slope.moved(0, k), few.m, count, derived);
@@ -104,10 +103,7 @@ void run_vector(const ForwardArgs&, const Problem& problem, const Plan& plan,
         widen_rows<T>(rows, few.m, count, reinterpret_cast<Real*>(a));
       });
       const Array b = arrays.b.moved(k, col);
-      const bool adds = k % kRunK != 0;
-      kernel(
-          {a, few.m, count, {b.data, b.col, b.row, cols}, adds ? panel : runs.now(), memory.pitch});
-      if (adds) add(panel, runs.now(), all);
+      kernel({a, few.m, count, {b.data, b.col, b.row, cols}, to, memory.pitch});
     });
     finish(arrays, 0, col, runs.total(), memory.pitch, few.m, cols);
   };

@@ -98,9 +98,6 @@ void take_axes(Problem& problem, const TensorView& x, const TensorView& y,
   problem.side_by_side = neighbours && (innermost.x != 1 || innermost.extent == 1);
 }
 
-// An array that holds no two elements at one place bounds the work by its storage. (As the norms.)
-constexpr std::int64_t kMostUnheld = std::int64_t{1} << 32;
-
 }  // namespace
 
 Problem check_forward(const ForwardArgs& args) {
@@ -110,9 +107,6 @@ Problem check_forward(const ForwardArgs& args) {
       checked(checker, "x", args.x, "y", args.y, Access::write, args.reduction, args.correction);
   checker.no_overlap({{"y", args.y, Checker::span(args.y)}},
                      {{"x", args.x, Checker::span(args.x)}});
-  const std::int64_t elements = problem.rows * problem.cols;
-  require(elements <= kMostUnheld || Checker::span(args.x).cols >= elements, "reduce: x has ",
-          elements, " elements that share places; beyond 2^32 they must not");
   take_axes(problem, args.x, args.y, {});
   return problem;
 }
