@@ -79,6 +79,28 @@ TEST_F(Lab, VerifyForgivesAdamWhatANegativeSecondMomentLoses) {
       0);
 }
 
+// The reference computes parts of a batch, and no part may lack the blocks of another.
+TEST_F(Lab, VerifyReadsBlocksThatLieInOtherPartsOfTheBatch) {
+  for (const char* with : {"key_end+blocks", "query_starts+key_end+blocks --starts 5"}) {
+    const Outcome outcome = isobit(
+        "verify attention --pass fwd --batch 4 --heads 1 --kv-heads 1 --seq-q 7 --seq-k 4096 "
+        "--head-dim 64 --value-dim 64 --places 2 --variant decode,flash --dtype f32 --with " +
+        std::string(with));
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
+    EXPECT_NE(outcome.text.find(" 0 failed"), std::string::npos) << outcome.text;
+  }
+}
+
+// Queries of packed sequences are in a batch of 1, whatever their keys are in.
+TEST_F(Lab, SequencesThatArePackedAndInBlocksAreAsManyAsTheBatchHas) {
+  const std::string call =
+      "verify attention --pass fwd --batch 3 --seq-q 20 --seq-k 9 --head-dim 8 --value-dim 8 "
+      "--places 2 --with query_starts+key_end+blocks --dtype f32 --starts ";
+  EXPECT_EQ(isobit(call + "4").status, 0);
+  EXPECT_NE(complaint(call + "3").find("blocks has 3 rows; there are 2 sequences"),
+            std::string::npos);
+}
+
 TEST_F(Lab, ListSaysWhichVariantsHaveOtherBits) {
   const std::string text = isobit("list layernorm_linear").text;
   EXPECT_NE(text.find("  cpu     prefolded, bits: own\n"), std::string::npos) << text;

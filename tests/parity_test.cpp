@@ -83,7 +83,9 @@ TEST_F(Parity, ABetaThatFloatsLackHasOneGradientOnAllDevices) {
 TEST_F(Parity, PackedSequencesAndKeysInBlocksHaveOneHash) {
   for (const char* call : {"--batch 1 --starts 5 --with query_starts+key_starts+slopes "
                            "--causal bottom_right --dropout 0.25 --dtype f32,bf16",
-                           "--batch 3 --places 2 --with key_begin+key_end+blocks --pass fwd"}) {
+                           "--batch 3 --places 2 --with key_begin+key_end+blocks --pass fwd",
+                           "--batch 3 --starts 4 --places 2 --causal bottom_right --pass fwd "
+                           "--with query_starts+key_end+blocks+slopes --dropout 0.25"}) {
     const auto ways =
         by_way(isobit("parity attention --device cpu --threads 1,3 --json " + std::string(call)));
     std::set<Json> outputs;

@@ -2,14 +2,19 @@
 """The arithmetic of attention: asked for by name, carried to the operator, and refused where
 nothing computes it. Tensors of the meta device show what a GPU would be asked for."""
 
+import copy
+import io
+
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch_calls import bits, draw
+from torch_calls import Products, bits, draw
 
 import isobit.numpy
+import isobit.torch
 from isobit._products import ARITHMETICS as OF_PRODUCTS
-from isobit.torch import paged_attention, varlen_attention
+from isobit.torch import MultiheadAttention, SelfAttention, paged_attention, patch, varlen_attention
 from isobit.torch import scaled_dot_product_attention as attention
 from isobit.torch.attending import ARITHMETICS
 
@@ -95,6 +100,118 @@ def test_numpy_refuses_it():
     assert usual.tobytes() == named.tobytes()
     with pytest.raises(NotImplementedError, match=REFUSED):
         isobit.numpy.scaled_dot_product_attention(*arrays, arithmetic="tensor")
+
+
+class Named(nn.MultiheadAttention):
+    """No more than a name."""
+
+
+SIZES = {"dtype": torch.bfloat16}
+MODULES = {
+    "MultiheadAttention": lambda **more: MultiheadAttention(16, 2, **SIZES, **more),
+    "SelfAttention": lambda **more: SelfAttention(16, 2, kv_heads=1, **SIZES, **more),
+}
+
+
+def called(module, *, device="cpu", **more):
+    x = draw(5, 16, dtype=torch.bfloat16).to(device)
+    if isinstance(module, nn.MultiheadAttention):
+        return module(x, x, x, **{"need_weights": False} | more)[0]
+    return module(x, **more)
+
+
+def asked(module):
+    """The products that a GPU would be asked for, and in which arithmetic."""
+    with Products() as products:
+        called(copy.deepcopy(module).to("meta"), device="meta").sum().backward()
+    return products.seen
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_have_it_in_all_their_products(name):
+    usual, ours = MODULES[name](), MODULES[name](arithmetic="tensor")
+    seen = asked(ours)
+    assert {each for each, _ in seen} == {"attention", "matmul", "matmul_backward"}
+    assert {arithmetic for _, arithmetic in seen} == {1}
+    assert asked(usual) == [(each, 0) for each, _ in seen]
+    with pytest.raises(RuntimeError, match=REFUSED):
+        called(ours)
+    ours = MODULES[name](arithmetic="canonical")
+    ours.load_state_dict(usual.state_dict())
+    assert bits(called(ours)) == bits(called(usual))
+    with pytest.raises(ValueError) as raised:
+        MODULES[name](arithmetic="fast")
+    expected = f"{name}: arithmetic is 'fast'; allowed: 'canonical', 'tensor'"
+    assert str(raised.value) == expected
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_shows_it_and_computes_again_with_it(name):
+    assert "arithmetic" not in repr(MODULES[name]()).splitlines()[0]
+    ours = MODULES[name](arithmetic="tensor", checkpoint=True)
+    text = repr(ours)
+    assert "arithmetic='tensor'" in text and "checkpoint=True" in text
+    seen = asked(ours)
+    assert [each for each, _ in seen].count("attention") == 2
+    assert {arithmetic for _, arithmetic in seen} == {1}
+
+
+def test_nested_sequences_of_a_module_ask_for_it():
+    rows, ends = draw(5, 16, dtype=torch.bfloat16), torch.tensor([0, 2, 5])
+    x = torch.nested.nested_tensor_from_jagged(rows, ends)
+    MODULES["SelfAttention"]()(x)
+    with pytest.raises(RuntimeError, match=REFUSED):
+        MODULES["SelfAttention"](arithmetic="tensor")(x)
+
+
+def test_weights_of_a_module_are_canonical(monkeypatch):
+    # PyTorch knows no autocast of the meta device, and raises where it is asked.
+    monkeypatch.setattr(isobit.torch.attention_functions, "autocasts", lambda tensor: False)
+    module = MODULES["MultiheadAttention"](arithmetic="tensor").to("meta")
+    with Products() as products:
+        called(module, device="meta", need_weights=True)
+    assert sorted(products.seen) == [("attention", 1), ("matmul", 0), ("matmul", 1), ("matmul", 1)]
+
+
+@pytest.mark.parametrize("kind", [nn.MultiheadAttention, Named])
+def test_patch_gives_attention_an_arithmetic_and_takes_it_back(kind):
+    model = kind(16, 2, **SIZES)
+    theirs = bits(called(model))
+    report = patch(model, attention=True, arithmetic="tensor")
+    assert report.attention == [""] and report.skipped == {} and isinstance(model, kind)
+    saved = io.BytesIO()
+    torch.save(model, saved)
+    saved.seek(0)
+    for each in (model, torch.load(saved, weights_only=False)):
+        assert {arithmetic for _, arithmetic in asked(each)} == {1}
+        with pytest.raises(RuntimeError, match=REFUSED):
+            called(each)
+    report.restore()
+    assert type(model) is kind and bits(called(model)) == theirs
+    with patch(model, attention=True):
+        assert {arithmetic for _, arithmetic in asked(model)} == {0}
+    with pytest.raises(ValueError, match="needs linear=True or attention=True"):
+        patch(model, arithmetic="tensor")
+
+
+def test_a_processor_has_linear_layers_of_it_beside_canonical_attention():
+    model = nn.ModuleList([nn.MultiheadAttention(16, 2, **SIZES), nn.Linear(16, 16, **SIZES)])
+    with patch(model, attention=True), patch(model, linear=True, arithmetic="tensor") as report:
+        assert report.linear == ["1"]
+        y = called(model[0])
+        assert bits(model[1](y)) == bits(
+            isobit.torch.linear(y, model[1].weight, model[1].bias, arithmetic="tensor")
+        )
+    patch(model, attention=True, linear=True, arithmetic="tensor")
+    with pytest.raises(RuntimeError, match=REFUSED):
+        called(model[0])
+
+
+def test_an_attribute_of_this_name_is_somebody_elses():
+    module = nn.MultiheadAttention(16, 2, **SIZES)
+    module.arithmetic = "their own"
+    patch(module, attention=True)
+    assert {arithmetic for _, arithmetic in asked(module)} == {0}
 
 
 @pytest.mark.parametrize("wrong", ["fast", None, 1, ["tensor"]])

@@ -163,6 +163,7 @@ def test_every_caller_gives_the_bits_of_the_lab(parity, call):
         "attention --pass fwd --with mask+slopes+key_begin+key_end",
         "attention --pass fwd --with query_starts+key_starts --batch 1 --dropout 0.3",
         "attention --pass fwd --with key_end+blocks --batch 3 --places 2 --dropout 0.3",
+        "attention --pass fwd --with query_starts+key_end+blocks --batch 3 --starts 4 --places 2",
     ],
 )
 def test_what_a_caller_computes_of_an_operator_has_the_bits_of_the_lab(parity, call):

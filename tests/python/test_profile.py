@@ -95,6 +95,22 @@ def test_attention_by_tensor_cores_wastes_no_bank_and_reads_keys_once_a_tile():
 
 
 @needs_ptx
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize("given", ["bias", "mask"])
+def test_attention_reads_bias_and_mask_side_by_side(given, dtype):
+    words = ["--pass", "fwd", "--variant", "flash", "--dtype", dtype, "--with", given, "--json"]
+    if dtype == "bf16":
+        words[3:4] = ["flash_mma", "--arithmetic", "tensor"]
+    extents = ["--batch", "1", "--heads", "1", "--kv-heads", "1", "--seq-q", "64"]
+    dims = ["--seq-k", "256", "--head-dim", "16", "--value-dim", "16"]
+    done = profile("attention", *words, *extents, *dims)
+    (kernel,) = json.loads(done.stdout)["kernels"]
+    assert kernel["loads"]["bytes"] >= 64 * 256
+    assert kernel["loads"]["sectors"] == kernel["loads"]["least"]
+    assert kernel["shared_wavefronts"] < 1.05 * kernel["shared_least"]
+
+
+@needs_ptx
 def test_a_case_is_told_kernel_by_kernel_and_as_a_model():
     done = profile("rmsnorm", "--pass", "bwd", "--rows", "64", "--cols", "600")
     assert done.returncode == 0, done.stderr

@@ -196,6 +196,27 @@ def test_a_model_inside_of_another_and_one_that_cannot(monkeypatch):
     assert inner.config._attn_implementation == "eager"
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_a_model_has_the_arithmetic_that_it_is_patched_with(name):
+    """On the CPU, where tensor cores are refused."""
+    model = drawn(name).to(torch.bfloat16)
+    with torch.no_grad():
+        theirs = run(model).logits
+        with patch(model, attention=True, arithmetic="tensor") as report:
+            assert model.config._attn_implementation == "isobit_tensor"
+            assert "attn_implementation is 'isobit_tensor'" in repr(report)
+            with pytest.raises(RuntimeError, match="attention: arithmetic tensor needs f16 or"):
+                run(model)
+            again = patch(model, attention=True)
+            assert again.models == [] and again.skipped[""] == "has Isobit's attention already"
+        assert model.config._attn_implementation == "eager"
+        assert bits(run(model).logits) == bits(theirs)
+        register_transformers_attention()
+        model.set_attn_implementation("isobit_tensor")
+        with pytest.raises(RuntimeError, match="attention: arithmetic tensor needs f16 or"):
+            run(model)
+
+
 class Module(torch.nn.Module):
     is_causal = True
 
@@ -227,6 +248,15 @@ def test_what_is_passed_counts():
     assert 0.5 < (weights == 0).float().mean() < 0.9  # of which causality takes 0.4
     with pytest.raises(NotImplementedError, match="paged caches are not supported"):
         attended(q, k, v, None, cache=object())
+    assert bits(attended(q, k, v, None, arithmetic="canonical")[0]) == bits(
+        attended(q, k, v, None)[0]
+    )
+    with pytest.raises(ValueError, match="arithmetic is 'fast'; allowed"):
+        attended(q, k, v, None, arithmetic="fast")
+    narrow = [each.bfloat16() for each in (q, k, v)]
+    for more in ({}, {"cu_seq_lens_q": torch.tensor([0, 10])}):
+        with pytest.raises(RuntimeError, match="attention: arithmetic tensor needs f16 or"):
+            attended(*narrow, None, arithmetic="tensor", **more)
 
 
 LENGTHS = (5, 1, 6)

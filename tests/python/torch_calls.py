@@ -3,6 +3,7 @@
 
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import isobit.torch
 
@@ -45,6 +46,22 @@ def draw(*shape, dtype=torch.float32, seed=0, requires_grad=False):
 def ramp(like):
     """Numbers of few digits, for where none may be drawn."""
     return (torch.arange(like.numel(), dtype=like.dtype).reshape(like.shape) * 5) % 7 - 3
+
+
+class Products(TorchDispatchMode):
+    """Which operators have been called, and with which arithmetic, of those that have several."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        names = [each.name for each in function._schema.arguments]
+        if "arithmetic" in names:
+            given = dict(zip(names, args, strict=False)) | (kwargs or {})
+            name = function._schema.name.removeprefix("isobit::")
+            self.seen.append((name, given.get("arithmetic", 0)))
+        return function(*args, **(kwargs or {}))
 
 
 class Norm:

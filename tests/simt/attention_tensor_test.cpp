@@ -10,6 +10,7 @@
 
 #include "isobit/core/error.h"
 #include "simt/attention_tensor.h"
+#include "simt/tensor.h"
 #include "workloads.h"
 
 namespace isobit::attention::by_tensor_cores {
@@ -255,12 +256,7 @@ TEST(AttentionTensorKernels, AreWantedOnGpusThatHaveTensorCores) {
   EXPECT_NE(operation.default_variant(args, machine), mma());
   EXPECT_NE(operation.declines(mma(), args, machine), "");
   typed.arithmetic = Arithmetic::tensor;
-  const auto refusal = [&](const Machine& on) -> std::string {
-    try {
-      operation.default_variant(args, on);
-    } catch (const Unsupported& error) { return error.what(); }
-    return "nothing";
-  };
+  const auto refusal = [&](const Machine& on) { return lab::tensor::refusal(operation, args, on); };
   const std::string expected =
       "attention: arithmetic tensor needs f16 or bf16 on a GPU with tensor cores (sm_80 and "
       "later); use canonical";

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attention_calls.h"
-#include "simt/where.h"
+#include "simt/each_kernel.h"
 
 namespace isobit::attention::kernels_of_attention {
 namespace {
@@ -102,28 +102,15 @@ class AttentionKernels : public testing::Test {
     const Execution execution = execution_on(*attached(kDevice), nullptr);
     const Arguments args = operation.make_arguments();
     *static_cast<ForwardArgs*>(args.get()) = given.args();
-    const std::vector<VariantInfo> variants = operation.variants();
-    for (int i = 0; i < static_cast<int>(variants.size()); ++i) {
-      const VariantInfo& info = variants[static_cast<std::size_t>(i)];
-      if (info.device != kDevice || !operation.declines(i, args, execution.machine).empty())
-        continue;
-      Plan plan = operation.choose(i, args, execution.machine);
-      const std::vector<int> values =
-          info.knobs.empty()
-              ? std::vector<int>{0}
-              : std::vector<int>(info.knobs[0].values.begin(), info.knobs[0].values.end());
-      for (const int value : values) {
-        plan[0] = value;
-        given.forget();
-        operation.run(i, plan, args, execution);
-        const std::string way = std::string(info.name) + ' ' + std::to_string(value);
-        ASSERT_TRUE(same(given.call.y, expected.y)) << "y by " << way;
-        ASSERT_TRUE(same(given.call.lse, expected.lse)) << "lse by " << way;
-        ASSERT_TRUE(same(given.call.max, expected.max)) << "max by " << way;
-        ASSERT_TRUE(same(given.call.sum, expected.sum)) << "sum by " << way;
-        seen.insert(std::string(info.name));
-      }
-    }
+    given.forget();
+    lab::for_each_kernel(operation, args, execution, [&](const auto& name, const auto& way) {
+      ASSERT_TRUE(same(given.call.y, expected.y)) << "y by " << way;
+      ASSERT_TRUE(same(given.call.lse, expected.lse)) << "lse by " << way;
+      ASSERT_TRUE(same(given.call.max, expected.max)) << "max by " << way;
+      ASSERT_TRUE(same(given.call.sum, expected.sum)) << "sum by " << way;
+      given.forget();
+      seen.insert(name);
+    });
   }
 
   std::set<std::string> seen;

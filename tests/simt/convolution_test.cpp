@@ -9,35 +9,14 @@
 
 #include "convolution_calls.h"
 #include "isobit/lab/devices.h"
-#include "simt/where.h"
+#include "simt/each_kernel.h"
 
 namespace isobit::convolutions {
 namespace {
 
+using lab::for_each_kernel;
 using lab::kDetectsRaces;
 using lab::kDevice;
-
-// Every kernel's variant by every value of its knob.
-template <class Visit>
-void for_each_kernel(const Operation& operation, const Arguments& args, const Execution& execution,
-                     const Visit& visit) {
-  const std::vector<VariantInfo> variants = operation.variants();
-  for (int i = 0; i < static_cast<int>(variants.size()); ++i) {
-    const VariantInfo& info = variants[static_cast<std::size_t>(i)];
-    if (info.device != kDevice || !operation.declines(i, args, execution.machine).empty()) continue;
-    Plan plan = operation.choose(i, args, execution.machine);
-    const std::vector<int> values =
-        info.knobs.empty()
-            ? std::vector<int>{0}
-            : std::vector<int>(info.knobs[0].values.begin(), info.knobs[0].values.end());
-    for (const int value : values) {
-      plan[0] = value;
-      operation.run(i, plan, args, execution);
-      visit(std::string(info.name), std::string(info.name) + ' ' + std::to_string(value));
-      if (testing::Test::HasFatalFailure()) return;
-    }
-  }
-}
 
 class ConvolutionKernels : public testing::Test {
  protected:

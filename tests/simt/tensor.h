@@ -6,10 +6,13 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "isobit/core/error.h"
 #include "isobit/core/tensor_core.h"
 #include "isobit/ops/matmul/matmul.h"
 #include "simt/where.h"
@@ -107,6 +110,40 @@ void expect_defined(Matrix<T>& a, Matrix<T>& b, std::string_view variant, int si
       ASSERT_EQ(std::bit_cast<std::uint32_t>(y[static_cast<std::size_t>(i * b.cols + j)]),
                 std::bit_cast<std::uint32_t>(defined(a, b, i, j)))
           << i << ", " << j << " of " << a.rows << " x " << b.cols << " x " << a.cols;
+}
+
+// An infinity in a row of a, and NaN in a column of b, at two places of k: the row becomes infinite
+// and the column NaN, and nothing else; what lies beside the matrices is NaN.
+inline void expect_spoilt(Matrix<f16>& a, Matrix<f16>& b, std::int64_t row, std::int64_t col,
+                          std::string_view variant, int side = 0) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const f16 nan = from_float<f16>(std::numeric_limits<float>::quiet_NaN());
+  for (Matrix<f16>* each : {&a, &b}) {
+    for (f16& element : each->elements) element = nan;
+    for (std::int64_t i = 0; i < each->rows; ++i)
+      for (std::int64_t j = 0; j < each->cols; ++j)
+        each->at(i, j) = from_float<f16>(each == &a ? 1.5F : 2.0F);
+  }
+  a.at(row, a.cols - 1) = from_float<f16>(kInfinity);
+  b.at(a.cols / 2, col) = nan;
+  const std::vector<float> y = product(a, b, variant, side);
+  for (std::int64_t i = 0; i < a.rows; ++i)
+    for (std::int64_t j = 0; j < b.cols; ++j) {
+      const float value = y[static_cast<std::size_t>(i * b.cols + j)];
+      if (j == col)
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(value), kNanF32) << i << ", " << j;
+      else
+        ASSERT_EQ(value, i == row ? kInfinity : 3 * static_cast<float>(a.cols)) << i << ", " << j;
+    }
+}
+
+// Why no variant takes a call there.
+inline std::string refusal(const Operation& operation, const Arguments& args,
+                           const Machine& machine) {
+  try {
+    operation.default_variant(args, machine);
+  } catch (const Unsupported& error) { return error.what(); }
+  return "nothing";
 }
 
 }  // namespace isobit::lab::tensor

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <limits>
 #include <vector>
 
 #include "isobit/core/error.h"
@@ -18,9 +17,6 @@ using matmul::ForwardArgs;
 using tensor::expect_defined;
 using tensor::Matrix;
 using tensor::product;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 struct Shape {
   std::int64_t m, n, k;
@@ -67,23 +63,8 @@ TEST(TensorKernels, WhatIsNotFiniteStaysInItsRowAndColumn) {
       for (const bool turned : {false, true}) {
         if (kDetectsRaces && (k > 1 || row != 63)) continue;
         Matrix<f16> a(m, k, turned, 7, 0, 1), b(k, n, turned, 7, 0, 2);
-        for (f16& element : a.elements) element = from_float<f16>(kNan);
-        for (f16& element : b.elements) element = from_float<f16>(kNan);
-        for (std::int64_t i = 0; i < m; ++i)
-          for (std::int64_t e = 0; e < k; ++e) a.at(i, e) = from_float<f16>(1.5F);
-        for (std::int64_t e = 0; e < k; ++e)
-          for (std::int64_t j = 0; j < n; ++j) b.at(e, j) = from_float<f16>(2.0F);
-        a.at(row, k - 1) = from_float<f16>(kInfinity);
-        b.at(k / 2, col) = from_float<f16>(kNan);
-        const std::vector<float> y = product(a, b, "mma", turned ? 128 : 64);
-        for (std::int64_t i = 0; i < m; ++i)
-          for (std::int64_t j = 0; j < n; ++j) {
-            const float value = y[static_cast<std::size_t>(i * n + j)];
-            if (j == col)
-              ASSERT_EQ(std::bit_cast<std::uint32_t>(value), kNanF32) << i << ", " << j;
-            else
-              ASSERT_EQ(value, i == row ? kInfinity : 3 * static_cast<float>(k)) << i << ", " << j;
-          }
+        tensor::expect_spoilt(a, b, row, col, "mma", turned ? 128 : 64);
+        if (HasFatalFailure()) return;
       }
 }
 
@@ -132,12 +113,7 @@ TEST(TensorKernels, AreWantedOnGpusThatHaveTensorCores) {
   EXPECT_NE(operation.declines(tensor::variant_named("mma"), args, machine), "");
   typed.arithmetic = Arithmetic::tensor;
   EXPECT_EQ(operation.default_variant(args, machine), tensor::variant_named("mma"));
-  const auto refusal = [&](const Machine& on) -> std::string {
-    try {
-      operation.default_variant(args, on);
-    } catch (const Unsupported& error) { return error.what(); }
-    return "nothing";
-  };
+  const auto refusal = [&](const Machine& on) { return tensor::refusal(operation, args, on); };
   const std::string expected =
       "matmul: arithmetic tensor needs bf16 on a processor, or f16 or bf16 on a GPU with tensor "
       "cores (sm_80 and later); use canonical";

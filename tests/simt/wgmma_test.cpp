@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -74,30 +73,13 @@ TEST(WarpgroupKernels, OfNoKAreZeros) {
 // What lies beside a matrix is NaN and is not read; what is not finite stays in its row and column.
 TEST(WarpgroupKernels, WhatIsNotFiniteStaysInItsRowAndColumn) {
   watch();
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const f16 nan = from_float<f16>(std::numeric_limits<float>::quiet_NaN());
   const std::int64_t m = 66, n = 65, k = 49;
   for (const auto& [row, col] : {std::pair<std::int64_t, std::int64_t>{0, 0}, {63, 64}, {65, 63}})
     for (const bool turned : {false, true}) {
       if (kDetectsRaces && row != 63) continue;
       Matrix<f16> a = in_pieces<f16>(m, k, turned, 1), b = in_pieces<f16>(k, n, turned, 2);
-      for (f16& element : a.elements) element = nan;
-      for (f16& element : b.elements) element = nan;
-      for (std::int64_t i = 0; i < m; ++i)
-        for (std::int64_t e = 0; e < k; ++e) a.at(i, e) = from_float<f16>(1.5F);
-      for (std::int64_t e = 0; e < k; ++e)
-        for (std::int64_t j = 0; j < n; ++j) b.at(e, j) = from_float<f16>(2.0F);
-      a.at(row, k - 1) = from_float<f16>(kInfinity);
-      b.at(k / 2, col) = nan;
-      const std::vector<float> y = product(a, b, kName, 0);
-      for (std::int64_t i = 0; i < m; ++i)
-        for (std::int64_t j = 0; j < n; ++j) {
-          const float value = y[static_cast<std::size_t>(i * n + j)];
-          if (j == col)
-            ASSERT_EQ(std::bit_cast<std::uint32_t>(value), kNanF32) << i << ", " << j;
-          else
-            ASSERT_EQ(value, i == row ? kInfinity : 3 * static_cast<float>(k)) << i << ", " << j;
-        }
+      tensor::expect_spoilt(a, b, row, col, kName);
+      if (HasFatalFailure()) return;
     }
 }
 
@@ -148,7 +130,7 @@ class Call {
   }
   static const Operation& operation() { return matmul::forward_operation(); }
   ForwardArgs& typed() { return *static_cast<ForwardArgs*>(args_.get()); }
-  std::string refusal(const Machine& machine) const {
+  std::string reason(const Machine& machine) const {
     return operation().declines(tensor::variant_named(kName), args_, machine);
   }
   const Arguments& args() const { return args_; }
@@ -163,26 +145,26 @@ TEST(WarpgroupKernels, AreNobodysDefaultAndSayWhatTheyDecline) {
   attach_devices();
   Call call;
   Machine machine = execution_for(kDevice).machine;
-  EXPECT_EQ(call.refusal(machine), "");
+  EXPECT_EQ(call.reason(machine), "");
   EXPECT_EQ(call.operation().default_variant(call.args(), machine), tensor::variant_named("mma"));
   for (const int other : {80, 89, 100, 120}) {
     machine.gpu.capability = other;
-    EXPECT_EQ(call.refusal(machine), "only GPUs of sm_90 have its instructions");
+    EXPECT_EQ(call.reason(machine), "only GPUs of sm_90 have its instructions");
   }
   machine.gpu.capability = 90;
   call.typed().arithmetic = Arithmetic::canonical;
-  EXPECT_EQ(call.refusal(machine), "has no arithmetic but tensor");
+  EXPECT_EQ(call.reason(machine), "has no arithmetic but tensor");
   call.typed().arithmetic = Arithmetic::tensor;
   const TensorView a = call.typed().a;
   call.typed().a.shape[1] = call.typed().b.shape[0] = 7;
   call.typed().a.strides[0] = 7;
-  EXPECT_EQ(call.refusal(machine),
+  EXPECT_EQ(call.reason(machine),
             "it takes a and b whose rows (or columns, if those are adjacent) begin at 16 bytes");
   call.typed().a = a;
   call.typed().a.shape[0] = call.typed().y.shape[0] = 2;
   call.typed().a.shape[1] = call.typed().b.shape[0] = 4;
   call.typed().a.strides[1] = 2;
-  EXPECT_EQ(call.refusal(machine), "it takes a and b whose rows or columns are adjacent elements");
+  EXPECT_EQ(call.reason(machine), "it takes a and b whose rows or columns are adjacent elements");
 }
 
 // The bits of sm_90 by the model, written down: those of mma.

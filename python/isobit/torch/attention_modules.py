@@ -2,7 +2,7 @@
 """MultiheadAttention, torch.nn's with Isobit's bits."""
 
 import math
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 from torch.nn.functional import pad
@@ -79,8 +79,8 @@ def _added(mask, dtype):
 
 def _projected(module, query, key, value):
     """By one product where it is of one tensor."""
-    linear, packed, bias = product_functions.linear, module.in_proj_weight, module.in_proj_bias
-    size = module.embed_dim
+    linear = partial(product_functions.linear, arithmetic=module._chosen_arithmetic)
+    packed, bias, size = module.in_proj_weight, module.in_proj_bias, module.embed_dim
     if packed is not None and query is key and key is value:
         return linear(query, packed, bias).split(size, -1)
     biases = (None,) * 3 if bias is None else bias.split(size)
@@ -139,9 +139,11 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     PyTorch's fast paths, which compute the module or a whole encoder layer in one function of their
     own, are never taken. Nested tensors, which PyTorch knows there alone, are refused.
 
+    arithmetic: of both, as of isobit.torch.scaled_dot_product_attention; weights are canonical.
     checkpoint: for backward it keeps query, key and value alone, and computes the rest again, with
     the same bits."""
 
+    arithmetic = "canonical"
     checkpoint = False
 
     def __init__(
@@ -158,16 +160,23 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         device=None,
         dtype=None,
         *,
+        arithmetic="canonical",
         checkpoint=False,
     ):
+        attending.arithmetic_number(_OP, arithmetic)
         super().__init__(
             *(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn),
             *(kdim, vdim, batch_first, device, dtype),
         )
-        self.checkpoint = checkpoint
+        self.arithmetic, self.checkpoint = arithmetic, checkpoint
 
     def extra_repr(self):
-        return "checkpoint=True" * self.checkpoint
+        named = [f"arithmetic={self.arithmetic!r}"] if self.arithmetic != "canonical" else []
+        return ", ".join(named + ["checkpoint=True"] * self.checkpoint)
+
+    @property
+    def _chosen_arithmetic(self):
+        return self.arithmetic
 
     @property
     def _qkv_same_embed_dim(self):
@@ -256,9 +265,11 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         hint = is_causal and key_padding_mask is None and not need_weights and not extra
         mask = None if hint else allowed if bias is None else bias
         dropout = self.dropout if self.training else 0.0
-        y = scaled_dot_product_attention(q, k, v, mask, dropout, hint, seed=seed)
+        chosen = {"arithmetic": self._chosen_arithmetic}
+        y = scaled_dot_product_attention(q, k, v, mask, dropout, hint, seed=seed, **chosen)
         y = y.transpose(1, 2) if batch_first else y.permute(2, 0, 1, 3)
-        y = product_functions.linear(y.flatten(-2), self.out_proj.weight, self.out_proj.bias)
+        out = self.out_proj
+        y = product_functions.linear(y.flatten(-2), out.weight, out.bias, **chosen)
         y = y if batched else y.squeeze(0)
         if not need_weights:
             return y, None

@@ -22,13 +22,16 @@ _RESET = nn.MultiheadAttention._reset_parameters
 class Attention:
     """How a class that inherits the forward of torch.nn.MultiheadAttention is computed."""
 
+    arithmetic: str = "canonical"
+
     renames = True
 
     def members(self, original):
         names = ["forward", "_attended", "_qkv_same_embed_dim", "checkpoint"]
         if getattr_static(original, "_reset_parameters") is _RESET:
             names.append("_reset_parameters")
-        return {name: getattr_static(MultiheadAttention, name) for name in names}
+        members = {name: getattr_static(MultiheadAttention, name) for name in names}
+        return members | {"_chosen_arithmetic": self.arithmetic}
 
 
 def is_attention(module):
@@ -42,12 +45,15 @@ def is_ours(module):
     return getattr_static(kind, "forward") is MultiheadAttention.forward
 
 
-def replacement(module):
+def replacement(module, arithmetic):
     """isobit.torch.MultiheadAttention, or how Isobit computes a class of somebody else's."""
     original = parametrize.type_before_parametrizations(module)
     if getattr_static(original, "forward", None) is not _FORWARD:
         raise Unsuited(f"{original.__name__} has a forward of its own")
-    return MultiheadAttention if original is nn.MultiheadAttention else Attention()
+    # An attribute of this name, which is somebody else's, would be applied by ours.
+    if original is nn.MultiheadAttention and arithmetic == "canonical":
+        return Attention() if hasattr(module, "arithmetic") else MultiheadAttention
+    return Attention(arithmetic)
 
 
 def _called_attention(module):

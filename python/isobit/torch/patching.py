@@ -116,7 +116,8 @@ class Report(Undoable):
     others: those of attentions, of convolutions, of embeddings, of norms of channels and of what
     else was asked for, alike. models: the names of transformers' models whose attention is Isobit's
     now. causal: the functions by which state-space models convolve, and Isobit's in their place.
-    fused: of each norm that was to be fused, what has taken its result so far."""
+    arithmetic: that of linear layers and of attention. fused: of each norm that was to be fused,
+    what has taken its result so far."""
 
     replaced: dict[str, type] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -129,6 +130,7 @@ class Report(Undoable):
     channel_norms: list[str] | None = None
     others: list[str] | None = None
     causal: dict[str, str] = field(default_factory=dict)
+    arithmetic: str = "canonical"
     _deferred: dict = field(default_factory=dict, init=False)
     _changes: list = field(default_factory=list, init=False)
     _functions: list = field(default_factory=list, init=False)
@@ -187,7 +189,8 @@ class Report(Undoable):
             }
         )
         lines += [f"  {name}.{rotary_patching.NAME}: apply_rotary" for name in self.rotary]
-        implementation = f"attn_implementation is {transformers_attention.NAME!r}"
+        name = transformers_attention.NAMES[self.arithmetic]
+        implementation = f"attn_implementation is {name!r}"
         lines += _listed(dict.fromkeys(self.models, implementation))
         lines += [f"  {name}: {ours}" for name, ours in self.causal.items()]
         if self.skipped:
@@ -272,7 +275,8 @@ def patch(
     normalised. Whatever else takes a norm's result has it computed. The bits are the same; the
     report's `fused` has what took each norm's result in the calls so far.
 
-    arithmetic: that of the linear layers, as isobit.torch.linear has it.
+    arithmetic: that of the linear layers and of attention, of those that are asked for, as
+    isobit.torch.linear and scaled_dot_product_attention have it.
 
     with patch(model): ... restores the classes at its end, report.restore() at any time.
     """
@@ -280,8 +284,10 @@ def patch(
         raise TypeError(f"patch: model must be a torch.nn.Module; it is {type(model).__name__}")
     product_functions.options("patch", None, arithmetic)
     linear = linear or fuse
-    if arithmetic != "canonical" and not linear:
-        raise ValueError(f"patch: arithmetic is {arithmetic!r}; needs linear=True")
+    if arithmetic != "canonical" and not (linear or attention):
+        raise ValueError(
+            f"patch: arithmetic is {arithmetic!r}; needs linear=True or attention=True"
+        )
     report = Report(
         linear=[] if linear else None,
         attention=[] if attention else None,
@@ -289,11 +295,11 @@ def patch(
         embedding=[] if embedding else None,
         channel_norms=[] if channel_norms else None,
         others=[] if others else None,
+        arithmetic=arithmetic,
     )
     if attention:  # first of all, since it may refuse by raising
-        report.models, report.skipped, report._configurations = transformers_attention.exchange(
-            model
-        )
+        made = transformers_attention.exchange(model, arithmetic)
+        report.models, report.skipped, report._configurations = made
     uncalled = linear_patching.uncalled(model)
     names, multiplied = {}, set()  # the latter: linear layers whose weights our attention takes
     for name, module in model.named_modules(remove_duplicate=False):
@@ -405,8 +411,8 @@ def _note_fast_paths(model, report):
 
 
 def _replacement(module, kind, arithmetic, fuse):
-    """The class that computes what module computes. arithmetic: of linear layers. fuse: with a norm
-    that leaves its rows to them."""
+    """The class that computes what module computes. arithmetic: of linear layers and attention.
+    fuse: with a norm that leaves its rows to them."""
     for kinds, reason in _OTHER_NORMS:
         if kind != "channel norm" and isinstance(module, kinds):
             raise Unsuited(reason)
@@ -422,7 +428,7 @@ def _replacement(module, kind, arithmetic, fuse):
         recipe = linear_patching.replacement(module, arithmetic)
         weights |= linear_patching.held(module)
     elif kind == "attention":
-        recipe = attention_patching.replacement(module)
+        recipe = attention_patching.replacement(module, arithmetic)
     elif kind == "convolution":
         recipe = convolution_patching.replacement(module)
         weights |= linear_patching.held(module)

@@ -7,7 +7,7 @@ import math
 import torch
 
 from isobit import _arguments
-from isobit.torch import nested, recomputing
+from isobit.torch import attending, nested, recomputing
 from isobit.torch.attention_functions import scaled_dot_product_attention
 from isobit.torch.functional import _seed
 from isobit.torch.product_modules import Linear
@@ -80,9 +80,12 @@ class SelfAttention(torch.nn.Module):
     where it is None. bias: of the first three projections; out_bias: of the last, as bias where it
     is None. rotary: a RotaryEmbedding of layout "bshd", which turns q and k; layers may share one.
     causal, window, scale and softcap: of scaled_dot_product_attention. dropout: of weights, in
-    training. checkpoint: nothing between x and the result is kept for backward, which computes it
+    training. arithmetic: of the projections and of attention, as scaled_dot_product_attention has
+    it. checkpoint: nothing between x and the result is kept for backward, which computes it
     again, with the same bits.
     """
+
+    arithmetic = "canonical"
 
     def __init__(
         self,
@@ -99,6 +102,7 @@ class SelfAttention(torch.nn.Module):
         window=0,
         scale=None,
         softcap=0.0,
+        arithmetic="canonical",
         checkpoint=False,
         device=None,
         dtype=None,
@@ -122,6 +126,7 @@ class SelfAttention(torch.nn.Module):
             ("softcap", softcap, lambda cap: 0 <= cap < math.inf, "a finite number, 0 or more"),
         ):
             _arguments.number(_OP, name, value, is_allowed, needed)
+        attending.arithmetic_number(_OP, arithmetic)
         if rotary is not None and not isinstance(rotary, RotaryEmbedding):
             kind = type(rotary).__name__
             raise TypeError(f"{_OP}: rotary must be None or a RotaryEmbedding; it is {kind}")
@@ -131,7 +136,8 @@ class SelfAttention(torch.nn.Module):
         self.head_dim = dim // heads if head_dim is None else head_dim
         self.causal, self.window, self.scale, self.softcap = causal, window, scale, softcap
         self.dropout, self.checkpoint, self.rotary = dropout, checkpoint, rotary
-        made = {"device": device, "dtype": dtype}
+        self.arithmetic = arithmetic
+        made = {"device": device, "dtype": dtype, "arithmetic": arithmetic}
         for name, count in (("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)):
             setattr(self, name, Linear(dim, count * self.head_dim, bias, **made))
         out_bias = bias if out_bias is None else out_bias
@@ -174,6 +180,7 @@ class SelfAttention(torch.nn.Module):
             window=self.window,
             softcap=self.softcap,
             seed=seed,
+            arithmetic=self.arithmetic,
         )
         y = self.o_proj(y.transpose(1, 2).flatten(-2))
         if cache is not None:  # now that nothing can fail any more
@@ -200,6 +207,7 @@ class SelfAttention(torch.nn.Module):
             softcap=self.softcap,
             dropout_p=self.dropout if self.training else 0.0,
             seed=seed,
+            arithmetic=self.arithmetic,
         )
         return nested.with_parts_of(x, self.o_proj(y.flatten(-2)))
 
@@ -237,6 +245,9 @@ class SelfAttention(torch.nn.Module):
     def extra_repr(self):
         words = f"dim={self.dim}, heads={self.heads}, kv_heads={self.kv_heads}"
         words += f", head_dim={self.head_dim}, causal={self.causal}"
-        usual = {"dropout": 0.0, "window": 0, "scale": None, "softcap": 0.0, "checkpoint": False}
+        usual = {"dropout": 0.0, "window": 0, "scale": None, "softcap": 0.0}
+        usual |= {"arithmetic": "canonical", "checkpoint": False}
         given = ((name, getattr(self, name)) for name in usual)
-        return words + "".join(f", {name}={value}" for name, value in given if value != usual[name])
+        return words + "".join(
+            f", {name}={value!r}" for name, value in given if value != usual[name]
+        )

@@ -12,8 +12,9 @@ from isobit.torch.functional import _seed
 from isobit.torch.probing import lies_in
 from isobit.torch.varlen_functions import varlen_attention
 
-NAME = "isobit"
-_OP = f"attn_implementation={NAME!r}"
+# transformers' name of it in each arithmetic.
+NAMES = {"canonical": "isobit", "tensor": "isobit_tensor"}
+_OP = f"attn_implementation={NAMES['canonical']!r}"
 
 
 def _causal(queries, keys, device):
@@ -102,6 +103,7 @@ def attention_forward(
     sliding_window=None,
     cu_seq_lens_q=None,
     cu_seq_lens_k=None,
+    arithmetic="canonical",
     **_of_others,
 ):
     """As transformers calls an attention: (y of (batch, seq, heads, elements), weights or None).
@@ -113,18 +115,24 @@ def attention_forward(
     cu_seq_lens_q: rows of the whole batch are packed sequences, as of varlen_attention, and so are
     keys, by cu_seq_lens_k where that is given. Then sliding_window counts, which else is in the
     mask, and a mask may only say the same.
+
+    arithmetic: as of scaled_dot_product_attention; weights are canonical.
     """
     if cache is not None:
         raise NotImplementedError(f"{_OP}: paged caches are not supported")
     queries, keys = query.shape[2], key.shape[2]
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     given = {"scale": scaling, "softcap": softcap or 0.0}
+    chosen = {"arithmetic": arithmetic}
     if cu_seq_lens_q is not None:
         ends = cu_seq_lens_q, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
         refused = {"position_bias": position_bias, "output_attentions": output_attentions}
         options = (is_causal, sliding_window, refused)
         y, lse = _packed(
-            *(query, key, value, attention_mask, ends, *options), dropout_p=dropout, **given
+            *(query, key, value, attention_mask, ends, *options),
+            dropout_p=dropout,
+            **given,
+            **chosen,
         )
     elif cu_seq_lens_k is not None:
         raise ValueError(f"{_OP}: cu_seq_lens_k is given without cu_seq_lens_q")
@@ -141,6 +149,7 @@ def attention_forward(
             return_lse=True,
             seed=seed,
             **given,
+            **chosen,
         )
     share = 1
     if s_aux is not None:
@@ -165,9 +174,14 @@ def attention_forward(
     return y.transpose(1, 2).contiguous(), weights
 
 
+def tensor_attention_forward(*given, **options):
+    """attention_forward by tensor cores."""
+    return attention_forward(*given, **options, arithmetic="tensor")
+
+
 def register_transformers_attention():
-    """From now on transformers knows attn_implementation="isobit", with the masks of its "sdpa".
-    Imports transformers."""
+    """From now on transformers knows attn_implementation="isobit", and "isobit_tensor" of the
+    arithmetic "tensor", with the masks of its "sdpa". Imports transformers."""
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
         from transformers.masking_utils import sdpa_mask
@@ -175,8 +189,10 @@ def register_transformers_attention():
         raise ImportError(
             f"register_transformers_attention: needs transformers with AttentionInterface: {error}"
         ) from None
-    AttentionInterface.register(NAME, attention_forward)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    functions = {"canonical": attention_forward, "tensor": tensor_attention_forward}
+    for arithmetic, name in NAMES.items():
+        AttentionInterface.register(name, functions[arithmetic])
+        AttentionMaskInterface.register(name, sdpa_mask)
 
 
 def _inside(config):
@@ -202,7 +218,7 @@ def _reason(model):
         return f"{kind.__name__} computes attention without transformers' AttentionInterface"
     if not (kind._supports_sdpa or kind._supports_attention_backend):
         return f"{kind.__name__} says that it supports no other attention than its own"
-    if model.config._attn_implementation == NAME:
+    if model.config._attn_implementation in NAMES.values():
         return "has Isobit's attention already"
     return ""
 
@@ -218,7 +234,7 @@ def models(model):
     return found
 
 
-def exchange(model):
+def exchange(model, arithmetic):
     """Sets it in transformers' models. Returns (names, why others are left alone, what undoes
     it)."""
     found, refused, undo = [], {}, []
@@ -229,7 +245,7 @@ def exchange(model):
         register_transformers_attention()
         before = _configurations(each)
         try:
-            each.set_attn_implementation(NAME)
+            each.set_attn_implementation(NAMES[arithmetic])
         except (ImportError, ValueError) as error:
             restore(before)
             refused[name] = " ".join(str(error).split())
@@ -242,5 +258,5 @@ def exchange(model):
 def restore(undo):
     while undo:
         config, before = undo.pop()
-        if config._attn_implementation == NAME:
+        if config._attn_implementation in NAMES.values():
             config._attn_implementation = {"": before}  # of this one, not of those inside

@@ -64,8 +64,10 @@ struct Argument {
   Drawn drawn;
   TensorView& (*view)(void* args);
   Strides strides = Strides::rows;
-  std::string_view below = {};                  // an index is below the extent of this dim,
-  std::string_view below_each = {};             // for each in a row of this argument, if given
+  std::string_view below = {};       // an index is below the extent of this dim,
+  std::string_view below_each = {};  // for each in a row of this argument, if given
+  // Beside both of these arguments its batch is 1, whatever the others have.
+  std::array<std::string_view, 2> single_beside = {};
   bool (*applies)(const void* args) = nullptr;  // whether these options use it; null: always
   std::string_view meaning = {};                // for the generated headers
   // Whether C's struct had no such member before: then it stands at the end, and programs that were
@@ -85,6 +87,11 @@ struct Argument {
   constexpr Argument for_each_in_a_row_of(std::string_view argument) const {
     Argument result = *this;
     result.below_each = argument;
+    return result;
+  }
+  constexpr Argument single_beside_both(std::string_view one, std::string_view other) const {
+    Argument result = *this;
+    result.single_beside = {one, other};
     return result;
   }
   constexpr Argument where(bool (*applies_to)(const void* args)) const {

@@ -68,8 +68,10 @@ Extents Case::extents_of(const Operation& other) const {
 
 Form Case::form_of(const Argument& argument) const {
   Form form{dtype_of(argument), {}};
+  const bool single = !has_batch(argument);
   for (int place : operation->dims_of(argument))
-    form.extents.push_back(extents[static_cast<std::size_t>(place)]);
+    form.extents.push_back(
+        single && place == operation->batch() ? 1 : extents[static_cast<std::size_t>(place)]);
   return form;
 }
 
@@ -104,6 +106,14 @@ std::int64_t Case::bound_of(const Argument& argument) const {
   constexpr std::int64_t kMost = std::int64_t{1} << 50;
   const std::int64_t count = form_of(*each).extents.back();
   return count == 0 ? 0 : std::min(below, kMost / count) * count;
+}
+
+bool Case::has_batch(const Argument& argument) const {
+  const auto is_there = [&](std::string_view name) {
+    const Argument* found = operation->find(name);
+    return found != nullptr && has(*found);
+  };
+  return operation->has_batch(argument) && !std::ranges::all_of(argument.single_beside, is_there);
 }
 
 bool Case::has_free_batch() const {

@@ -48,6 +48,10 @@ struct Case {
   bool has(const Argument& argument) const;
   // What an index that is drawn is below, or a place at most; 0 for other arguments.
   std::int64_t bound_of(const Argument& argument) const;
+  // Whether an argument has a part for each index of the batch dim. Where packed sequences have
+  // keys in blocks, queries are in a batch of 1, and the batch is that of the sequences and the
+  // blocks.
+  bool has_batch(const Argument& argument) const;
   // Whether some indices of the batch dim are a case, too: not where what is packed lies one behind
   // the other, or an index of the batch names others.
   bool has_free_batch() const;

@@ -54,7 +54,6 @@ Case case_of(const Computation& computation, const Batch& batch) {
 
 // Of each output. Sums over a part of the batch are no sums over the input, so they are left out.
 Hashes hashes_of(const Computation& computation) {
-  const Operation& operation = *computation.c.operation;
   const bool whole =
       computation.batches.size() == 1 && computation.batches[0].count == computation.c.batch();
   std::map<std::string_view, BitHash> bits;
@@ -64,7 +63,7 @@ Hashes hashes_of(const Computation& computation) {
     run(workload, computation.configuration);
     for (const Argument* output : workload.outputs()) {
       const Array& array = *workload.find(output->name);
-      if (operation.has_batch(*output))
+      if (computation.c.has_batch(*output))
         add_part(bits[output->name], array, batch.skipped, batch.kept);
       else if (whole)
         bits[output->name].add(array);

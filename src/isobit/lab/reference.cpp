@@ -16,12 +16,19 @@ namespace {
 
 constexpr std::int64_t kChunk = 1 << 18;  // elements of an array: a few such arrays fit in L3
 
+// A workload's case as one of another pass.
+Case case_for(const Operation& operation, const Workload& workload) {
+  Case c = workload.the_case();
+  c.extents = c.extents_of(operation);
+  c.operation = &operation;
+  return c;
+}
+
 // Elements of an argument at one index of the batch, or of all of it where it has no batch dim.
-std::int64_t elements_of(const Operation& operation, const Argument& argument,
-                         const Extents& extents) {
+std::int64_t elements_of(const Case& c, const Argument& argument) {
   std::int64_t count = 1;
-  for (int place : operation.dims_of(argument))
-    if (place != operation.batch()) count *= extents[static_cast<std::size_t>(place)];
+  for (int place : c.operation->dims_of(argument))
+    if (place != c.operation->batch()) count *= c.extents[static_cast<std::size_t>(place)];
   return count;
 }
 
@@ -33,7 +40,7 @@ class Part {
  public:
   Part(const Operation& operation, const Workload& workload, std::int64_t capacity)
       : operation_(operation),
-        extents_(workload.the_case().extents_of(operation)),
+        case_(case_for(operation, workload)),
         dtype_(workload.the_case().types.x),
         y_dtype_(workload.the_case().types.y),
         exact_(operation.make_arguments()),
@@ -46,8 +53,8 @@ class Part {
       const bool needed = !input && argument.presence == Presence::required;
       if ((array == nullptr && !needed) || !exact_.applies(argument)) continue;
       Buffer& buffer = buffers_.emplace_back(Buffer{&argument, array, {}, {}});
-      const bool parts = operation.has_batch(argument);
-      const std::int64_t size = elements_of(operation, argument, extents_);
+      const bool parts = case_.has_batch(argument);
+      const std::int64_t size = elements_of(case_, argument);
       buffer.exact.resize(static_cast<std::size_t>(parts ? capacity * size : size));
       if (!input) buffer.scale.resize(buffer.exact.size());
       if (input && !parts) load(buffer, 0, array->form().lines());
@@ -73,7 +80,7 @@ class Part {
   void add(const Part& other) {
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
       Buffer& buffer = buffers_[i];
-      if (operation_.has_batch(*buffer.argument) || buffer.argument->role == Role::input) continue;
+      if (case_.has_batch(*buffer.argument) || buffer.argument->role == Role::input) continue;
       std::transform(buffer.exact.begin(), buffer.exact.end(), other.buffers_[i].exact.begin(),
                      buffer.exact.begin(), std::plus<>());
       std::transform(buffer.scale.begin(), buffer.scale.end(), other.buffers_[i].scale.begin(),
@@ -89,10 +96,8 @@ class Part {
   };
 
   TensorView view(const Argument& argument, std::vector<Real>& values, std::int64_t count) const {
-    Form form{sizeof(Real) == 8 ? DType::f64 : DType::f128, {}};
-    for (int place : operation_.dims_of(argument))
-      form.extents.push_back(
-          place == operation_.batch() ? count : extents_[static_cast<std::size_t>(place)]);
+    Form form{sizeof(Real) == 8 ? DType::f64 : DType::f128, case_.form_of(argument).extents};
+    if (case_.has_batch(argument)) form.extents[0] = count;
     TensorView view{values.data(), static_cast<std::int64_t>(values.size() * sizeof(Real)),
                     form.dtype, static_cast<int>(form.extents.size())};
     std::ranges::copy(form.extents, view.shape.begin());
@@ -115,7 +120,7 @@ class Part {
       const bool input = argument.role == Role::input;
       exact_[argument] = view(argument, buffer.exact, count);
       scale_[argument] = view(argument, input ? buffer.exact : buffer.scale, count);
-      if (!input || !operation_.has_batch(argument)) continue;
+      if (!input || !case_.has_batch(argument)) continue;
       const Form& form = buffer.array->form();
       if (form.extents.size() == 1) {
         buffer.array->load(0, first,
@@ -133,7 +138,7 @@ class Part {
   }
 
   const Operation& operation_;
-  Extents extents_;
+  Case case_;
   DType dtype_, y_dtype_;
   Arguments exact_, scale_;
   std::vector<Buffer> buffers_;
@@ -144,13 +149,13 @@ class Part {
 // to run.
 template <class Real, class Visit>
 Part<Real> compute_all(const Operation& operation, const Workload& workload, Visit visit) {
+  const Case c = case_for(operation, workload);
   std::int64_t largest = 1;
   for (const Argument& argument : operation.arguments)
-    if (operation.has_batch(argument))
-      largest = std::max(
-          largest, elements_of(operation, argument, workload.the_case().extents_of(operation)));
-  const std::int64_t batch = workload.the_case().batch();
-  const std::int64_t per_chunk = std::max<std::int64_t>(1, kChunk / largest);
+    if (c.has_batch(argument)) largest = std::max(largest, elements_of(c, argument));
+  const std::int64_t batch = c.batch();
+  const std::int64_t per_chunk =
+      c.has_free_batch() ? std::max<std::int64_t>(1, kChunk / largest) : batch;
   const std::int64_t chunks = (batch + per_chunk - 1) / per_chunk;
   const std::int64_t tasks = std::clamp<std::int64_t>(chunks, 1, Machine::here().threads);
 
@@ -203,7 +208,8 @@ std::vector<Comparison> compare_in(const Workload& workload) {
       operation, workload,
       [&](const Part<Real>& part, std::int64_t task, std::int64_t first, std::int64_t count) {
         for (Comparison& comparison : found[task])
-          if (const Argument& argument = *comparison.argument; operation.has_batch(argument))
+          if (const Argument& argument = *comparison.argument;
+              workload.the_case().has_batch(argument))
             judge(*workload.find(argument.name), first, count, part.exact(argument),
                   part.scale(argument), comparison.deviation);
       });
@@ -213,7 +219,7 @@ std::vector<Comparison> compare_in(const Workload& workload) {
     const Argument& argument = *worst[i].argument;
     for (const auto& of_task : found) worst[i].deviation.merge(of_task[i].deviation);
     const Array& actual = *workload.find(argument.name);
-    if (!operation.has_batch(argument))
+    if (!workload.the_case().has_batch(argument))
       judge(actual, 0, actual.form().extents[0], sums.exact(argument), sums.scale(argument),
             worst[i].deviation);
   }

@@ -88,8 +88,8 @@ void Workload::draw(const Argument& argument, const Array& array) const {
   const Draw draw(case_.input, case_.seed, argument.name, argument.drawn, form.dtype,
                   case_.bound_of(argument));
   // The family has a line for each index of the batch dim, or several.
-  const std::int64_t first = operation().has_batch(argument) ? case_.first : 0;
-  if (operation().has_batch(argument) && form.extents.size() == 1) {
+  const std::int64_t first = case_.has_batch(argument) ? case_.first : 0;
+  if (case_.has_batch(argument) && form.extents.size() == 1) {
     std::vector<double> value(1);
     for (std::int64_t i = 0; i < form.line_length(); ++i) {
       draw.line(first + i, value);

@@ -31,6 +31,7 @@ template <class Args>
 constexpr Argument kQ =
     argument<&Args::q>("q", Role::input, kOfQ, Elements::like_x, Presence::required, Drawn::family)
         .with_any_strides()
+        .single_beside_both("query_starts", "blocks")
         .means("(batch, heads, seq_q, head_dim) in f32, f16, bf16 or f64, of any strides");
 template <class Args>
 constexpr Argument kK =
@@ -62,6 +63,7 @@ constexpr Argument kSlopes =
     argument<&Args::slopes>("slopes", Role::input, "batch heads", Elements::statistic,
                             Presence::extra, Drawn::normal)
         .with_any_strides()
+        .single_beside_both("query_starts", "blocks")
         .added_later()
         .means(
             "(batch, heads) in f32 (f64 beside f64), or NULL; scores are lessened by slope "
@@ -114,19 +116,23 @@ constexpr Argument kForwardArguments[] = {
     kMask<ForwardArgs>,
     argument<&ForwardArgs::y>("y", Role::output, kOfY, Elements::like_x, Presence::required)
         .with_any_strides()
+        .single_beside_both("query_starts", "blocks")
         .means("(batch, heads, seq_q, value_dim) like q"),
     argument<&ForwardArgs::lse>("lse", Role::output, kOfRows, Elements::statistic,
                                 Presence::optional)
         .with_any_strides()
+        .single_beside_both("query_starts", "blocks")
         .means("(batch, heads, seq_q) in f32 (f64 beside f64), or NULL: the logarithm of the sum "
                "of e^score"),
     argument<&ForwardArgs::max>("max", Role::output, kOfRows, Elements::statistic,
                                 Presence::optional)
         .with_any_strides()
+        .single_beside_both("query_starts", "blocks")
         .means("like lse, or NULL; for backward: a whole number, the largest score times log2 e"),
     argument<&ForwardArgs::sum>("sum", Role::output, kOfRows, Elements::statistic,
                                 Presence::optional)
         .with_any_strides()
+        .single_beside_both("query_starts", "blocks")
         .means("like lse, or NULL; for backward: the sum of e^score / 2^max"),
     kSlopes<ForwardArgs>,
     kKeyBegin<ForwardArgs>,

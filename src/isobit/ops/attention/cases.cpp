@@ -67,6 +67,8 @@ std::vector<CaseGrid> tensor_cases(std::string_view grid) {
                      {"query_starts+key_starts"}),
              grid_of({}, {{3, 4, 2, 3, 70, 64, 64, 0, 2}}, {.causal = kBottomRight},
                      {"key_begin+key_end+blocks"}),
+             grid_of({}, {{3, 4, 2, 90, 70, 64, 64, 4, 2}}, {.causal = kBottomRight},
+                     {"query_starts+key_end+blocks"}),
              grid_of({}, {{1, 2, 1, 40, 200, 64, 33}}, {}, {""},
                      {"uniform", "integers", "lognormal", "mean1e4", "alternating", "outlier",
                       "ramp", "constant", "huge1e18", "fltmax", "tiny1e-20", "denormal"})};
@@ -106,9 +108,12 @@ std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
         grid_of(f32, {{2, 2, 1, 7, 9, 8, 6}}, {.causal = kTopLeft, .window = 6}, {"slopes"}),
         grid_of(wide_and_narrow, {{1, 2, 1, 13, 150, 8, 6, 5, 0}},
                 {.causal = kBottomRight, .dropout = 0.2}, {"query_starts+key_starts+slopes"})};
-    if (!backward)
+    if (!backward) {
       grids.push_back(grid_of(wide_and_narrow, {{3, 2, 1, 3, 70, 8, 6, 0, 2}},
                               {.causal = kBottomRight}, {"key_end+blocks"}));
+      grids.push_back(grid_of(wide_and_narrow, {{3, 2, 1, 30, 70, 8, 6, 4, 2}},
+                              {.causal = kBottomRight}, {"query_starts+key_end+blocks"}));
+    }
     return grids;
   }
   if (grid == "test")
@@ -144,9 +149,13 @@ std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
       grid_of(wide_and_narrow, {{1, 2, 1, 200, 300, 64, 64}},
               {.causal = kBottomRight, .window = 100, .softcap = 20, .dropout = 0.1}, {"", all}),
       grid_of(kTypes, {{1, 2, 1, 40, 200, 64, 33}}, {}, {""}, families)};
-  if (!backward)
+  if (!backward) {
     grids.push_back(grid_of(kTypes, {{3, 4, 2, 3, 70, 64, 64, 0, 2}}, {.causal = kBottomRight},
                             {"key_end+blocks", "key_begin+key_end+blocks"}));
+    grids.push_back(grid_of(wide_and_narrow, {{5, 4, 2, 100, 70, 64, 64, 6, 3}},
+                            {.causal = kBottomRight, .dropout = 0.1},
+                            {"query_starts+key_begin+key_end+blocks+slopes"}));
+  }
   return grids;
 }
 
@@ -162,13 +171,16 @@ double bytes(std::initializer_list<const TensorView*> views) {
   return sum;
 }
 
-// Pairs of a query and a key that it may see. Packed sequences are taken for equally long.
-double pairs(const Options& options, const TensorView& q, std::int64_t all_keys,
+std::int64_t packed_in(const TensorView& starts) {
+  return starts.given() ? std::max<std::int64_t>(1, starts.shape[0] - 1) : 1;
+}
+
+// Pairs of a query and a key of its sequence that it may see. Packed sequences are taken for
+// equally long.
+double pairs(const Options& options, const TensorView& q, std::int64_t keys,
              const TensorView& starts) {
-  const std::int64_t sequences =
-      starts.given() ? std::max<std::int64_t>(1, starts.shape[0] - 1) : 1;
+  const std::int64_t sequences = packed_in(starts);
   const std::int64_t queries = q.shape[2] / sequences;
-  const std::int64_t keys = all_keys / sequences;
   const std::int64_t offset = options.causal == Causal::bottom_right ? keys - queries : 0;
   double sum = 0;
   for (std::int64_t i = 0; i < queries; ++i) {
@@ -184,6 +196,7 @@ double pairs(const Options& options, const TensorView& q, std::int64_t all_keys,
          static_cast<double>(q.shape[1]);
 }
 
+// Of a sequence in blocks, or of all that are packed.
 std::int64_t keys_of(const ForwardArgs& args) {
   return args.blocks.given() ? args.k.shape[2] * args.blocks.shape[1] : args.k.shape[2];
 }
@@ -205,11 +218,13 @@ std::vector<CaseGrid> forward_cases(std::string_view grid) {
 std::vector<CaseGrid> backward_cases(std::string_view grid) { return cases(grid, true); }
 
 Cost forward_cost(const ForwardArgs& args) {
+  const std::int64_t keys =
+      args.blocks.given() ? keys_of(args) : keys_of(args) / packed_in(args.query_starts);
   const auto dims = static_cast<double>(args.q.shape[3] + args.v.shape[3]);
   return {.bytes = bytes({&args.q, &args.k, &args.v, &args.bias, &args.mask, &args.y, &args.lse,
                           &args.max, &args.sum, &args.slopes, &args.key_begin, &args.key_end,
                           &args.query_starts, &args.key_starts, &args.blocks}),
-          .flops = 2 * dims * pairs(args, args.q, keys_of(args), args.query_starts)};
+          .flops = 2 * dims * pairs(args, args.q, keys, args.query_starts)};
 }
 
 Cost backward_cost(const BackwardArgs& args) {
@@ -218,7 +233,9 @@ Cost backward_cost(const BackwardArgs& args) {
                           &args.mask, &args.y, &args.max, &args.sum, &args.grad_q, &args.grad_k,
                           &args.grad_v, &args.grad_bias, &args.slopes, &args.key_begin,
                           &args.key_end, &args.query_starts, &args.key_starts}),
-          .flops = 2 * dims * pairs(args, args.q, args.k.shape[2], args.query_starts)};
+          .flops = 2 * dims *
+                   pairs(args, args.q, args.k.shape[2] / packed_in(args.query_starts),
+                         args.query_starts)};
 }
 
 double forward_limit(const ForwardArgs& args) {

@@ -6,8 +6,6 @@
 namespace isobit::attention {
 namespace {
 
-constexpr Plan kPlan = {8};  // as flash chooses it
-
 bool is_for_flash(const Problem& problem, const Lengths& lengths) {
   return !is_for_decode(problem, lengths);
 }
@@ -27,12 +25,12 @@ bool suits(const Problem& problem, const Machine&) {
 
 std::size_t workspace(const Problem& problem, const Plan&, const Machine& machine) {
   return std::max(decode_workspace(problem, machine, is_for_decode),
-                  flash_workspace(problem, kPlan, machine, is_for_flash));
+                  flash_workspace(problem, kFlashPlan, machine, is_for_flash));
 }
 
 void run(const ForwardArgs&, const Problem& problem, const Plan&, const Execution& execution) {
   run_decode(problem, execution, is_for_decode);
-  run_flash(problem, kPlan, execution, is_for_flash);
+  run_flash(problem, kFlashPlan, execution, is_for_flash);
 }
 
 }  // namespace

@@ -118,7 +118,8 @@ inline Problem longest(const Problem& problem) {
 using Takes = bool (*)(const Problem&, const Lengths&);
 inline bool takes_all(const Problem&, const Lengths&) { return true; }
 
-// decode and flash, of those that are taken.
+// decode and flash, of those that are taken; flash's default plan.
+inline constexpr Plan kFlashPlan = {8};
 std::string decode_declines_arrays(const Problem& problem);
 bool is_for_decode(const Problem& problem, const Lengths& lengths);
 std::size_t decode_workspace(const Problem& problem, const Machine& machine, Takes takes);

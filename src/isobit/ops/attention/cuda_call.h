@@ -163,18 +163,36 @@ struct Call {
     return array.at(Problem::within(found, p.pool - 1), kv_head, key - place * p.block);
   }
 
+  // What makes products of a query exponents, found once for all of its keys.
+  struct Row {
+    std::int64_t query = 0;
+    Range keys{0, 0};
+    const std::byte* mask = nullptr;
+    const std::byte* bias = nullptr;
+    Real slope = 0;
+  };
+  ISOBIT_DEVICE Row row(const Sequence& in, std::int64_t head, std::int64_t query,
+                        const Range& keys) const {
+    Row row{.query = query, .keys = keys};
+    if (p.mask) row.mask = p.mask.at(in.batch, head, query);
+    if (p.bias) row.bias = p.bias.at(in.batch, head, query);
+    if (p.slopes) row.slope = real(p.slopes, in.batch, head, 0);
+    return row;
+  }
+  ISOBIT_DEVICE Real exponent(const Scaling<Real>& scaling, const Sequence& in, const Row& row,
+                              std::int64_t key, Real product) const {
+    return exponent_by(
+        scaling, in, row.query, key, product, row.keys, [&] { return row.mask + key * p.mask.col; },
+        [&] { return Line<T>(p.bias, row.bias)[key]; }, [&] { return row.slope; });
+  }
   ISOBIT_DEVICE Real exponent(const Scaling<Real>& scaling, const Sequence& in, std::int64_t head,
                               std::int64_t query, std::int64_t key, Real product,
                               const Range& keys) const {
-    if (key < keys.begin || key >= keys.end) return -kInfinity<Real>;
-    if (p.mask && *p.mask.at(in.batch, head, query, key) == std::byte{0}) return -kInfinity<Real>;
-    Real exponent = exponent_of<S>(scaling, product);
-    if (p.bias)
-      exponent = biased<S>(scaling, exponent, Line<T>(p.bias, in.batch, head, query)[key]);
-    if (p.slopes)
-      exponent = sloped<S>(scaling, exponent, real(p.slopes, in.batch, head, 0),
-                           static_cast<Real>(in.distance(query, key)), bool{p.bias});
-    return exponent;
+    return exponent_by(
+        scaling, in, query, key, product, keys,
+        [&] { return p.mask.at(in.batch, head, query, key); },
+        [&] { return Line<T>(p.bias, in.batch, head, query)[key]; },
+        [&] { return real(p.slopes, in.batch, head, 0); });
   }
   ISOBIT_DEVICE bool keeps(const Sequence& in, std::int64_t head, std::int64_t query,
                            std::int64_t key) const {
@@ -185,6 +203,21 @@ struct Call {
     return *reinterpret_cast<const Real*>(array.at(batch, head, query));
   }
   ISOBIT_DEVICE static bool is_there(Real exponent) { return !(exponent == -kInfinity<Real>); }
+
+  template <class Mask, class Bias, class Slope>
+  ISOBIT_DEVICE Real exponent_by(const Scaling<Real>& scaling, const Sequence& in,
+                                 std::int64_t query, std::int64_t key, Real product,
+                                 const Range& keys, const Mask& mask, const Bias& bias,
+                                 const Slope& slope) const {
+    if (key < keys.begin || key >= keys.end) return -kInfinity<Real>;
+    if (p.mask && *mask() == std::byte{0}) return -kInfinity<Real>;
+    Real exponent = exponent_of<S>(scaling, product);
+    if (p.bias) exponent = biased<S>(scaling, exponent, bias());
+    if (p.slopes)
+      exponent = sloped<S>(scaling, exponent, slope(), static_cast<Real>(in.distance(query, key)),
+                           bool{p.bias});
+    return exponent;
+  }
 
   // What becomes of a query's sums, but for y.
   ISOBIT_DEVICE void put(std::int64_t batch, std::int64_t head, std::int64_t row, Real max,

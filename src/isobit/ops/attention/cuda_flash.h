@@ -203,17 +203,34 @@ struct Flash {
                                                              : -kInfinity<Real>;
     }
   }
-  // The same of what has more to it: one after the other, where they wait.
+  // The same of what has more to it, where they wait: a warp takes its queries, a chunk of them
+  // after the other, and their keys side by side, as what is added to them lies in memory. Of these
+  // eight threads have keys that are mixed differently.
   ISOBIT_DEVICE void treat_each(const Memory& m, const Tile<Real>& tile, std::int64_t first) const {
+    constexpr int kMixed = 8, kAtOnce = simt::kWarpThreads;
+    const Scaling<Real> scaling = tile.scaling;
+    const int lane = simt::lane(), turn = lane / kMixed;
+    const int of_lane = (turn / kCount * kMixed + lane % kMixed) * kCount + turn % kCount;
+    const int down_of_warp = simt::thread() / kAtOnce * (kAtOnce / kAcross);
+    simt::sync_warp();  // all have been put there
 #pragma unroll 1
-    for (int at = 0; at < kRows * kKeys; ++at) {
-      const int row = row_of(at / kKeys), key = key_of(at % kKeys);
-      const std::int64_t query = tile.first + row;
-      Real& score = *weight_at(m, row, key);
-      score = row < tile.queries ? call.exponent(tile.scaling, tile.in, tile.head, query,
-                                                 first + key, score, call.keys_of(tile.in, query))
-                                 : -kInfinity<Real>;
+    for (int i = 0; i < kAtOnce / kAcross * kRows; i += kCount) {
+      const int row = tile::lane_of<Real>(down_of_warp + i / kRows, i % kRows);
+      typename Call<T>::Row rows[kCount];
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) rows[e] = attention::row_of(call, tile, row + e);
+#pragma unroll 1
+      for (int key = of_lane; key < kPanel; key += kAtOnce) {
+        auto* const at = reinterpret_cast<Chunk*>(weight_at(m, row, key));
+        Chunk scores = simt::load_shared(at);
+#pragma unroll
+        for (int e = 0; e < kCount; ++e)
+          scores.elements[e] =
+              call.exponent(scaling, tile.in, rows[e], first + key, scores.elements[e]);
+        simt::store_shared(at, scores);
+      }
     }
+    simt::sync_warp();
   }
 
   ISOBIT_DEVICE static void weigh(int row, Real (&scores)[kCount][kKeys], State& state,

@@ -60,7 +60,7 @@ struct FlashMma {
   struct Memory {
     T *queries, *places;
     Chunk* sums;
-    float* scores;  // a thread's own
+    float* scores;  // a warp's own
     Tile<float>* tile;
   };
   template <class Carver>
@@ -98,6 +98,9 @@ struct FlashMma {
   };
   struct Folds {
     float first[2], second[2];
+  };
+  struct alignas(8) Pair {
+    float left, right;
   };
   ISOBIT_DEVICE static int warp() { return simt::thread() / simt::kWarpThreads; }
   ISOBIT_DEVICE static int row_of(int r) { return warp() * 16 + simt::lane() / 4 + r * 8; }
@@ -278,23 +281,47 @@ struct FlashMma {
         }
     }
   }
-  // The same of what has more to it: one after the other, by way of shared memory.
+  // The same of what has more to it, by way of shared memory: there a warp takes one of its queries
+  // after the other, and keys side by side, as what is added to them lies in memory.
   ISOBIT_DEVICE void treat_each(const Memory& m, const Tile<float>& tile, std::int64_t first,
                                 Scores& scores) const {
-    float* const own = m.scores + simt::thread();
-#pragma unroll
-    for (int at = 0; at < 4 * kOfKeys; ++at) own[at * kMostThreads] = scores[at / 4][at % 4];
+    const Scaling<float> scaling = tile.scaling;
+    float* const own = m.scores + warp() * 16 * kPanel;
+    each_pair(own, scores, [](Pair& pair, float& left, float& right) { pair = {left, right}; });
+    simt::sync_warp();
 #pragma unroll 1
-    for (int at = 0; at < 4 * kOfKeys; ++at) {
-      const int row = row_of(at % 4 / 2), key = at / 4 * 8 + column() + at % 2;
-      const std::int64_t query = tile.first + row;
-      float& score = own[at * kMostThreads];
-      score = row < tile.queries ? call.exponent(tile.scaling, tile.in, tile.head, query,
-                                                 first + key, score, call.keys_of(tile.in, query))
-                                 : -kInfinity<float>;
+    for (int i = 0; i < 16; ++i) {
+      const auto row = attention::row_of(call, tile, warp() * 16 + i);
+#pragma unroll 1
+      for (int key = simt::lane(); key < kPanel; key += simt::kWarpThreads) {
+        float& score = *place_of(own, i, key);
+        score = call.exponent(scaling, tile.in, row, first + key, score);
+      }
     }
+    simt::sync_warp();
+    each_pair(own, scores, [](Pair& pair, float& left, float& right) {
+      left = pair.left;
+      right = pair.right;
+    });
+  }
+  // A thread's scores, two beside each other. Of eights that are mixed alike one has an address,
+  // and the others are known distances from there.
+  template <class Visit>
+  ISOBIT_DEVICE static void each_pair(float* own, Scores& scores, const Visit& visit) {
 #pragma unroll
-    for (int at = 0; at < 4 * kOfKeys; ++at) scores[at / 4][at % 4] = own[at * kMostThreads];
+    for (int eight = 0; eight < 4; ++eight) {
+      auto* const at =
+          reinterpret_cast<Pair*>(place_of(own, simt::lane() / 4, 8 * eight + column()));
+#pragma unroll
+      for (int j = eight; j < kOfKeys; j += 4)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          visit(at[r * 4 * kPanel + (j - eight) * 4], scores[j][2 * r], scores[j][2 * r + 1]);
+    }
+  }
+  // Eights of keys are mixed by the row: pairs of a column of four rows are in different banks.
+  ISOBIT_DEVICE static float* place_of(float* scores, int row, int key) {
+    return scores + row * kPanel + (key ^ row % 4 * 8);
   }
 
   // Which weights are not dropped: a bit each, row by row.

@@ -70,6 +70,13 @@ struct Tiles {
   }
 };
 
+// What makes products of a query of a tile exponents; one that is not there sees no key.
+template <class T, class Real>
+ISOBIT_DEVICE typename Call<T>::Row row_of(const Call<T>& call, const Tile<Real>& tile, int i) {
+  if (i >= tile.queries) return {};
+  return call.row(tile.in, tile.head, tile.first + i, call.keys_of(tile.in, tile.first + i));
+}
+
 // Of a tile's keys: there is one run at least.
 template <class Real>
 ISOBIT_DEVICE std::int64_t runs_of(const Tile<Real>& tile) {
