@@ -71,9 +71,9 @@ def on_executor(device, command):
     return ["sh", "-c", f"[ -e build/release/libisobit_{device}.so ] || exit {SKIPPED}; {command}"]
 
 
-def quick_grids_on(device):
-    command = f"build/release/isobit verify --all --variant all --device {device}"
-    return on_executor(device, command)
+def quick_grids_on(device, flags=""):
+    command = f"build/release/isobit verify --all --variant all --device {device} {flags}"
+    return on_executor(device, command.strip())
 
 
 GPU_TESTS, GPU_PROGRAM = "kernels as nvcc made them", "isobit_gpu_tests"
@@ -91,6 +91,13 @@ def commit():
     """A number that changes with it."""
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return int(head.stdout.strip()[-4:] or "0", 16)
+
+
+def one_dtype():
+    """Of those that nearly all kernels have, as the commit decides: machine code was made of the
+    PTX, so little is wrong in that alone."""
+    dtypes = ["f32", "bf16", "f16", "f64"]
+    return dtypes[commit() // 6 % len(dtypes)]
 
 
 def another_build():
@@ -138,6 +145,10 @@ SUITES = {
         Beside(
             [
                 ("quick grids on machine code", quick_grids_on("sass")),
+                (
+                    f"quick grids on PTX in {one_dtype()}",
+                    quick_grids_on("ptx", f"--grid quick --dtype {one_dtype()}"),
+                ),
                 ("format and lint", ["make", "--no-print-directory", "check"]),
             ],
             [

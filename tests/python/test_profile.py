@@ -15,6 +15,9 @@ import counters  # noqa: E402
 
 LAB = ROOT / "build" / "release" / "isobit"
 EXECUTOR = LAB.with_name("libisobit_ptx.so")
+needs_sass = pytest.mark.skipif(
+    not LAB.with_name("libisobit_sass.so").exists(), reason="`make kernels` found no cuobjdump"
+)
 needs_ptx = pytest.mark.skipif(not EXECUTOR.exists(), reason="`make kernels` was not run")
 
 
@@ -27,14 +30,34 @@ def profile(*arguments, **environment):
     )
 
 
-@needs_ptx
-def test_no_default_kernel_counts_worse_than_it_did():
-    assert list(counters.compare(counters.read(counters.COMMITTED), counters.counted(LAB))) == []
+@needs_sass
+@pytest.mark.parametrize(
+    "group",
+    [
+        "larger",
+        "usual-f32",
+        pytest.param("usual-bf16", marks=pytest.mark.full),
+    ],
+)
+def test_no_default_kernel_counts_worse_than_it_did(group):
+    assert list(counters.compare(counters.read(group), counters.counted(LAB, group))) == []
 
 
-@needs_ptx
+def test_each_operation_has_committed_counters():
+    listed = subprocess.run([LAB, "list", "--json"], capture_output=True, text=True, check=True)
+    operations = {
+        (entry["op"], entry["pass"], dtype)
+        for entry in map(json.loads, listed.stdout.splitlines())
+        for dtype in ("f32", "bf16")
+        if "op" in entry and dtype in entry["dtypes"]
+    }
+    usual = [*counters.read("usual-f32"), *counters.read("usual-bf16")]
+    counted = {(op, which, words[-1]) for op, which, *words in map(str.split, usual)}
+    assert counted == operations
+
+
 def test_the_defaults_of_the_norms_waste_no_sector_and_no_bank():
-    for call, of in counters.read(counters.COMMITTED).items():
+    for call, of in counters.read("larger").items():
         for kernel, figures in of["kernels"].items():
             if call.startswith(("layernorm", "rmsnorm")):
                 assert figures["stores"] <= 1.0, (call, kernel)
@@ -169,6 +192,18 @@ def test_each_change_for_the_worse_is_told(change):
 def test_what_is_better_or_within_two_per_cent_is_not_told():
     better = {"instructions": 5.0, "wide": 1.0, "kib_in_flight": 31.5, "warps": 8.0}
     assert list(counters.worse(BEFORE, {**BEFORE, **better})) == []
+
+
+def test_kernels_of_one_name_stay_apart():
+    kernels = [{"figures": {"name": name, "loads": i}} for i, name in enumerate("AABA")]
+    found = {name: figures["loads"] for name, figures in counters.numbered(kernels).items()}
+    assert found == {"A": 0, "A 2": 1, "B": 2, "A 3": 3}
+
+
+@needs_sass
+def test_a_case_without_its_first_argument_is_counted():
+    done = profile("reduce", "--pass", "bwd", "--kept", "8", "--dtype", "f32", "--device", "sass")
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_kernel_that_nobody_committed_is_told():

@@ -185,8 +185,7 @@ TEST_P(Kernels, ChooseAmongTheValuesOfTheirKnobs) {
 TEST_P(Kernels, LetAPlanChooseTheThreadsOfABlock) {
   if (GetParam()->op == "attention") GTEST_SKIP() << "its tiles have shapes of their own";
   const std::set<std::string_view> shaping = {"threads", "each", "side", "across", "cluster"};
-  const std::set<std::string_view> fixed = {"block_per_row", "hillis_steele", "blelloch", "pieces",
-                                            "unfused"};
+  const std::set<std::string_view> fixed = {"hillis_steele", "blelloch", "pieces", "unfused"};
   const std::set<std::string_view> of_tiles = {"tiled", "wgmma", "cublaslt"};
   for (const VariantInfo& info : GetParam()->variants()) {
     const bool of_matmul = GetParam()->op == "matmul" && of_tiles.contains(info.name);

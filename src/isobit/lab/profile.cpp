@@ -30,7 +30,16 @@ std::string bar(double fraction) {
   return text;
 }
 
-// What is told of a kernel in a call, of whose first argument there are so many elements.
+// Of the largest array: a case may lack any argument, the first too.
+double elements_of(const Workload& workload) {
+  std::int64_t most = 0;
+  for (const Argument& argument : workload.operation().arguments)
+    if (const Array* array = workload.find(argument.name))
+      most = std::max(most, array->form().elements());
+  return static_cast<double>(most);
+}
+
+// What is told of a kernel in a call whose largest array has so many elements.
 struct Figures {
   double instructions;          // of warps, for each 32 elements
   double loads, stores, banks;  // sectors and wavefronts over the least; 0 where there are none
@@ -106,14 +115,13 @@ class Profile {
     std::string extents;
     for (std::size_t i = 0; i < c.operation->dims.size(); ++i)
       extents += fmt::format("{}{}", i == 0 ? "" : "x", c.extents[i]);
-    Call call = {
-        fmt::format("{} {} {} {} {} {}", c.operation->op, c.operation->pass, extents,
-                    types_text(c.types), name_and_place(configuration.info),
-                    plan_text(configuration)),
-        static_cast<double>(workload.find(c.operation->arguments[0].name)->form().elements()),
-        kernels,
-        {},
-        {}};
+    Call call = {fmt::format("{} {} {} {} {} {}", c.operation->op, c.operation->pass, extents,
+                             types_text(c.types), name_and_place(configuration.info),
+                             plan_text(configuration)),
+                 elements_of(workload),
+                 kernels,
+                 {},
+                 {}};
     Json line = describe(c, configuration);
     line["multiprocessors"] = multiprocessors_;
     line["kernels"] = counted;
@@ -165,7 +173,7 @@ class Profile {
         "least; banks: wavefronts of shared memory over the least; 16 bytes: requests of as many "
         "a\n"
         "lane; local: requests to local memory; warps, in flight: in a multiprocessor of an {}\n",
-        "the first argument", gpu_specs()[1].name);
+        "the largest array", gpu_specs()[1].name);
   }
 
   void print_model() const {

@@ -19,7 +19,7 @@ template <class Rows>
 struct ForwardKernel {
   using Real = typename Rows::Real;
   using Group = typename Rows::Group;
-  static constexpr int kMostThreads = kForwardThreads<Group>.template of<Real>();
+  static constexpr int kMostThreads = kForwardThreads<Group, Rows::kBlocks>.template of<Real>();
 
   Rows rows;
 
@@ -84,17 +84,22 @@ class CudaForward {
                  launch<tile::Lanes<32>, 2>(problem, plan, {plan[1], 1}, execution);
              }},
         {.name = "block_per_row",
-         .knobs = kKnobs,
+         .knobs = kBlockKnobs,
          .declines =
              [](const ForwardProblem& problem, const Machine&) {
                return wider_than(
                    most_cols(kForwardThreads<tile::BlockOfWarps>.of(problem.dtype), 1),
                    problem.cols, "a block");
              },
+         .choose = [](const ForwardProblem&, const Machine&) -> Plan { return {0, 1}; },
          .run =
              [](const Args&, const ForwardProblem& problem, const Plan& plan,
                 const Execution& execution) {
-               launch<tile::BlockOfWarps, 1>(problem, plan, shape_of(problem, 1), execution);
+               const GroupShape shape = shape_of(problem, 1, plan[1]);
+               if (plan[1] == 1)
+                 launch<tile::BlockOfWarps, 1>(problem, plan, shape, execution);
+               else
+                 launch<tile::BlockOfWarps, 2>(problem, plan, shape, execution);
              }},
         {.name = "cluster_per_row",
          .knobs = kClusterKnobs,
@@ -140,7 +145,9 @@ class CudaForward {
   static constexpr Knob kTurnsKnob = {
       "blocks", kTurns,
       "blocks per multiprocessor, which take rows in turn; 0: one turn per block"};
-  static constexpr Knob kKnobs[] = {kTurnsKnob};
+  static constexpr int kEach[] = {1, 2};
+  static constexpr Knob kBlockKnobs[] = {
+      kTurnsKnob, {"each", kEach, "blocks of 512 columns per warp, and so the threads per block"}};
   template <class Group>
   static constexpr Knob kNarrowKnobs[] = {kTurnsKnob,
                                           threads_knob(kForwardThreads<Group>.with_doubles)};
@@ -157,8 +164,9 @@ class CudaForward {
       {"cluster", kAnyClusters, "blocks per row; raised to what the row needs"},
       kPlacesKnob};
 
-  static GroupShape shape_of(const ForwardProblem& problem, int cluster) {
-    return shape_for(problem.cols, kForwardThreads<tile::BlockOfWarps>.of(problem.dtype), cluster);
+  static GroupShape shape_of(const ForwardProblem& problem, int cluster, int each = 1) {
+    return shape_for(problem.cols, kForwardThreads<tile::BlockOfWarps>.of(problem.dtype), cluster,
+                     each);
   }
 
   // kBlocks: how many blocks of the order a worker keeps in registers.

@@ -54,10 +54,13 @@ struct WeightAndBias {
   }
 };
 
-template <class Group>
-inline constexpr MostThreads kForwardThreads = {512, 256};
-template <int kLanes>  // whole rows are in their registers, of a warp up to 1024 columns
-inline constexpr MostThreads kForwardThreads<tile::Lanes<kLanes>> =
+// kBlocks: of the order, that a worker holds. Warps that hold two are half as many.
+template <class Group, int kBlocks = 1>
+inline constexpr MostThreads kForwardThreads =
+    kBlocks == 2 ? MostThreads{256, 128} : MostThreads{512, 256};
+// Whole rows are in their registers, of a warp up to 1024 columns.
+template <int kLanes, int kBlocks>
+inline constexpr MostThreads kForwardThreads<tile::Lanes<kLanes>, kBlocks> =
     kLanes < simt::kWarpThreads ? MostThreads{512, 512} : MostThreads{256, 256};
 
 // One row of the forward pass. kBlocks: how many blocks of the order a worker keeps in registers;

@@ -39,11 +39,12 @@ inline std::int64_t most_cols(int most_threads, int cluster) {
   return std::int64_t{most_threads} / simt::kWarpThreads * cluster * order::kBlock;
 }
 
-// As few warps as hold a row in `cluster` blocks, or in more where those do not.
-inline GroupShape shape_for(std::int64_t cols, int most_threads, int cluster) {
+// As few warps as hold a row in `cluster` blocks, or in more where those do not. each: how many
+// blocks of the order a warp holds.
+inline GroupShape shape_for(std::int64_t cols, int most_threads, int cluster, int each = 1) {
   while (cluster < tile::kMostCluster && most_cols(most_threads, cluster) < cols) cluster *= 2;
   const std::int64_t blocks = (cols + order::kBlock - 1) / order::kBlock;
-  const std::int64_t warps = (blocks + cluster - 1) / cluster;
+  const std::int64_t warps = (blocks + cluster * each - 1) / (cluster * each);
   return {static_cast<int>(std::max<std::int64_t>(1, warps)) * simt::kWarpThreads, cluster};
 }
 
