@@ -153,7 +153,7 @@ void expect_last_as_first(const Shape& s, const Execution& execution = here()) {
   back.grad_x = last(to_x, s.x());
   back.grad_weight = last(to_weight, s.weight());
   conv2d::backward(back, execution);
-  if (s.mode == PaddingMode::zeros) EXPECT_TRUE(same(to_x, turned(of.x, s.x()))) << what;
+  if (s.mode == PaddingMode::zeros) { EXPECT_TRUE(same(to_x, turned(of.x, s.x()))) << what; }
   EXPECT_TRUE(same(to_weight, turned(of.weight, s.weight()))) << what;
 }
 
