@@ -175,8 +175,8 @@ ISOBIT_INLINE void for_each_tile(const Block& block, const Multiply& multiply) {
   const auto *a = static_cast<const Real*>(block.a), *b = static_cast<const Real*>(block.b);
   auto* const c = static_cast<Real*>(block.c);
   const std::int64_t panels = (block.m + kRows - 1) / kRows, size = Shape<S>::kRowPitch * block.k;
-  const std::int64_t some =
-      std::max<std::int64_t>(1, kStaying / (size * std::int64_t{sizeof(Real)}));
+  const std::int64_t bytes = std::max<std::int64_t>(1, size * std::int64_t{sizeof(Real)});
+  const std::int64_t some = std::max<std::int64_t>(1, kStaying / bytes);
   for (std::int64_t first = 0; first < panels; first += some)
     for (std::int64_t col = 0; col < block.n; col += kCols) {
       const bool narrow = block.n - col <= S::kWidth;
