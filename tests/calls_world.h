@@ -464,7 +464,8 @@ class World : public CallsOfClasses {
                                                        .key_begin = nullptr,
                                                        .key_end = nullptr,
                                                        .query_starts = nullptr,
-                                                       .key_starts = nullptr};
+                                                       .key_starts = nullptr,
+                                                       .arithmetic = 0};
   // Options in the order of operators.h.
   isobit_sgd_args sgd = {sizeof sgd, &x,  &grad_y, &residual, &grad_x, &sum, nullptr,
                          0.5,        0.5, 0.25,    0.125,     1,       0};

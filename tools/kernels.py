@@ -64,7 +64,7 @@ CLAIMS = (
         (r"UTMALDG\.3D\b", r"HGMMA\.64x128x16\.F32\b", r"WARPGROUP\.DEPBAR\b", r"STS\b"),
     ),
     (
-        r"attention::FlashMma<",
+        r"attention::(FlashMma|GradientsMma)<",
         (
             r"LDGSTS\.E\S*\.128\b",
             r"LDSM\.16\.M88\.4\b",
@@ -87,6 +87,7 @@ LONGEST = (
     "channel_norm/cuda.cu",
     "attention/cuda_flash.cu",
     "attention/cuda_mma.cu",
+    "attention/cuda_mma_backward.cu",
 )
 
 

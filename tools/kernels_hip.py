@@ -63,7 +63,7 @@ NOTES = {
 }
 # Variants that decline on every AMD GPU; where they spill, it costs nobody anything.
 NEVER_RUN = re.compile(
-    r"WithinCluster|::Bulk<|Pipelined|simt::Product<|matmul::(Mma|Wgmma)<|attention::FlashMma<"
+    r"WithinCluster|::Bulk<|Pipelined|simt::Product<|matmul::(Mma|Wgmma)<|attention::(Flash|Gradients)Mma<"
 )
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 

@@ -785,6 +785,8 @@ typedef struct isobit_attention_backward_args {
                        s-th has the queries from query_starts[s] to before query_starts[s + 1], and
                        the bits that it has alone; the first is 0, optional */
   const isobit_tensor* key_starts; /* like query_starts, or NULL; the same of keys, optional */
+  int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
+                         cores */
 } isobit_attention_backward_args;
 
 ISOBIT_API isobit_status isobit_attention_backward(const isobit_attention_backward_args* args,

@@ -1122,6 +1122,7 @@ struct AttentionBackward {
   double dropout = 0;
   std::uint64_t dropout_seed = 0;
   int32_t causal = 0;
+  int32_t arithmetic = 0;
 };
 
 namespace detail {
@@ -1153,6 +1154,7 @@ inline isobit_attention_backward_args arguments(const AttentionBackward& given) 
   args.dropout = given.dropout;
   args.dropout_seed = given.dropout_seed;
   args.causal = given.causal;
+  args.arithmetic = given.arithmetic;
   return args;
 }
 }  // namespace detail

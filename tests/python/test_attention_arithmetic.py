@@ -24,7 +24,7 @@ OPERATOR = torch.ops.isobit.attention
 
 
 class Seen(TorchDispatchMode):
-    """Which of the operators have been called, and forward with which arithmetic."""
+    """Which of the operators have been called, and with which arithmetic."""
 
     def __init__(self):
         super().__init__()
@@ -66,12 +66,13 @@ def test_a_processor_refuses_it_and_has_canonical(dtype):
             one(q, k, v)
 
 
-def test_forward_is_asked_for_it_and_gradients_are_canonical():
+def test_gradients_are_asked_for_it_where_forward_is():
     q, k, v = (each.to("meta").requires_grad_() for each in heads())
     with Seen() as calls:
         attention(q, k, v, dropout_p=0.1, seed=3, arithmetic="tensor").sum().backward()
-        attention(q, k, v)
-    assert calls.seen == [("attention", 1), ("attention_backward", 0), ("attention", 0)]
+        attention(q, k, v, is_causal=True).sum().backward()
+    names = ["attention", "attention_backward"] * 2
+    assert calls.seen == list(zip(names, [1, 1, 0, 0], strict=True))
 
 
 def test_packed_and_nested_sequences_ask_for_it_too():
@@ -131,7 +132,10 @@ def asked(module):
 def test_modules_have_it_in_all_their_products(name):
     usual, ours = MODULES[name](), MODULES[name](arithmetic="tensor")
     seen = asked(ours)
-    assert {each for each, _ in seen} == {"attention", "matmul", "matmul_backward"}
+    assert {each for each, _ in seen} == {
+        *("attention", "attention_backward"),
+        *("matmul", "matmul_backward"),
+    }
     assert {arithmetic for _, arithmetic in seen} == {1}
     assert asked(usual) == [(each, 0) for each, _ in seen]
     with pytest.raises(RuntimeError, match=REFUSED):

@@ -273,9 +273,9 @@ struct Given {
 };
 
 // The index of the variant among all.
-inline int mma() {
+inline int mma(const Operation& operation = forward_operation()) {
   lab::attach_devices();
-  const std::vector<VariantInfo> infos = forward_operation().variants();
+  const std::vector<VariantInfo> infos = operation.variants();
   for (int i = 0; i < static_cast<int>(infos.size()); ++i)
     if (infos[static_cast<std::size_t>(i)].device == kDevice &&
         infos[static_cast<std::size_t>(i)].name == "flash_mma")

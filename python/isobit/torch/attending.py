@@ -110,7 +110,7 @@ def _backward(call, wanted, grad_y, grad_lse, _max, _sum):
     tensors = (call.q, call.k, call.v, call.bias, call.mask, call.y, call.max, call.sum)
     behind = (getattr(call, name) for name in _BEHIND)
     found = ATTENTION_BACKWARD.operator(
-        grad_y, grad_lse, *tensors, *_options(call), *needs, *behind
+        *(grad_y, grad_lse, *tensors, *_options(call), *needs, *behind, call.arithmetic)
     )
     names = ("q", "k", "v", "bias")
     each = zip(names, found, needs, strict=True)

@@ -25,7 +25,8 @@ _FORWARD = (
 _BACKWARD = (
     "(Tensor grad_y, Tensor? grad_lse, Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, "
     f"Tensor y, Tensor max, Tensor sum, {_OPTIONS}, "
-    f"bool needs_q=True, bool needs_k=True, bool needs_v=True, {_DROPOUT})"
+    f"bool needs_q=True, bool needs_k=True, bool needs_v=True, {_DROPOUT}, "
+    "int arithmetic=0)"
 )
 
 
@@ -170,7 +171,7 @@ def _backward(*arguments):
         found = ATTENTION_BACKWARD.overload("_")(
             *_whole(call, "grad_y", "grad_lse", "q", "k", "v"),
             *(None, None, *_whole(call, "y", "max", "sum"), *_of_attention(call), *needs, False),
-            *(*_NOT_SAID, *starts),
+            *(*_NOT_SAID, *starts, call.arithmetic),
         )
     return tuple(
         each[0].transpose(0, 1).contiguous() if needed else each
@@ -201,7 +202,8 @@ def _first(call, wanted, grad_y, grad_lse, _max, _sum):
     needs = (wanted.q, wanted.k, wanted.v)
     tensors = (call.q, call.k, call.v, call.cu_q, call.cu_k, call.y, call.max, call.sum)
     found = VARLEN_ATTENTION_BACKWARD.operator(
-        *(grad_y, grad_lse, *tensors, *_options(call), *needs), call.dropout, call.seed
+        *(grad_y, grad_lse, *tensors, *_options(call), *needs),
+        *(call.dropout, call.seed, call.arithmetic),
     )
     each = zip(_GRADIENTS, found, needs, strict=True)
     return {name: gradient for name, gradient, needed in each if needed}

@@ -591,6 +591,7 @@ inline attention::BackwardArgs arguments(const isobit_attention_backward_args& g
   args.dropout = given.dropout;
   args.dropout_seed = given.dropout_seed;
   args.causal = decltype(args.causal){given.causal};
+  args.arithmetic = decltype(args.arithmetic){given.arithmetic};
   return args;
 }
 

@@ -109,6 +109,7 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Tensor slopes = given.optional_tensor(), key_begin = given.optional_tensor(),
                key_end = given.optional_tensor(), query_starts = given.optional_tensor(),
                key_starts = given.optional_tensor();
+  args.arithmetic = static_cast<std::int32_t>(given.integer());
   require_arrays(kName, q, k, v);
   require_views(kName, {{"q", q},
                         {"k", k},

@@ -365,7 +365,8 @@ constexpr Operator kOperators[] = {
      "Tensor y, Tensor max, Tensor sum, Tensor? seed=None, " ATTENDED
      ", bool needs_q=True, bool needs_k=True, bool needs_v=True, bool needs_bias=False, "
      "Tensor? slopes=None, Tensor? key_begin=None, Tensor? key_end=None, "
-     "Tensor? query_starts=None, Tensor? key_starts=None) -> (Tensor, Tensor, Tensor, Tensor)",
+     "Tensor? query_starts=None, Tensor? key_starts=None, int arithmetic=0)"
+     " -> (Tensor, Tensor, Tensor, Tensor)",
      attention_backward},
     {"max_pool", "(Tensor x, " POOLED ", bool with_index=True) -> (Tensor, Tensor)", max_pool},
     {"max_pool_backward", "(Tensor grad_y, Tensor index, int[] size, " POOLED ") -> Tensor",

@@ -200,7 +200,7 @@ constexpr Argument kBackwardArguments[] = {
 };
 
 template <class Args>
-constexpr Option kUsualOptions[] = {
+constexpr Option kOptions[] = {
     option<&Args::causal>("causal", 0, kCausals)
         .means("0 no; 1 top_left: query i sees keys up to i; 2 bottom_right: the last query sees "
                "keys up to the last"),
@@ -216,22 +216,13 @@ constexpr Option kUsualOptions[] = {
         .means("probability that a weight is dropped, from 0 to below 1"),
     option<&Args::dropout_seed>("dropout_seed", 0)
         .means("of the weights that are dropped, with their batch, head, query and key"),
-};
-
-constexpr Option kForwardOptions[] = {
-    kUsualOptions<ForwardArgs>[0],
-    kUsualOptions<ForwardArgs>[1],
-    kUsualOptions<ForwardArgs>[2],
-    kUsualOptions<ForwardArgs>[3],
-    kUsualOptions<ForwardArgs>[4],
-    kUsualOptions<ForwardArgs>[5],
-    option<&ForwardArgs::arithmetic>("arithmetic", 0, kArithmetics)
+    option<&Args::arithmetic>("arithmetic", 0, kArithmetics)
         .added_later()
         .means("0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor cores"),
 };
 
 // Nothing stands in for tensor cores where there are none.
-std::string refuses_forward(const Problem& p, const Machine& machine) {
+std::string refuses(const Problem& p, const Machine& machine) {
   if (p.arithmetic == Arithmetic::canonical) return {};
   if (machine.device != Device::cpu && size_of(p.dtype) == 2 && machine.gpu.capability >= 80)
     return {};
@@ -257,11 +248,11 @@ const Definition<ForwardArgs, Problem>& forward_definition() {
       .version = 1,
       .dims = kDims,
       .arguments = kForwardArguments,
-      .options = kForwardOptions,
+      .options = kOptions<ForwardArgs>,
       .check = check,
       .extents = extents<ForwardArgs>,
       .check_contents = check_contents,
-      .refuses = refuses_forward,
+      .refuses = refuses,
       .variants = cpu_forward_variants(),
       .cost = forward_cost,
       .cases = forward_cases,
@@ -281,10 +272,11 @@ const Definition<BackwardArgs, Problem>& backward_definition() {
       .version = 1,
       .dims = kDims,
       .arguments = kBackwardArguments,
-      .options = kUsualOptions<BackwardArgs>,
+      .options = kOptions<BackwardArgs>,
       .check = check,
       .extents = extents<BackwardArgs>,
       .check_contents = check_contents,
+      .refuses = refuses,
       .variants = cpu_backward_variants(),
       .cost = backward_cost,
       .cases = backward_cases,

@@ -17,8 +17,8 @@ namespace isobit::attention {
 // key (bottom_right) at i + seq_k - seq_q; it sees keys up to its position.
 enum class Causal { no, top_left, bottom_right };
 
-// How both products are summed: the same bits everywhere, or by the tensor cores of a GPU, of 16
-// bits alone.
+// How products are summed: the same bits everywhere, or by the tensor cores of a GPU, of 16 bits
+// alone.
 enum class Arithmetic { canonical, tensor };
 
 // What both passes take beside their arrays.
@@ -73,6 +73,7 @@ struct BackwardArgs : Options {
   TensorView slopes = {};     // as in forward, optional; they have no gradient
   TensorView key_begin = {}, key_end = {};        // as in forward, each optional
   TensorView query_starts = {}, key_starts = {};  // as in forward, both or neither
+  Arithmetic arithmetic = Arithmetic::canonical;
 };
 
 void forward(const ForwardArgs& args, const Execution& execution);

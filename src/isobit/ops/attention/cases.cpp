@@ -46,9 +46,23 @@ CaseGrid by_tensor_cores(CaseGrid grid) {
   return grid;
 }
 
-std::vector<CaseGrid> tensor_cases(std::string_view grid) {
+// What there is of everything that a pass takes beside its arrays.
+std::string_view all_of(bool backward) {
+  return backward ? "bias+mask+slopes+key_begin+key_end+grad_lse+grad_bias"
+                  : "bias+mask+slopes+key_begin+key_end";
+}
+
+// Backward takes max as f32 has it: beyond 2^24 another than the reference's.
+std::vector<std::string_view> families_of(bool backward) {
+  std::vector<std::string_view> families = {"uniform",   "integers", "lognormal",
+                                            "tiny1e-20", "denormal", "mean1e4"};
+  if (!backward) families.insert(families.end(), {"alternating", "outlier", "huge1e18", "fltmax"});
+  return families;
+}
+
+std::vector<CaseGrid> tensor_cases(std::string_view grid, bool backward) {
   constexpr double kTopLeft = 1, kBottomRight = 2;
-  const std::string_view all = "bias+mask+slopes+key_begin+key_end";
+  const std::string_view all = all_of(backward);
   std::vector<CaseGrid> grids;
   if (grid == "quick")
     grids = {grid_of({}, {{2, 2, 1, 5, 7, 8, 6}}),
@@ -60,31 +74,29 @@ std::vector<CaseGrid> tensor_cases(std::string_view grid) {
         grid_of({}, {{1, 2, 1, 20, 33, 64, 17}}, {.causal = kBottomRight, .window = 9}),
         grid_of({}, {{2, 2, 1, 9, 140, 20, 9}},
                 {.window = 30, .softcap = 2, .dropout = 0.4, .scale = -0.7}, {"slopes"})};
-  if (grid == "full")
+  if (grid == "full") {
+    std::vector<std::string_view> families = families_of(backward);
+    families.insert(families.end(), {"ramp", "constant"});
     grids = {grid_of({}, {{1, 4, 2, 100, 300, 64, 64}, {1, 2, 1, 64, 2200, 32, 40}}, {}, {"", all}),
              grid_of({}, {{1, 1, 1, 40, 300, 128, 128}}, {.causal = kTopLeft}),
              grid_of({}, {{1, 4, 2, 100, 300, 64, 64, 5, 0}}, {.causal = kTopLeft},
                      {"query_starts+key_starts"}),
-             grid_of({}, {{3, 4, 2, 3, 70, 64, 64, 0, 2}}, {.causal = kBottomRight},
-                     {"key_begin+key_end+blocks"}),
-             grid_of({}, {{3, 4, 2, 90, 70, 64, 64, 4, 2}}, {.causal = kBottomRight},
-                     {"query_starts+key_end+blocks"}),
-             grid_of({}, {{1, 2, 1, 40, 200, 64, 33}}, {}, {""},
-                     {"uniform", "integers", "lognormal", "mean1e4", "alternating", "outlier",
-                      "ramp", "constant", "huge1e18", "fltmax", "tiny1e-20", "denormal"})};
+             grid_of({}, {{1, 2, 1, 40, 200, 64, 33}}, {}, {""}, families)};
+    if (!backward) {
+      grids.push_back(grid_of({}, {{3, 4, 2, 3, 70, 64, 64, 0, 2}}, {.causal = kBottomRight},
+                              {"key_begin+key_end+blocks"}));
+      grids.push_back(grid_of({}, {{3, 4, 2, 90, 70, 64, 64, 4, 2}}, {.causal = kBottomRight},
+                              {"query_starts+key_end+blocks"}));
+    }
+  }
   for (CaseGrid& each : grids) each = by_tensor_cores(std::move(each));
   return grids;
 }
 
 std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
   constexpr double kTopLeft = 1, kBottomRight = 2;
-  const std::string_view all = backward ? "bias+mask+slopes+key_begin+key_end+grad_lse+grad_bias"
-                                        : "bias+mask+slopes+key_begin+key_end";
+  const std::string_view all = all_of(backward);
   const std::vector<Types> f32 = {kTypes[0]}, wide_and_narrow = {kTypes[0], kTypes[2]};
-  // Backward takes max as f32 has it: beyond 2^24 another than the reference's.
-  std::vector<std::string_view> families = {"uniform",   "integers", "lognormal",
-                                            "tiny1e-20", "denormal", "mean1e4"};
-  if (!backward) families.insert(families.end(), {"alternating", "outlier", "huge1e18", "fltmax"});
   if (grid == "bench") {
     const Shapes shapes = {{1, 8, 8, 128, 128, 64, 64},   {1, 8, 8, 512, 512, 64, 64},
                            {1, 8, 8, 2048, 2048, 64, 64}, {1, 1, 1, 2048, 2048, 64, 64},
@@ -148,7 +160,7 @@ std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
       grid_of(kTypes, {{1, 2, 1, 300, 300, 64, 64}}, {.causal = kTopLeft}),
       grid_of(wide_and_narrow, {{1, 2, 1, 200, 300, 64, 64}},
               {.causal = kBottomRight, .window = 100, .softcap = 20, .dropout = 0.1}, {"", all}),
-      grid_of(kTypes, {{1, 2, 1, 40, 200, 64, 33}}, {}, {""}, families)};
+      grid_of(kTypes, {{1, 2, 1, 40, 200, 64, 33}}, {}, {""}, families_of(backward))};
   if (!backward) {
     grids.push_back(grid_of(kTypes, {{3, 4, 2, 3, 70, 64, 64, 0, 2}}, {.causal = kBottomRight},
                             {"key_end+blocks", "key_begin+key_end+blocks"}));
@@ -207,15 +219,28 @@ double limit_of(std::int64_t head_dim, std::int64_t terms) {
                  std::max<std::int64_t>({1, head_dim, std::min<std::int64_t>(terms, 128)})));
 }
 
-}  // namespace
+// By tensor cores: both products of a pair, one with a panel of 64, and that the panels are added.
+double limit_of_gradients(const BackwardArgs& args) {
+  constexpr std::int64_t kPanel = 64;
+  const auto panels = [](std::int64_t rows) { return (rows + kPanel - 1) / kPanel; };
+  const std::int64_t group =
+      args.k.shape[1] == 0 ? 1 : std::max<std::int64_t>(1, args.q.shape[1] / args.k.shape[1]);
+  return 64 + tensor_core::error_of(args.q.shape[3]) + tensor_core::error_of(args.v.shape[3]) +
+         tensor_core::error_of(kPanel) +
+         static_cast<double>(std::max(panels(args.k.shape[2]), group * panels(args.q.shape[2])));
+}
 
-std::vector<CaseGrid> forward_cases(std::string_view grid) {
-  std::vector<CaseGrid> grids = cases(grid, false);
+std::vector<CaseGrid> all_cases(std::string_view grid, bool backward) {
+  std::vector<CaseGrid> grids = cases(grid, backward);
   for (CaseGrid& each : grids) each.options["arithmetic"] = {0};
-  for (CaseGrid& each : tensor_cases(grid)) grids.push_back(std::move(each));
+  for (CaseGrid& each : tensor_cases(grid, backward)) grids.push_back(std::move(each));
   return grids;
 }
-std::vector<CaseGrid> backward_cases(std::string_view grid) { return cases(grid, true); }
+
+}  // namespace
+
+std::vector<CaseGrid> forward_cases(std::string_view grid) { return all_cases(grid, false); }
+std::vector<CaseGrid> backward_cases(std::string_view grid) { return all_cases(grid, true); }
 
 Cost forward_cost(const ForwardArgs& args) {
   const std::int64_t keys =
@@ -243,6 +268,7 @@ double forward_limit(const ForwardArgs& args) {
   return limit_of(args.q.shape[3], keys_of(args));
 }
 double backward_limit(const BackwardArgs& args) {
+  if (args.arithmetic == Arithmetic::tensor) return limit_of_gradients(args);
   return limit_of(std::max(args.q.shape[3], args.v.shape[3]),
                   std::max(args.k.shape[2], args.q.shape[2]));
 }

@@ -135,21 +135,12 @@ struct Queries {
   ISOBIT_DEVICE Real mean_of(const Memory& m, std::int64_t batch, std::int64_t head,
                              std::int64_t query) const {
     const Line<T> grad(call.p.grad_y, batch, head, query), y(call.p.y, batch, head, query);
-    const auto at = [&](const Line<T>& line, std::int64_t i) {
-      return i < call.p.value_dim ? line[i] : Real(0);
-    };
     order::PairTree<Real> blocks;
 #pragma unroll 1
     for (std::int64_t first = 0; first < call.p.value_dim; first += order::kBlock) {
-      Real rows[4] = {};
-      if (simt::thread() < kLanes) {
-#pragma unroll 4
-        for (int i = 0; i < 4; ++i) {
-          const std::int64_t low = first + i * kLanes + simt::thread(), high = low + 4 * kLanes;
-          rows[i] = S::fma(at(grad, high), at(y, high), S::mul(at(grad, low), at(y, low)));
-        }
-      }
-      const Real lane = S::add(S::add(rows[0], rows[2]), S::add(rows[1], rows[3]));
+      Real lane = 0;
+      if (simt::thread() < kLanes)
+        lane = lane_of_products<S>(grad, y, first, simt::thread(), call.p.value_dim);
       blocks.push(sum_of(m.terms, lane, kLanes));
     }
     return blocks.total();
@@ -322,6 +313,7 @@ void run_backward(const BackwardArgs&, const Problem& problem, const Plan&,
 }
 
 std::string declines_backward(const Problem& p, const Machine& machine) {
+  if (p.arithmetic == Arithmetic::tensor) return kNotTensor;
   const std::int64_t most = std::max((levels_of_keys(p) + 1) * p.head_dim,
                                      (levels_of_queries(p) + 1) * (p.head_dim + p.value_dim));
   return declines(p, most + 4 * kPanel, machine);
@@ -333,7 +325,8 @@ std::span<const BackwardVariant> cuda_backward_variants() {
   static const BackwardVariant kVariants[] = {{.name = "dq_dkdv",
                                                .declines = declines_backward,
                                                .workspace = room_for_means,
-                                               .run = run_backward}};
+                                               .run = run_backward},
+                                              cuda_mma_backward_variant()};
   return kVariants;
 }
 

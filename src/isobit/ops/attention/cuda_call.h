@@ -60,6 +60,23 @@ ISOBIT_DEVICE Real chain_of(std::int64_t count, const A& a, const B& b) {
   return sum;
 }
 
+// A lane of the row order's sum of products, of a block of them from `first` on.
+template <class S, class T>
+ISOBIT_DEVICE RealOf<T> lane_of_products(const Line<T>& a, const Line<T>& b, std::int64_t first,
+                                         int lane, std::int64_t count) {
+  using Real = RealOf<T>;
+  const auto at = [&](const Line<T>& line, std::int64_t i) {
+    return i < count ? line[i] : Real(0);
+  };
+  Real rows[4] = {};
+#pragma unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const std::int64_t low = first + i * kLanes + lane, high = low + 4 * kLanes;
+    rows[i] = S::fma(at(a, high), at(b, high), S::mul(at(a, low), at(b, low)));
+  }
+  return S::add(S::add(rows[0], rows[2]), S::add(rows[1], rows[3]));
+}
+
 // One sequence of a call: of the batch, or of those that are packed. Of the latter there is one
 // more: the queries that belong to none, without keys.
 struct Sequence {
@@ -291,6 +308,7 @@ inline std::string without_room(const Problem& p, std::int64_t needed, const Mac
 ForwardVariant cuda_flash_variant();
 ForwardVariant cuda_decode_variant();
 ForwardVariant cuda_mma_variant();
+BackwardVariant cuda_mma_backward_variant();
 bool suits_decode(const Problem& p);  // else tiles of queries are faster
 
 }  // namespace isobit::attention

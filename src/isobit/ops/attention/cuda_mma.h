@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "isobit/ops/attention/cuda_call.h"
+#include "isobit/ops/attention/cuda_mma_parts.h"
 #include "isobit/ops/attention/cuda_narrow.h"
 #include "isobit/ops/attention/cuda_tiles.h"
 #include "isobit/ops/attention/cuda_weights.h"
@@ -15,31 +16,22 @@
 
 namespace isobit::attention {
 
-constexpr int kPart = 64;  // elements of a head that pass through shared memory at once
-constexpr int kPlaces = 3;
-
-ISOBIT_EITHER std::int64_t parts_of(std::int64_t dim) { return (dim + kPart - 1) / kPart; }
-
-// kWarps warps of 16 queries. A lane has two rows of scores, 8 below each other, and there the two
-// columns 2 * (lane % 4) of every eight keys: as the first product leaves them, and the second
-// takes them.
+// kWarps warps of 16 queries.
 template <class T, int kWarps>
 struct FlashMma {
   static constexpr int kMostThreads = kWarps * simt::kWarpThreads, kQueries = 16 * kWarps;
-  static constexpr int kStep = 16, kSteps = kPanel / kStep;
-  static constexpr int kOfKeys = kPanel / 8, kOfColumns = kPart / 8;
+  static constexpr int kPart = mma::kPart, kPlaces = mma::kPlaces;
+  static constexpr int kSteps = kPanel / mma::kStep;
+  static constexpr int kOfKeys = kPanel / 8, kOfColumns = mma::kOfPart;
   static constexpr int kInPlace = kPanel * kPart;
   using Real = float;
   using S = tile::Scalar<float>;
   using Chunk = tile::Chunk<float>;
   using Queries = tile::OperandTile<T, kQueries, kPart, true>;
   using Keys = tile::OperandTile<T, kPanel, kPart, true>;
-  using Values = tile::OperandTile<T, kPart, kPanel, false>;
   using Lines = tile::MatrixTile<T, kPanel, kPart>;  // the same of v, key by key
-  using Rows = tile::MatrixTile<T, 16, kPart>;       // of y, of a warp
   using Scores = float[kOfKeys][4];
   using Weights = unsigned[kSteps][4];
-  using Sums = float[kOfColumns][4];
 
   Call<T> call;
   Tiles<T, kQueries> tiles;
@@ -52,10 +44,10 @@ struct FlashMma {
         tiles(p),
         levels(waiting_of(p)),
         states(reinterpret_cast<float*>(workspace)),
-        q_in_pieces(in_pieces(p.q)),
-        k_in_pieces(in_pieces(p.k)),
-        v_in_pieces(in_pieces(p.v)),
-        y_in_pieces(in_pieces(p.y)) {}
+        q_in_pieces(mma::in_pieces(p.q)),
+        k_in_pieces(mma::in_pieces(p.k)),
+        v_in_pieces(mma::in_pieces(p.v)),
+        y_in_pieces(mma::in_pieces(p.y)) {}
 
   struct Memory {
     T *queries, *places;
@@ -102,21 +94,12 @@ struct FlashMma {
   struct alignas(8) Pair {
     float left, right;
   };
-  ISOBIT_DEVICE static int warp() { return simt::thread() / simt::kWarpThreads; }
-  ISOBIT_DEVICE static int row_of(int r) { return warp() * 16 + simt::lane() / 4 + r * 8; }
-  ISOBIT_DEVICE static int column() { return simt::lane() % 4 * 2; }
-  ISOBIT_DEVICE static int inside(std::int64_t rest, int most) {
-    return static_cast<int>(Problem::within(rest, most));
-  }
-  ISOBIT_DEVICE int parts_of_k() const {  // one even where there is nothing to multiply
-    return call.p.head_dim == 0 ? 1 : static_cast<int>(parts_of(call.p.head_dim));
-  }
-
-  // Every row of every head begins at 16 bytes.
-  static bool in_pieces(const Array& array) {
-    return array.col == 1 && reinterpret_cast<std::uintptr_t>(array.data) % 16 == 0 &&
-           array.batch % 8 == 0 && array.head % 8 == 0 && array.row % 8 == 0;
-  }
+  ISOBIT_DEVICE static int warp() { return mma::warp(); }
+  ISOBIT_DEVICE static int row_of(int r) { return mma::row_of(r); }
+  ISOBIT_DEVICE static int column() { return mma::column(); }
+  ISOBIT_DEVICE static int inside(std::int64_t rest, int most) { return mma::inside(rest, most); }
+  ISOBIT_EITHER static std::int64_t parts_of(std::int64_t dim) { return mma::parts_of(dim); }
+  ISOBIT_DEVICE int parts_of_k() const { return mma::turns_of(call.p.head_dim); }
 
   ISOBIT_DEVICE void compute(const Memory& m, const Tile<float>& tile) const {
     bring_queries(m, tile);
@@ -207,31 +190,11 @@ struct FlashMma {
     return {call.keys_of(tile.in, query).begin - first,
             call.keys_of(tile.in, query + 15).end - first};
   }
-  ISOBIT_DEVICE static bool meets(const Range& seen, int key) {
-    return seen.begin < key + kStep && key < seen.end;
-  }
 
   ISOBIT_DEVICE void multiply_keys(const Memory& m, T* place, int part, const Range& seen,
                                    Scores& scores) const {
-    const Queries queries(m.queries + part * Queries::kElements);
-    const Keys keys(place);
-    const int depth = inside(call.p.head_dim - part * kPart, kPart);
-#pragma unroll 1
-    for (int d = 0; d < depth; d += kStep) {
-      unsigned rows[4];
-      queries.take(warp() * 16, d, rows);
-#pragma unroll
-      for (int j = 0; j < kSteps; ++j) {
-        if (!meets(seen, j * kStep)) continue;
-        unsigned words[4];
-        keys.take(j * kStep, d, words);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const unsigned cols[2] = {words[half], words[half + 2]};
-          simt::multiply_add<T>(scores[2 * j + half], rows, cols);
-        }
-      }
-    }
+    mma::multiply_part<T>(Queries(m.queries + part * Queries::kElements), Keys(place),
+                          inside(call.p.head_dim - part * kPart, kPart), seen, scores);
   }
 
   // Products become weights, and a part of what is known of their queries.
@@ -344,29 +307,11 @@ struct FlashMma {
     return m.sums + (part * kOfColumns + j) * kMostThreads + simt::thread();
   }
 
-  // The product of weights and some columns of v, which becomes a part of the sums. What is not
-  // finite in v reaches the queries that see it alone, so tensor cores have zeros in its place.
+  // The product of weights and some columns of v, which becomes a part of the sums.
   ISOBIT_DEVICE void add_values(const Memory& m, T* place, int part, const Range& seen,
                                 const Weights& weights, const Folds& folds) const {
-    Sums chain = {};
-    bool endless = false;
-#pragma unroll 1
-    for (int turn = 0; turn < 2; ++turn) {
-      multiply_values(place, seen, weights, endless, chain);
-      if (endless) break;
-      float spoilt = 0;
-#pragma unroll
-      for (const auto& each : chain)
-#pragma unroll
-        for (const float sum : each) spoilt = S::fma(sum, 0.0F, spoilt);
-      endless = simt::ballot(spoilt != 0) != 0;  // NaN is not 0
-      if (!endless) break;
-#pragma unroll
-      for (auto& each : chain)
-#pragma unroll
-        for (float& sum : each) sum = 0;
-      begin_with_what_is_not_finite<T>(Lines(place), weights, chain);
-    }
+    mma::Sums chain;
+    mma::multiply_panel<T>(place, seen, weights, chain);
 #pragma unroll
     for (int j = 0; j < kOfColumns; ++j) {
       Chunk sums = simt::load_shared(sums_at(m, part, j));
@@ -375,28 +320,6 @@ struct FlashMma {
         sums.elements[e] = S::fma(sums.elements[e], folds.first[e / 2],
                                   S::mul(chain[j][e], folds.second[e / 2] * (1 / kLift<T>)));
       simt::store_shared(sums_at(m, part, j), sums);
-    }
-  }
-  ISOBIT_DEVICE static void multiply_values(T* place, const Range& seen, const Weights& weights,
-                                            bool endless, Sums& chain) {
-    const Values values(place);
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      if (!meets(seen, step * kStep)) continue;
-#pragma unroll
-      for (int j = 0; j < kOfColumns / 2; ++j) {
-        unsigned words[4];
-        values.take(16 * j, step * kStep, words);
-        if (endless) {
-#pragma unroll
-          for (unsigned& word : words) word = finite<T>(word);
-        }
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const unsigned cols[2] = {words[half], words[half + 2]};
-          simt::multiply_add<T>(chain[2 * j + half], weights[step], cols);
-        }
-      }
     }
   }
   ISOBIT_DEVICE void clear(const Memory& m, State& state) const {
@@ -444,7 +367,6 @@ struct FlashMma {
     }
   }
 
-  // Rows of y by way of shared memory, so that neighbours in a row are neighbours in a warp.
   ISOBIT_DEVICE void finish(const Memory& m, const Tile<float>& tile, const State& state) const {
     const Problem& p = call.p;
     const std::int64_t first = tile.in.queries.begin + tile.first;
@@ -457,41 +379,16 @@ struct FlashMma {
         call.put(tile.in.batch, tile.head, first + row_of(r), state.max[r], state.sum[r]);
     }
     simt::sync_block();  // the places have been read
-    const Rows rows(m.places + warp() * Rows::kElements);
-    std::byte* const y = p.y.at(tile.in.batch, tile.head, first + warp() * 16);
-    const int parts = static_cast<int>(parts_of(p.value_dim));
-#pragma unroll 1
-    for (int part = 0; part < parts; ++part) {
+    mma::put_rows<T>(m.places + warp() * 16 * kPart, p.y,
+                     p.y.at(tile.in.batch, tile.head, first + warp() * 16),
+                     tile.queries - warp() * 16, p.value_dim, y_in_pieces,
+                     [&](int part, int j, unsigned(&words)[2]) {
+                       const Chunk sums = simt::load_shared(sums_at(m, part, j));
 #pragma unroll
-      for (int j = 0; j < kOfColumns; ++j) {
-        const Chunk sums = simt::load_shared(sums_at(m, part, j));
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          simt::store_shared(
-              reinterpret_cast<unsigned*>(rows.piece(8 * r, simt::lane() / 4, j) + column()),
-              narrow_pair<T>(y_of<S>(sums.elements[2 * r], inverse[r]),
-                             y_of<S>(sums.elements[2 * r + 1], inverse[r])));
-        }
-      }
-      simt::sync_warp();
-#pragma unroll 1
-      for (int i = simt::lane(); i < 16 * kOfColumns; i += simt::kWarpThreads) {
-        const int line = i / kOfColumns, piece = i % kOfColumns;
-        const std::int64_t col = part * kPart + piece * tile::kPiece<T>;
-        if (warp() * 16 + line >= tile.queries || col >= p.value_dim) continue;
-        const auto found = simt::load_shared(
-            reinterpret_cast<const tile::RawPiece<T>*>(rows.piece(line / 8 * 8, line % 8, piece)));
-        T* const to = reinterpret_cast<T*>(y) + line * p.y.row + col * p.y.col;
-        if (y_in_pieces && col + tile::kPiece<T> <= p.value_dim) {
-          simt::store(reinterpret_cast<tile::RawPiece<T>*>(to), found);
-        } else {
-#pragma unroll
-          for (int e = 0; e < tile::kPiece<T>; ++e)
-            if (col + e < p.value_dim) to[e * p.y.col] = found.elements[e];
-        }
-      }
-      simt::sync_warp();
-    }
+                       for (int r = 0; r < 2; ++r)
+                         words[r] = narrow_pair<T>(y_of<S>(sums.elements[2 * r], inverse[r]),
+                                                   y_of<S>(sums.elements[2 * r + 1], inverse[r]));
+                     });
   }
 };
 

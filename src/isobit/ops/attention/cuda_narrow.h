@@ -44,8 +44,8 @@ ISOBIT_DEVICE unsigned narrow_pair(float lower, float upper) {
   return narrow[0].bits | unsigned{narrow[1].bits} << 16;
 }
 
-// What is not finite in `values`, a panel of keys by 8 * kColumns columns, times the weights of the
-// queries that see it, from +0: of a warp's 16 queries as tensor cores take weights and leave sums.
+// What is not finite in `values`, a panel's lines by 8 * kColumns columns, times the weights of the
+// rows that see it, from +0: of a warp's 16 rows as tensor cores take weights and leave sums.
 template <class T, class Values, int kSteps, int kColumns>
 ISOBIT_DEVICE void begin_with_what_is_not_finite(const Values& values,
                                                  const unsigned (&weights)[kSteps][4],
@@ -57,7 +57,7 @@ ISOBIT_DEVICE void begin_with_what_is_not_finite(const Values& values,
 #pragma unroll
     for (int i = 0; i < 4; ++i) rest[step][i] = weights[step][i];
 #pragma unroll 1
-  for (int key = 0; key < kPanel; ++key) {
+  for (int key = 0; key < kSteps * kStep; ++key) {
     // Who has the weights of this key.
     const int from = simt::lane() / 4 * 4 + key % 8 / 2, shift = key % 2 * 16;
     unsigned of_row[2];

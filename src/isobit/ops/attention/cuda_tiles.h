@@ -21,6 +21,23 @@ struct Tile {
   Range keys;  // that any of them sees
 };
 
+// Calls body(tile) for the tiles of this block, of so many a head: make(head, place) gives them,
+// and `shared` is where one stands meanwhile. Before it all threads have done with the one before.
+template <class Tile, class Make, class Body>
+ISOBIT_DEVICE void each_tile(std::int64_t count, std::int64_t of_head, Tile* shared,
+                             const Make& make, const Body& body) {
+#pragma unroll 1
+  for (std::int64_t index = simt::block(); index < count; index += simt::blocks()) {
+    const std::int64_t head = index / of_head;
+    // The last queries see most keys where some see few: they begin.
+    const std::int64_t place = (head + 1) * of_head - 1 - index;
+    simt::sync_block();  // what was there has been read
+    if (simt::thread() == 0) *shared = make(head, place);
+    simt::sync_block();
+    body(*shared);
+  }
+}
+
 // Tiles of `kQueries` of a head: of packed sequences as many as they may take.
 template <class T, int kQueries>
 struct Tiles {
@@ -31,21 +48,18 @@ struct Tiles {
 
   ISOBIT_EITHER std::int64_t count(const Problem& p) const { return p.batch * p.heads * of_head; }
 
-  // Calls body(tile) for those of this block; `shared` is where the tile stands meanwhile. Before
-  // it all threads have done with the tile before.
+  // Calls body(tile) for those of this block, as each_tile does.
   template <class Body>
   ISOBIT_DEVICE void each(const Call<T>& call, Tile<RealOf<T>>* shared, const Body& body) const {
-#pragma unroll 1
-    for (std::int64_t index = simt::block(); index < count(call.p); index += simt::blocks()) {
-      const std::int64_t head = index / of_head;
-      // The last queries see most keys where some see few: they begin.
-      const std::int64_t place = (head + 1) * of_head - 1 - index;
-      simt::sync_block();  // what was there has been read
-      if (simt::thread() == 0)
-        *shared = tile(call, head / call.p.heads, head % call.p.heads, place);
-      simt::sync_block();
-      if (shared->queries > 0) body(*shared);
-    }
+    const std::int64_t heads = call.p.heads;
+    each_tile(
+        count(call.p), of_head, shared,
+        [&](std::int64_t head, std::int64_t place) {
+          return tile(call, head / heads, head % heads, place);
+        },
+        [&](const Tile<RealOf<T>>& made) {
+          if (made.queries > 0) body(made);
+        });
   }
 
  private:

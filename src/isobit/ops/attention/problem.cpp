@@ -78,6 +78,10 @@ class Check {
     if (args.key_end.given()) p.key_end = places("key_end", args.key_end);
     p.apart = p.seq_k - p.seq_q;
     check_options(args);
+    const int arithmetic = static_cast<int>(args.arithmetic);
+    require(0 <= arithmetic && arithmetic < std::ssize(kArithmetics), "attention: arithmetic is ",
+            arithmetic, "; allowed: 0 to ", std::ssize(kArithmetics) - 1);
+    p.arithmetic = args.arithmetic;
     p.q = array_of(args.q);
     p.k = array_of(args.k);
     p.v = array_of(args.v);
@@ -101,10 +105,6 @@ class Check {
          named("key_end", args.key_end), named("query_starts", args.query_starts),
          named("key_starts", args.key_starts), named("blocks", args.blocks)});
     problem_.y = array_of(args.y);
-    const int arithmetic = static_cast<int>(args.arithmetic);
-    require(0 <= arithmetic && arithmetic < std::ssize(kArithmetics), "attention: arithmetic is ",
-            arithmetic, "; allowed: 0 to ", std::ssize(kArithmetics) - 1);
-    problem_.arithmetic = args.arithmetic;
     return done();
   }
 

@@ -13,6 +13,7 @@
 #include "isobit/core/magnitude.h"
 #include "isobit/core/tensor_core.h"
 #include "isobit/norms/reference_rows.h"
+#include "isobit/ops/attention/cases.h"
 
 namespace isobit::attention {
 namespace {
@@ -294,9 +295,31 @@ void forward_in(const ForwardArgs& exact, const ForwardArgs& scale, const Roundi
         forward_query<Real>(exact, scale, rounding, batch, head, query);
 }
 
+// What gradients owe to weights and gradients of scores of 16 bits, by tensor cores: the part of
+// its scale that each number has, and what f16 loses of those beside the largest of their row,
+// which is no larger than that of all.
+template <class Real>
+struct NarrowGradients {
+  Real rounded = 0, lost = 0;
+  Real weight = 0, gradient = 0;  // the largest
+
+  NarrowGradients(const BackwardArgs& args, const Rounding& rounding) {
+    if (args.arithmetic != Arithmetic::tensor) return;
+    const bool is_f16 = rounding.dtype == DType::f16;
+    const double limit = backward_limit(args);
+    rounded = Real((is_f16 ? 0x1p13 : 0x1p16) / limit);
+    lost = Real(is_f16 ? 0x1p-15 / limit : 0);
+  }
+  void see(Real of_weight, Real of_gradient) {
+    if (of_weight > weight) weight = of_weight;
+    if (of_gradient > gradient) gradient = of_gradient;
+  }
+};
+
 template <class Real>
 void backward_query(const BackwardArgs& args, const BackwardArgs& scales, const Rounding& rounding,
-                    std::int64_t batch, std::int64_t head, std::int64_t query) {
+                    NarrowGradients<Real>& narrow, std::int64_t batch, std::int64_t head,
+                    std::int64_t query) {
   using M = Machine<Real>;
   const std::int64_t heads = args.q.shape[1], queries = args.q.shape[2];
   const std::int64_t cols = args.v.shape[3], dim = args.q.shape[3];
@@ -351,7 +374,9 @@ void backward_query(const BackwardArgs& args, const BackwardArgs& scales, const 
         size += magnitude(term);
         add(args.grad_v, (first + key) * cols + c, p * scores.keep_scale * grad[c]);
         add(scales.grad_v, (first + key) * cols + c,
-            sized(p_scale * scores.keep_scale * magnitude(grad[c]) + Real(M::kLeastNormal)));
+            sized((p_scale + p * narrow.rounded + narrow.weight * narrow.lost) * scores.keep_scale *
+                      magnitude(grad[c]) +
+                  Real(M::kLeastNormal)));
       }
     const Real gradient = p * (of_weight - mean);
     const Real terms =
@@ -363,12 +388,15 @@ void backward_query(const BackwardArgs& args, const BackwardArgs& scales, const 
         args.softcap == 0
             ? terms
             : sized(terms * (scores.slope[at] + scores.slope_scale[at]) + Real(M::kLeastNormal));
+    narrow.see(p, magnitude(bent));
+    const Real narrow_terms = magnitude(bent) * narrow.rounded + narrow.gradient * narrow.lost;
     for (std::int64_t d = 0; d < dim; ++d) {
       const auto one = [&](const TensorView& to, const TensorView& to_scale, std::int64_t place,
                            Real factor) {
         add(to, place, scale * bent * factor);
         add(to_scale, place,
-            sized(magnitude(scale) * (bent_terms * magnitude(factor) + Real(2 * M::kLeastNormal)) +
+            sized(magnitude(scale) * ((bent_terms + narrow_terms) * magnitude(factor) +
+                                      Real(2 * M::kLeastNormal)) +
                       Real(M::kLeastNormal),
                   bent_terms * magnitude(factor)));
       };
@@ -380,17 +408,21 @@ void backward_query(const BackwardArgs& args, const BackwardArgs& scales, const 
 
 template <class Real>
 void backward_in(const BackwardArgs& exact, const BackwardArgs& scale, const Rounding& rounding) {
-  for (const BackwardArgs* args : {&exact, &scale})
-    for (const TensorView* view : {&args->grad_q, &args->grad_k, &args->grad_v, &args->grad_bias}) {
-      if (!view->given()) continue;
-      std::int64_t count = 1;
-      for (int i = 0; i < view->rank; ++i) count *= view->shape[i];
-      std::fill_n(data<Real>(*view), count, Real(0));
-    }
-  for (std::int64_t batch = 0; batch < exact.q.shape[0]; ++batch)
-    for (std::int64_t head = 0; head < exact.q.shape[1]; ++head)
-      for (std::int64_t query = 0; query < exact.q.shape[2]; ++query)
-        backward_query<Real>(exact, scale, rounding, batch, head, query);
+  NarrowGradients<Real> narrow(exact, rounding);
+  for (int turns = narrow.lost > 0 ? 2 : 1; turns > 0; --turns) {  // the first finds the largest
+    for (const BackwardArgs* args : {&exact, &scale})
+      for (const TensorView* view :
+           {&args->grad_q, &args->grad_k, &args->grad_v, &args->grad_bias}) {
+        if (!view->given()) continue;
+        std::int64_t count = 1;
+        for (int i = 0; i < view->rank; ++i) count *= view->shape[i];
+        std::fill_n(data<Real>(*view), count, Real(0));
+      }
+    for (std::int64_t batch = 0; batch < exact.q.shape[0]; ++batch)
+      for (std::int64_t head = 0; head < exact.q.shape[1]; ++head)
+        for (std::int64_t query = 0; query < exact.q.shape[2]; ++query)
+          backward_query<Real>(exact, scale, rounding, narrow, batch, head, query);
+  }
 }
 
 void emit_view(std::string_view name, const TensorView& view, const EmitArray& emit) {
