@@ -404,13 +404,7 @@ class World : public CallsOfClasses {
                                                  .mode = 2,
                                                  .align_corners = 0};
   isobit_interpolate_backward_args interpolate_backward = {
-      .struct_size = sizeof interpolate_backward,
-      .grad_y = &image_grad,
-      .grad_x = &to_image,
-      .scale_h = 0,
-      .scale_w = 0,
-      .mode = 2,
-      .align_corners = 0};
+      sizeof interpolate_backward, &image_grad, &to_image, 0, 0, 2, 0};
   isobit_tensor query = sequence(0), key = sequence(1), value = sequence(2),
                 grad_attended = sequence(3), attended = sequence(5), grad_query = sequence(6),
                 grad_key = sequence(11), grad_value = sequence(12);

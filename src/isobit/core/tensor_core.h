@@ -125,4 +125,15 @@ constexpr double limit_of_two(std::int64_t k, std::int64_t n) {
   return 64 + 2 * error_of(k) + error_of(n);
 }
 
+// The same of attention's gradients: of two products of a pair, whose sums are added 64 pairs at a
+// time, panel by panel. Shapes are (batch, heads, rows, elements).
+template <class Shape>
+constexpr double limit_of_gradients(const Shape& q, const Shape& k, const Shape& v) {
+  constexpr std::int64_t kPanel = 64;
+  const auto panels = [](std::int64_t rows) { return (rows + kPanel - 1) / kPanel; };
+  const std::int64_t group = k[1] == 0 ? 1 : q[1] / k[1];
+  return 64 + error_of(q[3]) + error_of(v[3]) + error_of(kPanel) +
+         static_cast<double>(std::max(panels(k[2]), group * panels(q[2])));
+}
+
 }  // namespace isobit::tensor_core

@@ -219,17 +219,6 @@ double limit_of(std::int64_t head_dim, std::int64_t terms) {
                  std::max<std::int64_t>({1, head_dim, std::min<std::int64_t>(terms, 128)})));
 }
 
-// By tensor cores: both products of a pair, one with a panel of 64, and that the panels are added.
-double limit_of_gradients(const BackwardArgs& args) {
-  constexpr std::int64_t kPanel = 64;
-  const auto panels = [](std::int64_t rows) { return (rows + kPanel - 1) / kPanel; };
-  const std::int64_t group =
-      args.k.shape[1] == 0 ? 1 : std::max<std::int64_t>(1, args.q.shape[1] / args.k.shape[1]);
-  return 64 + tensor_core::error_of(args.q.shape[3]) + tensor_core::error_of(args.v.shape[3]) +
-         tensor_core::error_of(kPanel) +
-         static_cast<double>(std::max(panels(args.k.shape[2]), group * panels(args.q.shape[2])));
-}
-
 std::vector<CaseGrid> all_cases(std::string_view grid, bool backward) {
   std::vector<CaseGrid> grids = cases(grid, backward);
   for (CaseGrid& each : grids) each.options["arithmetic"] = {0};
@@ -268,7 +257,8 @@ double forward_limit(const ForwardArgs& args) {
   return limit_of(args.q.shape[3], keys_of(args));
 }
 double backward_limit(const BackwardArgs& args) {
-  if (args.arithmetic == Arithmetic::tensor) return limit_of_gradients(args);
+  if (args.arithmetic == Arithmetic::tensor)
+    return tensor_core::limit_of_gradients(args.q.shape, args.k.shape, args.v.shape);
   return limit_of(std::max(args.q.shape[3], args.v.shape[3]),
                   std::max(args.k.shape[2], args.q.shape[2]));
 }

@@ -13,7 +13,6 @@
 #include "isobit/core/magnitude.h"
 #include "isobit/core/tensor_core.h"
 #include "isobit/norms/reference_rows.h"
-#include "isobit/ops/attention/cases.h"
 
 namespace isobit::attention {
 namespace {
@@ -306,7 +305,7 @@ struct NarrowGradients {
   NarrowGradients(const BackwardArgs& args, const Rounding& rounding) {
     if (args.arithmetic != Arithmetic::tensor) return;
     const bool is_f16 = rounding.dtype == DType::f16;
-    const double limit = backward_limit(args);
+    const double limit = tensor_core::limit_of_gradients(args.q.shape, args.k.shape, args.v.shape);
     rounded = Real((is_f16 ? 0x1p13 : 0x1p16) / limit);
     lost = Real(is_f16 ? 0x1p-15 / limit : 0);
   }
