@@ -29,7 +29,7 @@ const Asked kAsked[] = {
      .range = true},
     {.options = {.window = 40, .scale = -0.4, .softcap = 3}, .bias = true, .range = true}};
 
-TEST(AttentionTensorGradients, HaveTheBitsOfTheirDefinitionInEverySchedule) {
+TEST(AttentionTensorGradientKernels, HaveTheBitsOfTheirDefinitionInEverySchedule) {
   lab::watch();
   lab::in_every_schedule([&](bool in_order) {
     std::int64_t gap = 0;
@@ -42,7 +42,7 @@ TEST(AttentionTensorGradients, HaveTheBitsOfTheirDefinitionInEverySchedule) {
 }
 
 // Parts of a head, tiles and panels that are not whole, rows that lie at any address.
-TEST(AttentionTensorGradients, HaveTheBitsOfTheirDefinitionAtEveryEdge) {
+TEST(AttentionTensorGradientKernels, HaveTheBitsOfTheirDefinitionAtEveryEdge) {
   lab::watch();
   std::uint32_t seed = 7;
   for (const Shape& s : {Shape{1, 2, 2, 1, 1, 1, 1},
@@ -65,7 +65,7 @@ TEST(AttentionTensorGradients, HaveTheBitsOfTheirDefinitionAtEveryEdge) {
 }
 
 // f16 has no numbers below 2^-24, nor from 2^16 on, and gradients of scores have any size.
-TEST(AttentionTensorGradients, ScaleWhatF16HasNoNumbersFor) {
+TEST(AttentionTensorGradientKernels, ScaleWhatF16HasNoNumbersFor) {
   lab::watch();
   for (const int size : {-20, 9}) {
     Given<f16> given({1, 1, 1, 20, 70, 16, 16}, {});
@@ -84,7 +84,7 @@ TEST(AttentionTensorGradients, ScaleWhatF16HasNoNumbersFor) {
 }
 
 // What is not there has no gradient, and gives none, whatever stands in it.
-TEST(AttentionTensorGradients, KeepWhatIsNotThereApart) {
+TEST(AttentionTensorGradientKernels, KeepWhatIsNotThereApart) {
   lab::watch();
   // Query i sees keys up to i; query 3 none, and key 30 is seen by none but later queries.
   const Asked asked{.options = {.causal = top_left}, .mask = true};
@@ -116,10 +116,12 @@ TEST(AttentionTensorGradients, KeepWhatIsNotThereApart) {
 }
 
 // And what is there reaches those who see it, no others.
-TEST(AttentionTensorGradients, ShowWhatIsNotFiniteToThoseWhoSeeIt) {
+TEST(AttentionTensorGradientKernels, ShowWhatIsNotFiniteToThoseWhoSeeIt) {
   lab::watch();
-  Given<bf16> given({1, 1, 1, 20, 90, 16, 8}, {.options = {.causal = bottom_right}}, 0, 3);
+  const Asked asked{.options = {.causal = bottom_right, .dropout = 0.3, .dropout_seed = 2}};
+  Given<bf16> given({1, 1, 1, 20, 90, 16, 8}, asked, 0, 3);
   Gradients<bf16> usual(given), spoilt(given);
+  const auto dropout = Dropout<float>::of(0.3, 2);
   spoilt.grad_y.at(0, 0, 5, 2) = from_float<bf16>(kNan);
   usual.compute(64);
   spoilt.compute(64);
@@ -133,7 +135,7 @@ TEST(AttentionTensorGradients, ShowWhatIsNotFiniteToThoseWhoSeeIt) {
   for (std::int64_t j = 0; j < 90; ++j) {
     const bool seen = j <= 5 + 70;
     for (std::int64_t c = 0; c < 8; ++c) {
-      if (seen && c == 2)
+      if (seen && c == 2 && dropout.keeps(0, 0, 5, j))
         ASSERT_TRUE(std::isnan(widen<float>(spoilt.v.at(0, 0, j, c)))) << j;
       else
         ASSERT_EQ(spoilt.v.at(0, 0, j, c).bits, usual.v.at(0, 0, j, c).bits) << j << ", " << c;
@@ -144,7 +146,7 @@ TEST(AttentionTensorGradients, ShowWhatIsNotFiniteToThoseWhoSeeIt) {
 }
 
 // Packed sequences have the bits of each alone, and rows behind the last have zeros.
-TEST(AttentionTensorGradients, TakePackedSequences) {
+TEST(AttentionTensorGradientKernels, TakePackedSequences) {
   lab::watch();
   const std::vector<std::int64_t> counts{3, 0, 37, 1}, lengths{20, 5, 140, 9};
   std::vector<std::int64_t> of_queries{0}, of_keys{0};
@@ -214,7 +216,7 @@ TEST(AttentionTensorGradients, TakePackedSequences) {
 }
 
 // Each gradient has its bits where the others are not wanted.
-TEST(AttentionTensorGradients, AreComputedAlone) {
+TEST(AttentionTensorGradientKernels, AreComputedAlone) {
   lab::watch();
   Given<f16> given({1, 2, 1, 9, 70, 16, 24}, {.bias = true});
   Gradients<f16> all(given), one(given);
@@ -235,7 +237,7 @@ TEST(AttentionTensorGradients, AreComputedAlone) {
 }
 
 // Against the reference.
-TEST(AttentionTensorGradients, AreRight) {
+TEST(AttentionTensorGradientKernels, AreRight) {
   lab::watch();
   lab::attach_devices();
   lab::Flags flags;
@@ -256,7 +258,7 @@ TEST(AttentionTensorGradients, AreRight) {
 }
 
 // The bits of sm_90 by the model, written down.
-TEST(AttentionTensorGradients, HaveTheBitsOfTheirGeneration) {
+TEST(AttentionTensorGradientKernels, HaveTheBitsOfTheirGeneration) {
   lab::watch();
   std::uint64_t hash = 14695981039346656037u;
   Given<f16> given({1, 2, 1, 9, 140, 40, 24}, {.options = {.causal = bottom_right}});
@@ -268,7 +270,7 @@ TEST(AttentionTensorGradients, HaveTheBitsOfTheirGeneration) {
 }
 
 // Whoever computes y by them has the gradients by them too, whatever memory a block has.
-TEST(AttentionTensorGradients, AreWantedWhereForwardIs) {
+TEST(AttentionTensorGradientKernels, AreWantedWhereForwardIs) {
   lab::attach_devices();
   const Operation &forward = forward_operation(), &backward = backward_operation();
   const Arguments of_forward = forward.make_arguments(), of_backward = backward.make_arguments();
