@@ -117,6 +117,23 @@ def test_attention_by_tensor_cores_has_the_emulators_bits(words):
         assert done.stdout.count(f"flash_mma on {device} queries=128 ") == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--causal", "bottom_right", "--head-dim", "80", "--value-dim", "24"],
+        ["--window", "30", "--softcap", "3", "--with", "bias+mask+grad_lse+grad_bias"],
+    ],
+)
+def test_gradients_of_attention_by_tensor_cores_have_the_emulators_bits(words):
+    """nvcc once made kernels of them that did not end, and others that wrote nothing."""
+    words = ["--pass", "bwd", "--arithmetic", "tensor", "--dtype", "f16,bf16", *words]
+    words += ["--batch", "1", "--heads", "2", "--kv-heads", "1", "--seq-q", "20", "--seq-k", "70"]
+    done = isobit("parity", "attention", *words, "--device", "emu,ptx", order="random", early=1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for device in ("ptx", "emu"):
+        assert done.stdout.count(f"flash_mma on {device} rows=32 ") == 2
+
+
 def test_tensor_cores_of_another_generation_are_right_and_have_other_bits():
     words = ["--variant", "mma", "--device", "ptx", "--grid", "test"]
     done = isobit("verify", "matmul", *words, sm=80)

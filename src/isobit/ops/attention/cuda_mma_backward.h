@@ -308,7 +308,7 @@ struct GradientsMma : GradientRows<T, 16 * kWarps, kOfKeys> {
     constexpr int kBeside = kOfKeys ? 16 : kSide;  // keys
     float* const own = scores_of(m);
     const Scaling<float> scaling = tile.scaling;
-    each_pair(own, [&](ScorePair* pair, int, int j, int r) {
+    each_pair(own, [&](ScorePair* pair, int j, int r) {
       *pair = {{scores[j][2 * r], scores[j][2 * r + 1]}};
     });
     simt::sync_warp();
@@ -331,7 +331,7 @@ struct GradientsMma : GradientRows<T, 16 * kWarps, kOfKeys> {
       score = call.exponent(scaling, tile.in, query, key, score);
     }
     simt::sync_warp();
-    each_pair(own, [&](ScorePair* pair, int, int j, int r) {
+    each_pair(own, [&](ScorePair* pair, int j, int r) {
       const ScorePair exponents = *pair;
       *pair = {{scores[j][2 * r], scores[j][2 * r + 1]}};
 #pragma unroll
@@ -362,27 +362,42 @@ struct GradientsMma : GradientRows<T, 16 * kWarps, kOfKeys> {
                                    Scores& products) const {
     const Problem& p = call.p;
     const float more = p.dropout > 0 ? call.dropout().scale : 1.0F;
-    float* const own = scores_of(m);
-    each_pair(own, [&](ScorePair* pair, int col, int j, int r) {
-      ScorePair raw{};
-      if (tile.scaling.caps) raw = *pair;
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int at = 2 * r + e;
-        const float probability = probabilities[j][at];
-        const float mean = simt::load_shared(&query_at(m, index, r, col + e)->mean);
+    for (int j = 0; j < kEights; ++j)
+#pragma unroll
+      for (int at = 0; at < 4; ++at) {
+        const QueryStatistics* const query =
+            query_at(m, index, at / 2, 8 * j + mma::column() + at % 2);
         const float of_weight =
             (kept >> (4 * j + at) & 1) != 0 ? S::mul(products[j][at], more) : 0.0F;
-        const float of_bias = score_gradient<S>(probability, of_weight, mean);
-        float of_score = of_bias;
-        if (tile.scaling.caps) of_score = before_cap<S>(tile.scaling, of_bias, raw.elements[e]);
-        const bool there = is_there(probability);
-        raw.elements[e] = there ? of_bias : 0.0F;
-        products[j][at] = there ? S::add(of_score, 0.0F) : -0.0F;
+        products[j][at] =
+            score_gradient<S>(probabilities[j][at], of_weight, simt::load_shared(&query->mean));
       }
-      if (!kOfKeys && p.grad_bias) *pair = raw;
-    });
+    if (!is_plain()) uncap(m, tile, probabilities, products);
+#pragma unroll
+    for (int j = 0; j < kEights; ++j)
+#pragma unroll
+      for (int at = 0; at < 4; ++at)
+        products[j][at] = is_there(probabilities[j][at]) ? S::add(products[j][at], 0.0F) : -0.0F;
     if (!kOfKeys && p.grad_bias) put_bias(m, tile, panel);
+  }
+
+  // Gradients of capped scores become those of products, which they take the place of in shared
+  // memory: they are those of the bias.
+  ISOBIT_DEVICE void uncap(const Memory& m, const GradientTile& tile, const Scores& probabilities,
+                           Scores& gradients) const {
+    each_pair(scores_of(m), [&](ScorePair* pair, int j, int r) {
+      const ScorePair products = *pair;
+      ScorePair of_bias;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& gradient = gradients[j][2 * r + e];
+        of_bias.elements[e] = is_there(probabilities[j][2 * r + e]) ? gradient : 0.0F;
+        if (tile.scaling.caps)
+          gradient = before_cap<S>(tile.scaling, gradient, products.elements[e]);
+      }
+      if constexpr (!kOfKeys) *pair = of_bias;
+    });
   }
 
   // Those of the bias, of the panel.

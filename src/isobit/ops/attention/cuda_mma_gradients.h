@@ -190,17 +190,16 @@ struct alignas(8) ScorePair {
 ISOBIT_DEVICE float* score_at(float* scores, int row, int col) {
   return scores + row * kSide + (col ^ (row % 4 * 8 + row / 4 * 2));
 }
-// visit(pair, column, j, r) of each two of a thread's: its columns 8 * j on, of its row r.
+// visit(pair, j, r) of each two of a thread's: those of the eight j, of its row r.
 template <class Visit>
 ISOBIT_DEVICE void each_pair(float* scores, const Visit& visit) {
 #pragma unroll
   for (int r = 0; r < 2; ++r)
 #pragma unroll
-    for (int j = 0; j < kSide / 8; ++j) {
-      const int col = 8 * j + mma::column();
-      visit(reinterpret_cast<ScorePair*>(score_at(scores, simt::lane() / 4 + 8 * r, col)), col, j,
-            r);
-    }
+    for (int j = 0; j < kEights; ++j)
+      visit(reinterpret_cast<ScorePair*>(
+                score_at(scores, simt::lane() / 4 + 8 * r, 8 * j + mma::column())),
+            j, r);
 }
 
 }  // namespace isobit::attention

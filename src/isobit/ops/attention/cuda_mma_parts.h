@@ -151,8 +151,9 @@ ISOBIT_DEVICE void put_rows(T* own, const Array& array, std::byte* to, int rows,
       const int line = i / kOfPart, piece = i % kOfPart;
       const std::int64_t col = part * kPart + piece * tile::kPiece<T>;
       if (line >= rows || col >= cols) continue;
-      const auto found = simt::load_shared(
-          reinterpret_cast<const tile::RawPiece<T>*>(lines.piece(line / 8 * 8, line % 8, piece)));
+      // No simt::load_shared: of its promise nvcc makes that nobody comes here.
+      const tile::RawPiece<T> found =
+          *reinterpret_cast<const tile::RawPiece<T>*>(lines.piece(line / 8 * 8, line % 8, piece));
       T* const at = reinterpret_cast<T*>(to) + line * array.row + col * array.col;
       if (in_pieces && col + tile::kPiece<T> <= cols) {
         simt::store(reinterpret_cast<tile::RawPiece<T>*>(at), found);
