@@ -118,6 +118,20 @@ def test_attention_by_tensor_cores_wastes_no_bank_and_reads_keys_once_a_tile():
 
 
 @needs_ptx
+def test_gradients_of_attention_by_tensor_cores_waste_no_bank_and_no_sector():
+    words = ["--pass", "bwd", "--variant", "flash_mma", "--arithmetic", "tensor", "--dtype", "bf16"]
+    words += ["--batch", "1", "--heads", "2", "--kv-heads", "1", "--seq-q", "128"]
+    words += ["--seq-k", "256", "--head-dim", "64", "--value-dim", "64", "--plan", "rows=64"]
+    kernels = json.loads(profile("attention", *words, "--json").stdout)["kernels"]
+    assert len(kernels) == 2
+    for kernel in kernels:  # tiles: 4 of queries, with 4 panels each; 4 of keys, with 2 * 2
+        assert kernel["shared_wavefronts"] == kernel["shared_least"] > 0
+        assert kernel["stores"]["sectors"] == kernel["stores"]["least"] > 0
+        assert kernel["copied_bytes"] == 4 * (2 + 4 * 3) * 64 * 64 * 2
+        assert kernel["by_kind"]["tensor"] > 0
+
+
+@needs_ptx
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
 @pytest.mark.parametrize("given", ["bias", "mask"])
 def test_attention_reads_bias_and_mask_side_by_side(given, dtype):
