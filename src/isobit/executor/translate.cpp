@@ -9,17 +9,6 @@
 namespace isobit::executor {
 namespace {
 
-std::vector<std::string_view> parts_of(std::string_view opcode) {
-  std::vector<std::string_view> parts;
-  std::size_t begin = 0;
-  for (std::size_t i = 1; i <= opcode.size(); ++i)
-    if (i == opcode.size() || opcode[i] == '.') {
-      parts.push_back(opcode.substr(begin, i - begin));
-      begin = i;
-    }
-  return parts;
-}
-
 class Translator {
  public:
   Translator(const Text& text, Module& module)
@@ -114,6 +103,8 @@ class Translator {
       shuffle(parts);
     else if (base == "vote")
       vote();
+    else if (base == "redux")
+      reduce();
     else if (base == "mbarrier")
       arrival();
     else if (base == "cp")
@@ -349,6 +340,14 @@ class Translator {
     instruction_.slots[2] = slot(operand(2), 4);
   }
 
+  void reduce() {
+    as(Kind::shuffle, reduce_lanes);
+    const std::optional<Reduction> reduction = reduction_named(statement_->opcode);
+    if (!reduction) unknown();
+    instruction_.number = static_cast<std::int64_t>(*reduction);
+    for (std::size_t i = 0; i < 3; ++i) instruction_.slots[i] = slot(operand(i), 4);
+  }
+
   // The register of an address without an offset.
   Slot plain_address(const Operand& operand, int width) {
     if (operand.is != Operand::Is::address || operand.offset != 0 || !operand.elements.empty())
@@ -428,21 +427,24 @@ class Translator {
 
   void matrices(const std::vector<std::string_view>& parts) {
     as(Kind::tensor,
-       Handlers{{"ldmatrix.sync.aligned.m8n8.x4.shared.b16", load_matrices},
+       Handlers{{"ldmatrix.sync.aligned.m8n8.x1.shared.b16", load_matrices},
+                {"ldmatrix.sync.aligned.m8n8.x2.shared.b16", load_matrices},
+                {"ldmatrix.sync.aligned.m8n8.x4.shared.b16", load_matrices},
                 {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", load_matrices_transposed},
                 {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", multiply_add_f16},
                 {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", multiply_add_bf16}});
     std::size_t next = 0;
     for (const Operand& operand : statement_->operands) {
       if (operand.is == Operand::Is::address) {
-        instruction_.slots[next++] = plain_address(operand, 4);
+        instruction_.count = static_cast<std::uint8_t>(next);
+        instruction_.slots[4] = plain_address(operand, 4);
         continue;
       }
       if (operand.is != Operand::Is::list) unknown();
       for (const Operand& element : operand.elements) instruction_.slots[next++] = slot(element, 4);
     }
-    instruction_.count = 4;
-    if (next != (parts[0] == "mma" ? 14 : 5)) unknown();
+    const auto expected = parts[0] == "mma" ? 14U : static_cast<unsigned>(parts[4][2] - '0');
+    if (next != expected) unknown();
   }
 
   // Of wgmma: sums, the descriptors of a and b, whether sums are added to, the signs of a and b,
