@@ -2,7 +2,6 @@
 #include "isobit/executor/given.h"
 
 #include <cstring>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -10,7 +9,6 @@
 #include "isobit/executor/memory.h"
 #include "isobit/executor/program.h"
 #include "isobit/executor/settings.h"
-#include "isobit/executor/totals.h"
 
 namespace isobit::executor {
 namespace {
@@ -56,7 +54,8 @@ std::vector<std::byte> buffer_of(const Function& kernel, const IsobitGivenLaunch
 
 }  // namespace
 
-void launch_given(const IsobitGivenLaunch& given, Total& total) {
+void launch_given(const IsobitGivenLaunch& given, std::map<std::string, Total>& totals,
+                  bool in_full) {
   Module module(given.ptx);
   const Function* kernel = module.find(given.kernel);
   if (kernel == nullptr) throw LaunchError("no kernel " + std::string(given.kernel) + " in PTX");
@@ -70,6 +69,8 @@ void launch_given(const IsobitGivenLaunch& given, Total& total) {
                           .along_z = z};
   const std::string_view code(static_cast<const char*>(given.machine_code),
                               given.machine_code_bytes);
+  Total& total = totals[kernel->name];
+  total.counters.in_full = in_full;
   ++total.launches;
   total.blocks += static_cast<std::uint64_t>(shape.blocks);
   total.shape = shape;

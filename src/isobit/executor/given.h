@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
+
+#include "isobit/executor/totals.h"
 
 namespace isobit::executor {
-
-struct Total;
 
 // isobit.lab.executor has the same structs.
 extern "C" {
@@ -32,7 +34,9 @@ struct IsobitGivenLaunch {
 };
 }
 
-// Adds what it did. Throws PtxError or LaunchError.
-void launch_given(const IsobitGivenLaunch& given, Total& total);
+// Adds what it did to the kernel's, in full or no more than instructions. Throws PtxError or
+// LaunchError.
+void launch_given(const IsobitGivenLaunch& given, std::map<std::string, Total>& totals,
+                  bool in_full);
 
 }  // namespace isobit::executor

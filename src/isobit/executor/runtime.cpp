@@ -266,9 +266,7 @@ __attribute__((visibility("default"))) const char* isobit_executor_launch(
   static std::string trouble;
   try {
     if (!settings().wrong.empty()) throw std::invalid_argument(settings().wrong);
-    Total& total = state().totals[given->kernel];
-    total.counters.in_full = state().counts;
-    launch_given(*given, total);
+    launch_given(*given, state().totals, state().counts);
     return nullptr;
   } catch (const std::exception& error) {
     trouble = error.what();

@@ -273,6 +273,8 @@ void unpack(Warp& warp, const Instruction& instruction);
 void count_rows(Counters& counters, const std::uint32_t* at, int rows);
 void load_matrices(Warp& warp, const Instruction& instruction);
 void load_matrices_transposed(Warp& warp, const Instruction& instruction);
+void store_matrices(Warp& warp, const Instruction& instruction);
+void store_matrices_transposed(Warp& warp, const Instruction& instruction);
 void multiply_add_f16(Warp& warp, const Instruction& instruction);
 void multiply_add_bf16(Warp& warp, const Instruction& instruction);
 void begin_products(Warp& warp, const Instruction& instruction);
