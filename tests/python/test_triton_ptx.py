@@ -16,7 +16,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 import triton.language as tl  # noqa: E402
 from untraced import untraced  # noqa: E402
 
-from isobit.lab.executor import Executor  # noqa: E402
+from isobit.lab.executor import TARGET, Executor  # noqa: E402
 from isobit.ops.triton_variants import Launch  # noqa: E402
 
 LAB = Path(__file__).resolve().parents[2] / "build" / "release" / "isobit"
@@ -50,7 +50,8 @@ def counted(launch):
     executor = Executor(str(LIBRARY))
     executor.counters()
     with untraced():
-        executor.launch(launch)
+        launch.compiled(TARGET)  # which Triton keeps
+    executor.launch(launch)
     return executor.counters()
 
 

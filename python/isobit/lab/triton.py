@@ -206,12 +206,12 @@ def answer(lab: Lab, request: Mapping):
         return {"error": f"{type(error).__name__}: {shorten(str(error), 300)}"}
 
 
-def main():
+def main(*library):
     # What others print is no answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
-        lab = Lab(*sys.argv[1:])
+        lab = Lab(*library)
     except Exception as error:
         why = f"{shorten(str(error), 300)}; {remedy('torch triton')}"
         print(json.dumps({"error": why}), file=answers, flush=True)
@@ -221,4 +221,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
