@@ -99,7 +99,10 @@ class Lab:
         views = _views(there, arrays)
         chosen = self.variants[op][variant]
         for launch in chosen.launches(plan, **_taken(chosen, options), **views):
-            self.executing.launch(launch) if self.executing else launch()
+            if self.executing:
+                self.executing.launch(launch)
+            else:
+                launch()
         for name, storage in memory.items():
             storage.copy_(there[name])
         return {}

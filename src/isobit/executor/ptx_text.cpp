@@ -137,7 +137,7 @@ class Reader {
     for (;;) {
       const std::string_view word = lexer_.take();
       if (word == ".ptr") {
-        if (lexer_.peek()[0] == '.' && lexer_.peek() != ".align") lexer_.take();
+        if (lexer_.peek().starts_with('.') && lexer_.peek() != ".align") lexer_.take();
         if (lexer_.take_if(".align")) lexer_.take();
       } else if (word == ".align") {
         found.alignment = integer();

@@ -234,7 +234,7 @@ class Profile {
   const int multiprocessors_;
   std::vector<Call> calls_;
   std::string declined_;
-  int peers_ = 0, others_ = 0, wrong_ = 0;  // calls of Triton's, those with bits of their own
+  int peers_ = 0, others_ = 0, wrong_ = 0;  // calls of Triton's; with other bits; wrong
 };
 
 }  // namespace
