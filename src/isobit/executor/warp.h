@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -229,6 +230,10 @@ void shuffle_index_here(Warp& warp, const Instruction& instruction);
 void vote_ballot(Warp& warp, const Instruction& instruction);
 void vote_any(Warp& warp, const Instruction& instruction);
 void vote_all(Warp& warp, const Instruction& instruction);
+// Of 32-bit integers, over the lanes that take part; `number` says which.
+enum class Reduction : std::uint8_t { add, min_signed, max_signed, min, max, all, any, odd };
+std::optional<Reduction> reduction_named(std::string_view opcode);
+void reduce_lanes(Warp& warp, const Instruction& instruction);
 
 void load(Warp& warp, const Instruction& instruction);
 void store(Warp& warp, const Instruction& instruction);
@@ -268,6 +273,8 @@ void unpack(Warp& warp, const Instruction& instruction);
 void count_rows(Counters& counters, const std::uint32_t* at, int rows);
 void load_matrices(Warp& warp, const Instruction& instruction);
 void load_matrices_transposed(Warp& warp, const Instruction& instruction);
+void store_matrices(Warp& warp, const Instruction& instruction);
+void store_matrices_transposed(Warp& warp, const Instruction& instruction);
 void multiply_add_f16(Warp& warp, const Instruction& instruction);
 void multiply_add_bf16(Warp& warp, const Instruction& instruction);
 void begin_products(Warp& warp, const Instruction& instruction);
