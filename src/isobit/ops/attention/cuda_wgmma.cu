@@ -202,29 +202,38 @@ struct FlashWgmma : WarpRows<T> {
       for (int panel = 0; panel < panels.count; ++panel) {
         const std::int64_t first = panels.first + panel * kPanel;
         const Range seen = seen_by_group(tile, first);
+        const bool is_last = run == runs - 1 && panel == panels.count - 1;
         if (seen.end <= 0 || seen.begin >= kPanel) {  // others see it
-          for (int part = 0; part < parts_of_k() + kParts; ++part, ++turn) {
-            supply.wait(turn);
-            supply.give_back(turn);
-          }
+          if (is_last) of_queries.give_back(number);
+          pass(supply, turn);
           continue;
         }
         Scores scores;
         Weights weights;
         Folds folds;
         multiply_keys(m, supply, turn, scores);
+        if (is_last) of_queries.give_back(number);
         weigh(own_memory, tile, first, scores, state, folds, weights);
 #pragma unroll
         for (int part = 0; part < kParts; ++part, ++turn)
           add_values(m, supply, turn, seen, weights, folds, sums[part]);
       }
+      if (run == runs - 1 && panels.count == 0) of_queries.give_back(number);
       join_runs(
           states, state_size(), levels, run, run == runs - 1,
           [&](float* at) { keep(at, state, sums); },
           [&](const float* at) { fold(at, state, sums); });
     }
-    of_queries.give_back(number);
     finish(own_memory, tile, state, sums);
+  }
+
+  // A panel that is not for this warpgroup.
+  ISOBIT_DEVICE void pass(const Supply& supply, unsigned& turn) const {
+#pragma unroll 1
+    for (int part = 0; part < parts_of_k() + kParts; ++part, ++turn) {
+      supply.wait(turn);
+      supply.give_back(turn);
+    }
   }
 
   // Keys of a panel that a query of the warpgroup may see.
@@ -324,28 +333,30 @@ struct Lying {
   bool of_each;
   const char* wrong = "";
 };
-// A batch is some lines or some matrices further on, whichever are further apart and divide it.
+// A matrix is a head, or where one serves all a batch. Else a batch is some matrices further on, or
+// where those are woven some lines.
 Lying lying(const Problem& p, const Array& array, std::int64_t heads, std::int64_t rows,
             std::int64_t length) {
-  const std::int64_t batches = p.query_starts ? 1 : p.batch;
-  const std::int64_t across = (length + 7) / 8 * 8;
+  const std::int64_t batches = p.query_starts || array.batch == 0 ? 1 : p.batch;
   const bool of_each = heads > 1 && array.head != 0;
-  Lying found{{array.data, length, rows, of_each ? heads : 1, rows > 1 ? array.row : across, 0},
-              0,
-              0,
-              of_each};
+  Lying found{{array.data, length, rows, of_each ? heads : batches, array.row, 0}, 0, 1, of_each};
   simt::Matrices& own = found.matrices;
-  own.stride = of_each ? array.head : own.line_stride * rows;
+  if (rows == 0) return found;
+  own.stride = of_each ? array.head : array.batch;
+  if (own.count == 1) own.stride = (rows > 1 ? array.row : (length + 7) / 8 * 8) * rows;
+  if (rows == 1) own.line_stride = own.stride;
   own.woven = own.stride < own.line_stride;
-  if (batches > 1 && array.batch != 0) {
-    const bool by_lines = of_each && own.woven;
+  if (batches == 1) found.matrices_of_batch = 0;
+  if (batches > 1 && of_each) {
+    const bool by_lines = own.woven;
     const std::int64_t apart = by_lines ? own.line_stride : own.stride;
-    if (apart <= 0 || array.batch % apart != 0) {
+    if (array.batch % apart != 0) {
       found.wrong = "it takes batches of q, k and v that are whole heads or rows apart";
       return found;
     }
     const std::int64_t steps = array.batch / apart;
-    (by_lines ? found.lines_of_batch : found.matrices_of_batch) = steps;
+    found.lines_of_batch = by_lines ? steps : 0;
+    found.matrices_of_batch = by_lines ? 0 : steps;
     (by_lines ? own.lines : own.count) += (batches - 1) * steps;
   }
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
@@ -423,10 +434,14 @@ std::size_t wgmma_workspace(const Problem& p, const Plan&, const Machine& machin
 
 void run_wgmma(const ForwardArgs&, const Problem& p, const Plan&, const Execution& execution) {
   if (p.empty()) return;
-  with_wgmma(p, execution.workspace, [&]<class T, int kParts>(FlashWgmma<T, kParts> kernel) {
-    kernel.q = boxes_of<T>(lying_q(p));
-    kernel.k = boxes_of<T>(lying_k(p));
-    kernel.v = boxes_of<T>(lying_v(p));
+  with_wgmma(p, execution.workspace, [&]<class T, int kParts>(const FlashWgmma<T, kParts>& given) {
+    // Variables, not what expressions leave: maps have an alignment of their own.
+    const Boxes q = boxes_of<T>(lying_q(p)), k = boxes_of<T>(lying_k(p)),
+                v = boxes_of<T>(lying_v(p));
+    FlashWgmma<T, kParts> kernel = given;
+    kernel.q = q;
+    kernel.k = k;
+    kernel.v = v;
     simt::launch(static_cast<simt::Stream>(execution.stream),
                  {.blocks = blocks_for(kernel, execution.machine), .threads = kernel.kMostThreads},
                  kernel);

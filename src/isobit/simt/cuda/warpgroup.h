@@ -39,16 +39,18 @@ BoxMap box_map(const Matrices& matrices) {
     std::swap(strides[0], strides[1]);
     std::swap(box[1], box[2]);
   }
-  BoxMap map;
+  struct {
+    BoxMap map;
+  } made;  // no place that a caller's expression gives, which may lack the map's alignment
   const CUresult result = encode(
-      &map,
+      &made.map,
       std::is_same_v<T, bf16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
       kRank, const_cast<void*>(matrices.data), extents, strides, box, each,
       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw DeviceError(text("cuTensorMapEncodeTiled: error ", static_cast<int>(result)));
-  return map;
+  return made.map;
 }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
