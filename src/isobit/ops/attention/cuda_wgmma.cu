@@ -236,8 +236,9 @@ struct FlashWgmma : WarpRows<T> {
     }
   }
 
-  // Keys of a panel that a query of the warpgroup may see.
+  // Keys of a panel that a query of the warpgroup may see: none where it has no queries.
   ISOBIT_DEVICE Range seen_by_group(const Tile<float>& tile, std::int64_t first) const {
+    if (group() * simt::kBoxSide >= tile.queries) return {0, 0};
     const std::int64_t query = tile.first + group() * simt::kBoxSide;
     return {call.keys_of(tile.in, query).begin - first,
             call.keys_of(tile.in, query + simt::kBoxSide - 1).end - first};
@@ -342,6 +343,10 @@ Lying lying(const Problem& p, const Array& array, std::int64_t heads, std::int64
   Lying found{{array.data, length, rows, of_each ? heads : batches, array.row, 0}, 0, 1, of_each};
   simt::Matrices& own = found.matrices;
   if (rows == 0) return found;
+  if (length > 1 && array.col != 1) {
+    found.wrong = "it takes q, k and v whose rows are adjacent elements";
+    return found;
+  }
   own.stride = of_each ? array.head : array.batch;
   if (own.count == 1) own.stride = (rows > 1 ? array.row : (length + 7) / 8 * 8) * rows;
   if (rows == 1) own.line_stride = own.stride;
@@ -363,10 +368,7 @@ Lying lying(const Problem& p, const Array& array, std::int64_t heads, std::int64
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max() - 2 * simt::kBoxSide;
   const std::int64_t inner = own.woven ? own.stride : own.line_stride;
   const std::int64_t outer = own.woven ? own.line_stride : own.stride;
-  if (length > 1 && array.col != 1)
-    found.wrong = "it takes q, k and v whose rows are adjacent elements";
-  else if (reinterpret_cast<std::uintptr_t>(array.data) % 16 != 0 || inner % 8 != 0 ||
-           outer % 8 != 0)
+  if (reinterpret_cast<std::uintptr_t>(array.data) % 16 != 0 || inner % 8 != 0 || outer % 8 != 0)
     found.wrong = "it takes q, k and v whose rows begin at 16 bytes";
   else if (inner < length || outer % inner != 0 ||
            outer / inner < (own.woven ? own.count : own.lines) || outer >= kMostBytes / 2)
