@@ -22,7 +22,7 @@ constexpr Way kWay{.name = kName};
 // Fewer blocks than tiles: a block goes from one to the next.
 constexpr Way kInTurns{.name = kName, .multiprocessors = 2};
 
-TEST(AttentionWarpgroups, HaveTheBitsOfTheirDefinitionInEverySchedule) {
+TEST(AttentionWarpgroupKernels, HaveTheBitsOfTheirDefinitionInEverySchedule) {
   lab::watch();
   lab::in_every_schedule([&](bool in_order) {
     std::int64_t gap = 0;
@@ -36,7 +36,7 @@ TEST(AttentionWarpgroups, HaveTheBitsOfTheirDefinitionInEverySchedule) {
 }
 
 // Parts of a head, tiles and panels that are not whole, rows that end within 16 bytes.
-TEST(AttentionWarpgroups, HaveTheBitsOfTheirDefinitionAtEveryEdge) {
+TEST(AttentionWarpgroupKernels, HaveTheBitsOfTheirDefinitionAtEveryEdge) {
   lab::watch();
   std::uint32_t seed = 7;
   for (const auto& [s, gap] : {std::pair{Shape{1, 2, 2, 1, 1, 1, 1}, 7},
@@ -53,7 +53,7 @@ TEST(AttentionWarpgroups, HaveTheBitsOfTheirDefinitionAtEveryEdge) {
   }
 }
 
-TEST(AttentionWarpgroups, JoinRunsByPairs) {
+TEST(AttentionWarpgroupKernels, JoinRunsByPairs) {
   lab::watch();
   for (const std::int64_t keys : {2049, 4500}) {
     if (kDetectsRaces && keys > 2049) continue;
@@ -64,7 +64,7 @@ TEST(AttentionWarpgroups, JoinRunsByPairs) {
 }
 
 // A panel that one warpgroup alone sees, and tiles that see no key at all between others.
-TEST(AttentionWarpgroups, HaveTheBitsOfTheirDefinitionWhereOneSeesNothing) {
+TEST(AttentionWarpgroupKernels, HaveTheBitsOfTheirDefinitionWhereOneSeesNothing) {
   lab::watch();
   for (const Options& options : {Options{.causal = top_left}, Options{.causal = bottom_right},
                                  Options{.causal = top_left, .window = 20}}) {
@@ -92,7 +92,7 @@ void expect_bits_of_mma(Given<T>& given, const ForwardArgs& args, const Way& way
 }
 
 // What is not finite reaches those who see it, in a part of v that warps make again.
-TEST(AttentionWarpgroups, HaveTheBitsOfMmaBesideWhatIsNotFinite) {
+TEST(AttentionWarpgroupKernels, HaveTheBitsOfMmaBesideWhatIsNotFinite) {
   lab::watch();
   for (const std::int64_t key : {3, 20, 139}) {
     if (kDetectsRaces && key != 20) continue;
@@ -120,7 +120,7 @@ TensorView view_of(std::vector<bf16>& all, const std::array<std::int64_t, 4>& sh
 
 // Heads side by side in a row, as a linear layer leaves them, of one array that has q, k and v; a
 // cache that is longer than its keys; heads and batches that are one and the same.
-TEST(AttentionWarpgroups, TakeHeadsAndBatchesHoweverTheyLie) {
+TEST(AttentionWarpgroupKernels, TakeHeadsAndBatchesHoweverTheyLie) {
   lab::watch();
   constexpr std::int64_t kBatch = 2, kHeads = 2, kRows = 20, kMost = 24, kDim = 16;
   Given<bf16> given({kBatch, kHeads, kHeads, kRows, kRows, kDim, kDim},
@@ -152,7 +152,7 @@ TEST(AttentionWarpgroups, TakeHeadsAndBatchesHoweverTheyLie) {
 }
 
 // Packed sequences, one of them without queries, one without keys.
-TEST(AttentionWarpgroups, TakePackedSequences) {
+TEST(AttentionWarpgroupKernels, TakePackedSequences) {
   lab::watch();
   std::vector<std::int64_t> of_queries{0, 3, 3, 140, 141, 150}, of_keys{0, 20, 25, 165, 165, 174};
   for (const bool by_heads : {false, true}) {
@@ -173,7 +173,7 @@ TEST(AttentionWarpgroups, TakePackedSequences) {
 }
 
 // On a device nothing looks at ranges before: what leads out of the arrays is clamped.
-TEST(AttentionWarpgroups, ClampRangesThatAreNone) {
+TEST(AttentionWarpgroupKernels, ClampRangesThatAreNone) {
   lab::watch();
   Given<f16> given({3, 1, 1, 4, 140, 16, 8}, {.range = true});
   given.begin = {-5, std::int64_t{1} << 62, 20};
@@ -182,7 +182,7 @@ TEST(AttentionWarpgroups, ClampRangesThatAreNone) {
 }
 
 // Against the reference, and bit by bit against flash_mma.
-TEST(AttentionWarpgroups, AreRightAndHaveTheBitsOfMma) {
+TEST(AttentionWarpgroupKernels, AreRightAndHaveTheBitsOfMma) {
   lab::watch();
   lab::attach_devices();
   lab::Flags flags;
@@ -214,7 +214,7 @@ TEST(AttentionWarpgroups, AreRightAndHaveTheBitsOfMma) {
 }
 
 // The bits of sm_90 by the model, written down: those of flash_mma.
-TEST(AttentionWarpgroups, HaveTheBitsOfTheirGeneration) {
+TEST(AttentionWarpgroupKernels, HaveTheBitsOfTheirGeneration) {
   lab::watch();
   std::uint64_t hash = 14695981039346656037u;
   Given<f16> given({1, 2, 1, 9, 140, 40, 24}, {.options = {.causal = bottom_right}});
@@ -244,7 +244,7 @@ class Asking {
   Arguments args_ = forward_operation().make_arguments();
 };
 
-TEST(AttentionWarpgroups, AreNobodysDefaultAndSayWhatTheyDecline) {
+TEST(AttentionWarpgroupKernels, AreNobodysDefaultAndSayWhatTheyDecline) {
   lab::attach_devices();
   constexpr Shape kShape{2, 2, 2, 8, 8, 16, 16};
   Asking usual(kShape);
