@@ -83,12 +83,6 @@ struct FlashWgmma : WarpRows<T> {
     m.of_queries = OfQueries::memory(carver);
     return m;
   }
-  // Bytes of all that.
-  ISOBIT_EITHER std::int64_t shared_bytes() const {
-    return (parts_of_k() + kPlaces) * kBytes + simt::kBoxAlignment +
-           kWarps * own() * std::int64_t{sizeof(float)} + 2 * std::int64_t{sizeof(Tile<float>)} +
-           2 * (kPlaces + 1) * std::int64_t{sizeof(simt::Arrival)};
-  }
   // Numbers that a warp has: scores, where more than a range makes them exponents, or rows of y.
   ISOBIT_EITHER int own() const { return is_plain() ? Rows::kElements / 2 : 16 * kPanel; }
   ISOBIT_EITHER int parts_of_k() const { return static_cast<int>(parts_of(call.p.head_dim)); }
@@ -409,7 +403,11 @@ std::string declines_wgmma(const Problem& p, const Machine& machine) {
   if (p.blocks) return "it takes no keys in blocks";
   if (p.value_dim > kMostColumns) return "it takes heads of v of at most 128 elements";
   std::int64_t needed = 0;
-  with_wgmma(p, nullptr, [&](const auto& kernel) { needed = kernel.shared_bytes(); });
+  with_wgmma(p, nullptr, [&](const auto& kernel) {
+    simt::Carver counter;
+    kernel.memory(counter);
+    needed = counter.bytes();
+  });
   if (const std::string told = without_room(p, needed, machine); !told.empty()) return told;
   if (p.empty()) return {};
   if (p.head_dim == 0 || p.value_dim == 0) return "it takes heads of one element and more";
