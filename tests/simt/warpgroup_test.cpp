@@ -75,18 +75,18 @@ TEST(Warpgroups, MultiplyWhatLiesInRegisters) {
         for (int i = thread(); i < kBoxElements; i += threads())
           boxes[i] = from_float<bf16>(i / kBoxSide == at ? 5.0F : 1.0F);
         sync_block();
-        unsigned a[4] = {};
+        unsigned a[1][4] = {};
         for (int i = 0; i < 4; ++i)
           for (int e = 0; e < 2; ++e) {
             const int line = lane() / 4 + i % 2 * 8, k = lane() % 4 * 2 + e + i / 2 * 8;
             const float value = line != row ? 0.0F : k == at ? 3.0F : 2.0F;
-            a[i] |= unsigned{from_float<bf16>(value).bits} << 16 * e;
+            a[0][i] |= unsigned{from_float<bf16>(value).bits} << 16 * e;
           }
         float sums[32] = {};
-        begin_products(sums);
-        multiply_add<bf16, false>(sums, a, boxes);
+        begin_products(sums, a);
+        multiply_add<bf16, false>(sums, a[0], boxes);
         commit_products();
-        a[0] = a[1] = a[2] = a[3] = 0;  // a value, which the product has
+        for (unsigned& word : a[0]) word = 0;  // a value, which the product has
         wait_products<0>(sums);
         for (int i = 0; i < 32; ++i) {
           const int line = lane() / 4 + i / 2 % 2 * 8;

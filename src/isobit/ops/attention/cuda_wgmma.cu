@@ -264,12 +264,12 @@ struct FlashWgmma : WarpRows<T> {
   // finite in v reaches the queries that see it alone, so tensor cores have zeros in its place:
   // then a warp makes its own product, again, out of registers.
   ISOBIT_DEVICE void add_values(const Memory& m, const Supply& supply, unsigned turn,
-                                const Range& seen, const Weights& weights, const Folds& folds,
+                                const Range& seen, Weights& weights, const Folds& folds,
                                 Part& sums) const {
     T* const place = m.places + Supply::place(turn) * kInPlace;
     float products[32] = {};
     supply.wait(turn);
-    simt::begin_products(products);
+    simt::begin_products(products, weights);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
       simt::multiply_add<T, false>(products, weights[step], place + step * kStep * kPart);

@@ -98,6 +98,15 @@ ISOBIT_DEVICE void begin_products(float (&sums)[kSums]) {
   ISOBIT_SM90A(asm volatile("wgmma.fence.sync.aligned;" :: : "memory"));
 }
 
+template <int kSums, int kSteps>
+ISOBIT_DEVICE void begin_products(float (&sums)[kSums], unsigned (&a)[kSteps][4]) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a[step][i])::"memory");
+  begin_products(sums);
+}
+
 template <class T, bool kAAlongK, bool kBAlongK>
 ISOBIT_DEVICE void multiply_add(float (&sums)[64], const T* a, const T* b) {
   const std::uint64_t rows = detail::described<kAAlongK>(a),

@@ -20,6 +20,10 @@ template <int kSums>
 ISOBIT_DEVICE void begin_products(float (&)[kSums]) {
   __builtin_trap();
 }
+template <int kSums, int kSteps>
+ISOBIT_DEVICE void begin_products(float (&)[kSums], unsigned (&)[kSteps][4]) {
+  __builtin_trap();
+}
 template <class T, bool kAAlongK, bool kBAlongK>
 ISOBIT_DEVICE void multiply_add(float (&)[64], const T*, const T*) {
   __builtin_trap();

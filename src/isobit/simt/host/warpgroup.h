@@ -60,6 +60,11 @@ template <int kSums>
 void begin_products(float (&)[kSums], Site site = Site::current()) {
   host::begin_products(site);
 }
+// The same where words of a are in registers, too.
+template <int kSums, int kSteps>
+void begin_products(float (&)[kSums], unsigned (&)[kSteps][4], Site site = Site::current()) {
+  host::begin_products(site);
+}
 // Begins sums += a * b, 64 x 128 += 64 x 16 * 16 x 128, for f16 or bf16. a is in one box, b in two,
 // of which each has 64 rows of a or columns of b: as lines of 64 k where k is adjacent, else in
 // each line, of which there are 64 k. They point to the first k of 16. Of warp w of four, sums 4j
