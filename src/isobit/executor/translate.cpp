@@ -71,7 +71,7 @@ class Translator : Operands {
       atomic(parts);
     else if (base == "ldmatrix" || base == "stmatrix" || base == "mma")
       matrices(parts);
-    else if (base == "wgmma")
+    else if (base == "wgmma" || base == "setmaxnreg")
       warpgroup();
     else
       compute();
@@ -411,31 +411,32 @@ class Translator : Operands {
   }
 
   // Of wgmma: sums, the descriptors of a and b, whether sums are added to, the signs of a and b,
-  // and whether each lies across k.
+  // and whether each lies across k. Of m64n64k16 a is four registers, which lie no way.
   void warpgroup() {
-    as(Kind::tensor,
-       Handlers{{"wgmma.fence.sync.aligned", begin_products},
-                {"wgmma.commit_group.sync.aligned", commit_products},
-                {"wgmma.wait_group.sync.aligned", wait_products},
-                {"wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16", multiply_group_f16},
-                {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", multiply_group_bf16}});
+    as(Kind::tensor, warpgroup_handler(statement_->opcode));
+    if (instruction_.execute == nullptr) unknown();
     const std::vector<Operand>& operands = statement_->operands;
     const auto number = [&](std::size_t index) {
       if (operand(index).is != Operand::Is::number) unknown();
       return static_cast<std::int64_t>(operand(index).bits);
     };
-    if (instruction_.execute == wait_products) instruction_.number = number(0);
+    if (operands.size() == 1) instruction_.number = number(0);
     if (operands.size() < 2) return;
-    if (operands.size() != 8 || operand(0).elements.size() != 64) unknown();
+    const std::vector<Operand>&sums = operand(0).elements, &words = operand(1).elements;
+    const std::size_t of_a = statement_->opcode.find("n64k") != std::string::npos ? 4 : 0;
+    if (operands.size() + of_a / 4 != 8 || words.size() != of_a || sums.size() + of_a * 8 != 64)
+      unknown();
     auto list = std::make_unique<std::vector<Slot>>();
-    for (const Operand& element : operand(0).elements) list->push_back(slot(element, 4));
+    for (const Operand& element : sums) list->push_back(slot(element, 4));
     instruction_.list = list.get();
     function_->lists.push_back(std::move(list));
-    instruction_.slots[0] = slot(operand(1), 8);
+    instruction_.count = static_cast<std::uint8_t>(of_a);
+    for (std::size_t i = 0; i < of_a; ++i) instruction_.slots[3 + i] = slot(words[i], 4);
+    if (of_a == 0) instruction_.slots[0] = slot(operand(1), 8);
     instruction_.slots[1] = slot(operand(2), 8);
     instruction_.slots[2] = slot(operand(3), 0);
     if (number(4) != 1 || number(5) != 1) unknown();
-    instruction_.number = number(6) + 2 * number(7);
+    instruction_.number = of_a != 0 ? 2 * number(6) : number(6) + 2 * number(7);
   }
 
   Module& module_;

@@ -68,6 +68,7 @@ struct Product {
   const Instruction* instruction;
   std::uint64_t a, b;  // descriptors
   bool of_bf16;
+  std::uint32_t words[4][kLanes] = {};  // of an a that is in registers
 };
 struct Products {
   bool begun = false;                       // a fence stands behind the last wait
@@ -277,11 +278,7 @@ void store_matrices(Warp& warp, const Instruction& instruction);
 void store_matrices_transposed(Warp& warp, const Instruction& instruction);
 void multiply_add_f16(Warp& warp, const Instruction& instruction);
 void multiply_add_bf16(Warp& warp, const Instruction& instruction);
-void begin_products(Warp& warp, const Instruction& instruction);
-void multiply_group_f16(Warp& warp, const Instruction& instruction);
-void multiply_group_bf16(Warp& warp, const Instruction& instruction);
-void commit_products(Warp& warp, const Instruction& instruction);
-void wait_products(Warp& warp, const Instruction& instruction);
+Handler warpgroup_handler(std::string_view opcode);  // null where it is unknown
 
 // What machine code finds in bank 0 of its constants, of which the place is known; the rest of the
 // bank it may not read.

@@ -291,6 +291,7 @@ inline std::string without_room(const Problem& p, std::int64_t needed, const Mac
 ForwardVariant cuda_flash_variant();
 ForwardVariant cuda_decode_variant();
 ForwardVariant cuda_mma_variant();
+ForwardVariant cuda_wgmma_variant();
 bool suits_decode(const Problem& p);  // else tiles of queries are faster
 
 }  // namespace isobit::attention

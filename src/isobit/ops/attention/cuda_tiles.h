@@ -37,15 +37,19 @@ struct Tiles {
   ISOBIT_DEVICE void each(const Call<T>& call, Tile<RealOf<T>>* shared, const Body& body) const {
 #pragma unroll 1
     for (std::int64_t index = simt::block(); index < count(call.p); index += simt::blocks()) {
-      const std::int64_t head = index / of_head;
-      // The last queries see most keys where some see few: they begin.
-      const std::int64_t place = (head + 1) * of_head - 1 - index;
       simt::sync_block();  // what was there has been read
-      if (simt::thread() == 0)
-        *shared = tile(call, head / call.p.heads, head % call.p.heads, place);
+      if (simt::thread() == 0) *shared = at(call, index);
       simt::sync_block();
       if (shared->queries > 0) body(*shared);
     }
+  }
+
+  // One of them; it may have no queries.
+  ISOBIT_DEVICE Tile<RealOf<T>> at(const Call<T>& call, std::int64_t index) const {
+    const std::int64_t head = index / of_head;
+    // The last queries see most keys where some see few: they begin.
+    const std::int64_t place = (head + 1) * of_head - 1 - index;
+    return tile(call, head / call.p.heads, head % call.p.heads, place);
   }
 
  private:
@@ -82,6 +86,22 @@ template <class Real>
 ISOBIT_DEVICE std::int64_t runs_of(const Tile<Real>& tile) {
   const std::int64_t seen = tile.keys.end - tile.in.held.begin;
   return seen <= 0 ? 1 : (seen + kPanel * kRun - 1) / (kPanel * kRun);
+}
+
+// Panels of a run of which any key is seen by a tile.
+struct Panels {
+  std::int64_t first;  // key
+  int count;
+};
+template <class Real>
+ISOBIT_DEVICE Panels panels_of(const Tile<Real>& tile, std::int64_t run) {
+  const auto inside = [](std::int64_t panel) {
+    return static_cast<int>(Problem::within(panel, kRun));
+  };
+  const std::int64_t start = tile.in.held.begin + run * kRun * kPanel;
+  const int before = inside((tile.keys.begin - start) / kPanel);
+  const int behind = inside((tile.keys.end - start + kPanel - 1) / kPanel);
+  return {start + before * kPanel, behind > before ? behind - before : 0};
 }
 
 // Runs that may wait to be joined at once.
