@@ -31,6 +31,7 @@ class TritonLab : public Lab {
            support + R"(}';;
     *'"do":"run"'*) )" +
            run + R"( && echo {};;
+    *'"do":"counters"'*) echo '{"kernels": []}';;
     *'"do":"bench"'*) echo "$asked" >)" +
            path("bench") + R"(
       echo '{"times": [{"median": 3e-6, "p20": 2e-6, "p80": 4e-6},
@@ -234,6 +235,28 @@ TEST_F(TritonLab, OnAGpuVariantsAreTimedBesideACopy) {
             Json::array({{{"variant", "wide"}, {"plan", {{"warps", 1}}}}}));
   EXPECT_EQ(asked.at("copied_bytes"), 2 * 9 * 2 * 4);
   expect_part(isobit(std::string("bench") + kCase).text, "wide on triton  warps=2");
+}
+
+TEST_F(TritonLab, WhatIsCountedIsChecked) {
+  if (!std::filesystem::exists(std::filesystem::path(ISOBIT_BINARY).parent_path() /
+                               "libisobit_ptx.so"))
+    GTEST_SKIP() << "`make kernels` was not run";
+  const std::string call = std::string("profile") + kCase;
+  triton(right_y(), "ptx");
+  const Json line = isobit(call + "--json").lines().at(0);
+  EXPECT_EQ(line.at("executor"), "ptx");
+  EXPECT_EQ(line.at("triton"), "9.8");
+  EXPECT_TRUE(line.at("canonical") && line.at("passed"));
+  expect_part(isobit(call).text,
+              "1 calls\nwith the library's bits, 0 with others, 0 of them wrong");
+  triton(copied_y([](const Array& y) { y.line(0)[0] ^= std::byte{1}; }), "ptx");
+  const Outcome others = isobit(call);
+  EXPECT_EQ(others.status, 0);
+  expect_part(others.text, "0 calls\nwith the library's bits, 1 with others, 0 of them wrong");
+  triton("true", "ptx");  // y stays unwritten
+  expect_part(complaint(call, 1), "failed: isobit profile elementwise ");
+  triton(right_y() + "; printf 1 | dd of=$folder/x conv=notrunc 2>/dev/null", "ptx");
+  expect_part(complaint(call, 1), "input x was modified");
 }
 
 TEST_F(TritonLab, FilesAreRunToo) {

@@ -162,7 +162,8 @@ ANGLED = (  # what <...> may name, beside the standard library and the system
     ("torch/*", r"torch/.*|ATen/dlpack\.h|Python\.h"),
     ("simt/cuda/*", CUDA),
     ("simt/hip/*", r"hip/.*"),
-    ("executor/runtime.cpp", rf"cxxabi\.h|{CUDA}"),
+    ("executor/runtime.cpp", CUDA),
+    ("executor/totals.cpp", r"cxxabi\.h"),
     ("ops/*/test*.cpp", ".*"),
 )
 

@@ -198,6 +198,8 @@ def test(phase):
     phase.step("parity of warpgroups", [*command, *wide], 60)
     of_attention = [lab, "parity", "attention", "--pass", "fwd", *command[3:7], "--device", both]
     phase.step("parity of attention by tensor cores", of_attention, 60)
+    wide = ["--variant", "flash_mma,flash_wgmma", "--head-dim", "40", "--value-dim", "24"]
+    phase.step("parity of attention by warpgroups", [*of_attention, *wide], 60)
     if phase.dry:  # the interpreter takes a thousandth of a second for a k
         small = (*small, "--m", "3", "--n", "5", "--k", "70", "--pass", "fwd")
     lacking = None if importlib.util.find_spec("triton") else "Python has no Triton"

@@ -72,6 +72,16 @@ CLAIMS = (
             r"HMMA\.16816\.F32\b",
         ),
     ),
+    (
+        r"attention::FlashWgmma<",
+        (
+            r"UTMALDG\.3D\b",
+            r"HGMMA\.64x128x16\.F32\b",
+            r"HGMMA\.64x64x16\.F32\b",
+            r"WARPGROUP\.DEPBAR\b",
+            r"USETMAXREG\b",
+        ),
+    ),
     (r"ClusterOfBlocks|WithinCluster", (r"UCGABAR_WAIT\b|BAR\S*CLUSTER|MAPA\b",)),
 )
 SKIPPED = 77  # tools/suite.py says so in its last lines

@@ -79,11 +79,22 @@ def speed_title(line):
             what += f" {line[option]}"
     if line.get("log") == "yes":
         what += " log"
+    if line.get("causal", "no") != "no":
+        what += " causal"
     if line.get("layout", "dense") != "dense":
         what += f" {line['layout']}"
     if "with" in line:
         what += f" with {line['with'].replace('+', ' and ')}"
     return f"{what}, {types(line)}"
+
+
+def speed_row(line):
+    """The extents, and what moves windows."""
+    row = " × ".join(map(str, extents(line)))
+    for name, option in (("stride", "stride"), ("stride_h", "stride"), ("groups", "groups")):
+        if line.get(name, 1) != 1:
+            row += f", {option} {line[name]}"
+    return row
 
 
 def counted(threads):
@@ -98,8 +109,7 @@ def speed(files):
     for line in lines(files):
         title = speed_title(line)
         threads = line.get("threads", 0)  # a GPU's lines have none
-        shape = " × ".join(map(str, extents(line)))
-        rows[title, shape][threads] = line
+        rows[title, speed_row(line)][threads] = line
         counts.add(threads)
         if multiplies(line):
             computing.add(title)

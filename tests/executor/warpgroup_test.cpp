@@ -4,6 +4,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -112,6 +113,89 @@ TEST(PtxWarpgroups, WhatIsUndefinedIsRefused) {
   };
   for (const auto& [product, what] : wrong)
     EXPECT_EQ(complaint_of(product).find(what), 0U) << complaint_of(product);
+}
+
+// Of four warps: 64 x 64 from an a in registers and boxes of ones, and what becomes of sum 9. Line
+// l of a warp's upper eight has l << 10 as its elements of even k, the other elements are 0.
+std::string of_registers(const std::string& under_way, const std::string& before = "") {
+  std::string list;
+  for (int i = 0; i < 32; ++i) list += (i == 0 ? "%f" : ", %f") + std::to_string(i);
+  std::string starts;
+  for (int i = 0; i < 32; ++i) starts += "mov.b32 %f" + std::to_string(i) + ", 0;\n";
+  return R"(
+    .extern .shared .align 1024 .b8 memory[];
+    .visible .entry k(.param .u64 k_in, .param .u64 k_out)
+    .maxntid 128, 1, 1
+    {
+    .reg .pred %p<3>; .reg .b32 %r<20>; .reg .b64 %d<9>; .reg .f32 %f<32>;
+    mov.u32 %r1, %tid.x;
+    shl.b32 %r2, %r1, 2;
+    mov.u32 %r3, 0;
+  fill:
+    st.shared.u32 [%r2], 1006648320;
+    add.s32 %r2, %r2, 512;
+    add.s32 %r3, %r3, 1;
+    setp.lt.s32 %p2, %r3, 16;
+    @%p2 bra fill;
+    bar.sync 0;
+    shr.u32 %r5, %r1, 2;
+    and.b32 %r5, %r5, 7;
+    shl.b32 %r5, %r5, 10;
+    mov.b32 %r6, 0; mov.b32 %r7, %r5; mov.b32 %r8, 0;
+    )" + before +
+         starts + "mov.u64 %d1, " + std::to_string(1ULL << 62 | 64ULL << 32) + R"(;
+    wgmma.fence.sync.aligned;
+    setp.eq.u32 %p1, 0, 0;
+    wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {)" +
+         list + R"(}, {%r5, %r6, %r7, %r8}, %d1, %p1, 1, 1, 1;
+    wgmma.commit_group.sync.aligned;
+    )" + under_way +
+         R"(
+    wgmma.wait_group.sync.aligned 0;
+    mov.b32 %r4, %f9;
+    cvt.u64.u32 %d2, %r4;
+    ld.param.u64 %d3, [k_out];
+    mul.wide.u32 %d4, %r1, 8;
+    add.s64 %d3, %d3, %d4;
+    st.global.u64 [%d3], %d2;
+    ret;
+    })";
+}
+Words run_of_registers(const std::string& text, Schedule schedule) {
+  Module module(text);
+  return launched(*module.find("k"), {},
+                  {.shape = {.threads = 128, .shared_bytes = 8 << 10}, .schedule = schedule},
+                  nullptr);
+}
+
+// Eight times 2^(l - 15), as f16 has it, but for 0.
+TEST(PtxWarpgroups, TakeAFromRegisters) {
+  for (const bool early : {false, true}) {
+    const Words sums = run_of_registers(of_registers(""), {.copies_land_early = early});
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const auto half = static_cast<std::uint16_t>(i / 4 % 8 * 1024);
+      const float element = half == 0 ? 0.0F : std::ldexp(1.0F, half / 1024 - 15);
+      ASSERT_EQ(sums[i], bits(8 * element)) << i;
+    }
+  }
+}
+
+TEST(PtxWarpgroups, RegistersThatAreWrittenUnderProductsAreRefused) {
+  const std::string text = of_registers("mov.b32 %r7, 1;");
+  EXPECT_EQ(complaint<LaunchError>([&] {
+              run_of_registers(text, {});
+            }).find("registers of a that were written while products were under way"),
+            0U);
+}
+
+TEST(PtxWarpgroups, HaveAsManyRegistersAsThereMayBe) {
+  EXPECT_EQ(run_of_registers(of_registers("", "setmaxnreg.dec.sync.aligned.u32 40;"), {}).size(),
+            128U);
+  const std::string text = of_registers("", "setmaxnreg.inc.sync.aligned.u32 236;");
+  EXPECT_EQ(complaint<LaunchError>([&] {
+              run_of_registers(text, {});
+            }).find("a number of registers that no thread has"),
+            0U);
 }
 
 // ---- boxes of a tensor -------------------------------------------------------------------------

@@ -132,6 +132,24 @@ def test_gradients_of_attention_by_tensor_cores_waste_no_bank_and_no_sector():
 
 
 @needs_ptx
+def test_attention_by_warpgroups_wastes_no_bank_and_reads_keys_once_a_tile():
+    words = ["--pass", "fwd", "--variant", "flash_wgmma", "--arithmetic", "tensor"]
+    heads = ["--batch", "1", "--heads", "2", "--kv-heads", "1", "--dtype", "bf16", "--json"]
+    extents = ["--seq-q", "256", "--seq-k", "512", "--head-dim", "72", "--value-dim", "128"]
+    done = profile("attention", *words, *heads, *extents)
+    (kernel,) = json.loads(done.stdout)["kernels"]
+    assert kernel["shared_wavefronts"] == kernel["shared_least"] > 0
+    assert kernel["local_requests"] == 0
+    # The second box of a row of q or k has eight elements of it.
+    assert kernel["copied_bytes"] == 2 * 2 * (128 * 72 + 512 * (72 + 128)) * 2
+    assert kernel["stores"]["sectors"] == kernel["stores"]["least"]
+    # Of each of four tiles and four panels eight warps issue 8 products and 2 times 8, and begin,
+    # commit and wait for them three times; and more registers once.
+    blocks = kernel["blocks"]
+    assert kernel["by_kind"]["tensor"] == 4 * 4 * 8 * (8 + 16 + 3 * 3) + blocks * 12
+
+
+@needs_ptx
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
 @pytest.mark.parametrize("given", ["bias", "mask"])
 def test_attention_reads_bias_and_mask_side_by_side(given, dtype):

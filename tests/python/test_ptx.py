@@ -95,11 +95,12 @@ def test_warpgroups_have_the_bits_of_warps(order, early, dtype, direction):
 
 
 def test_warpgroups_are_those_of_one_generation():
-    words = ["--pass", "fwd", "--variant", "wgmma", "--device", "ptx", "--arithmetic", "tensor"]
+    words = ["--pass", "fwd", "--device", "ptx", "--arithmetic", "tensor", "--dtype", "bf16"]
     for sm in (80, 100):
-        done = isobit("verify", "matmul", *words, "--dtype", "bf16", "--k", "64", sm=sm)
-        assert done.returncode != 0
-        assert "only GPUs of sm_90 have its instructions" in done.stdout + done.stderr
+        for call in (["matmul", "--variant", "wgmma"], ["attention", "--variant", "flash_wgmma"]):
+            done = isobit("verify", *call, *words, sm=sm)
+            assert done.returncode != 0
+            assert "only GPUs of sm_90 have its instructions" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -132,6 +133,32 @@ def test_gradients_of_attention_by_tensor_cores_have_the_emulators_bits(words):
     assert done.returncode == 0, done.stdout + done.stderr
     for device in ("ptx", "emu"):
         assert done.stdout.count(f"flash_mma on {device} rows=32 ") == 2
+
+
+@pytest.mark.parametrize(
+    ("early", "order", "dtype", "words"),
+    [
+        (0, "random", "bf16", ["--causal", "bottom_right", "--head-dim", "72"]),
+        (1, "in_order", "f16", ["--window", "50", "--with", "bias+mask", "--value-dim", "72"]),
+        pytest.param(1, "starving", "bf16", ["--softcap", "3"], marks=pytest.mark.full),
+        pytest.param(0, "reversed", "f16", ["--dropout", "0.3"], marks=pytest.mark.full),
+    ],
+)
+def test_attention_by_warpgroups_has_the_bits_of_warps(order, early, dtype, words):
+    """By the model, on the emulator and the executor, where a block has several tiles."""
+    words = ["--pass", "fwd", "--arithmetic", "tensor", "--dtype", dtype, *words]
+    words += ["--variant", "flash_mma,flash_wgmma", "--device", "emu,ptx"]
+    words += ["--seq-q", "140", "--seq-k", "300"]
+    for dim in ("--head-dim", "--value-dim"):
+        words += [] if dim in words else [dim, "24"]
+    settings = {"order": order, "seed": 2, "early": early, "resident": 3}
+    done = isobit("parity", "attention", *words, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    taken = re.findall(r"^flash_wgmma on ptx.* [0-9a-f]{16}", done.stdout, re.MULTILINE)
+    declined = re.findall(
+        r"^flash_wgmma on ptx.*: unavailable: it takes", done.stdout, re.MULTILINE
+    )
+    assert (len(taken), len(declined)) == (4, 4)
 
 
 def test_tensor_cores_of_another_generation_are_right_and_have_other_bits():

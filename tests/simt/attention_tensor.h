@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "isobit/core/tensor_core.h"
@@ -272,35 +273,57 @@ struct Given {
   }
 };
 
-// The index of the variant among all.
-inline int mma(const Operation& operation = forward_operation()) {
+// All that forward takes; the detector's memory grows with the square of the blocks.
+inline const Asked kAsked[] = {
+    {},
+    {.options = {.causal = top_left}, .mask = true},
+    {.options = {.causal = top_left, .window = 30, .dropout = 0.2}, .range = true},
+    {.options = {.causal = bottom_right, .window = 100, .dropout = 0.3, .dropout_seed = 5},
+     .bias = true,
+     .slopes = true,
+     .range = true},
+    {.options = {.window = 40, .scale = -0.4, .softcap = 3}, .range = true}};
+
+// The index of a variant among all.
+inline int variant_named(std::string_view name,
+                         const Operation& operation = forward_operation()) {
   lab::attach_devices();
   const std::vector<VariantInfo> infos = operation.variants();
   for (int i = 0; i < static_cast<int>(infos.size()); ++i)
     if (infos[static_cast<std::size_t>(i)].device == kDevice &&
-        infos[static_cast<std::size_t>(i)].name == "flash_mma")
+        infos[static_cast<std::size_t>(i)].name == name)
       return i;
-  throw std::logic_error("no flash_mma");
+  throw std::logic_error("no " + std::string(name));
 }
 
-inline void run(const ForwardArgs& given, int queries) {
+// Which variant, by how many queries a block, and how many blocks there are.
+struct Way {
+  std::string_view name = "flash_mma";
+  int queries = 64;
+  int multiprocessors = 0;  // as the device has them
+};
+inline void run(const ForwardArgs& given, const Way& way) {
   const Operation& operation = forward_operation();
   const Arguments args = operation.make_arguments();
   *static_cast<ForwardArgs*>(args.get()) = given;
   operation.check(args);
+  const int variant = variant_named(way.name);
   Plan plan{};
-  plan[0] = queries;
-  const int variant = mma();
-  operation.run(variant, plan, args, lab::execution_for(kDevice));
+  if (!operation.variants()[static_cast<std::size_t>(variant)].knobs.empty()) plan[0] = way.queries;
+  Execution execution = lab::execution_for(kDevice);
+  if (way.multiprocessors > 0) execution.machine.gpu.multiprocessors = way.multiprocessors;
+  ASSERT_EQ(operation.declines(variant, args, execution.machine), "");
+  operation.run(variant, plan, args, execution);
 }
+inline void run(const ForwardArgs& given, int queries) { run(given, Way{.queries = queries}); }
 
 inline std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value + 0.0F); }
 
 // Of queries `step` apart.
 template <class T>
-void expect_defined(Given<T>& given, int queries, std::int64_t step = 1) {
+void expect_defined(Given<T>& given, const Way& way, std::int64_t step = 1) {
   given.forget();
-  run(given.args(), queries);
+  run(given.args(), way);
   const Shape& s = given.shape;
   const float more = Dropout<float>::of(given.asked.options.dropout, 0).scale;
   for (std::int64_t b = 0; b < s.batch; ++b)
@@ -309,7 +332,7 @@ void expect_defined(Given<T>& given, int queries, std::int64_t step = 1) {
         const Part part = given.defined(b, h, i);
         const auto row = static_cast<std::size_t>((b * s.heads + h) * s.queries + i);
         const std::string where = std::to_string(b) + ", " + std::to_string(h) + ", " +
-                                  std::to_string(i) + " by " + std::to_string(queries);
+                                  std::to_string(i) + " by " + std::to_string(way.queries);
         ASSERT_EQ(bits(given.max[row]), bits(part.max)) << where;
         ASSERT_EQ(bits(given.sum[row]), bits(part.sum)) << where;
         ASSERT_EQ(bits(given.lse[row]), bits(lse_of<S>(part.max, part.sum))) << where;
@@ -320,6 +343,11 @@ void expect_defined(Given<T>& given, int queries, std::int64_t step = 1) {
                     from_float<T>(y_of<S>(part.y[static_cast<std::size_t>(c)], inverse)).bits)
               << where << ", column " << c;
       }
+}
+
+template <class T>
+void expect_defined(Given<T>& given, int queries, std::int64_t step = 1) {
+  expect_defined(given, Way{.queries = queries}, step);
 }
 
 }  // namespace isobit::attention::by_tensor_cores

@@ -284,7 +284,7 @@ TEST(AttentionTensorGradientKernels, AreWantedWhereForwardIs) {
       Gradients<bf16> gradients(given);
       *static_cast<ForwardArgs*>(of_forward.get()) = given.args();
       *static_cast<BackwardArgs*>(of_backward.get()) = gradients.args();
-      EXPECT_EQ(backward.default_variant(of_backward, machine), mma(backward)) << dim;
+      EXPECT_EQ(backward.default_variant(of_backward, machine), variant_named("flash_mma", backward)) << dim;
       for (const int kilobytes : {99, 163, 227}) {
         Machine smaller = machine;
         smaller.gpu.shared_bytes = kilobytes * 1024;
@@ -294,8 +294,8 @@ TEST(AttentionTensorGradientKernels, AreWantedWhereForwardIs) {
     }
   auto& typed = *static_cast<BackwardArgs*>(of_backward.get());
   typed.arithmetic = Arithmetic::canonical;
-  EXPECT_NE(backward.default_variant(of_backward, machine), mma(backward));
-  EXPECT_NE(backward.declines(mma(backward), of_backward, machine), "");
+  EXPECT_NE(backward.default_variant(of_backward, machine), variant_named("flash_mma", backward));
+  EXPECT_NE(backward.declines(variant_named("flash_mma", backward), of_backward, machine), "");
   typed.arithmetic = Arithmetic::tensor;
   const std::string expected =
       "attention: arithmetic tensor needs f16 or bf16 on a GPU with tensor cores (sm_80 and "

@@ -75,7 +75,7 @@ struct Gradients {
     operation.check(args);
     Plan plan{};
     plan[0] = rows;
-    operation.run(mma(operation), plan, args, lab::execution_for(kDevice));
+    operation.run(variant_named("flash_mma", operation), plan, args, lab::execution_for(kDevice));
   }
 
   // ---- as the README defines it ------------------------------------------------------------

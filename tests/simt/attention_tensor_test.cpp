@@ -18,17 +18,6 @@ namespace {
 
 using lab::kDetectsRaces;
 
-// All that forward takes; the detector's memory grows with the square of the blocks.
-const Asked kAsked[] = {
-    {},
-    {.options = {.causal = top_left}, .mask = true},
-    {.options = {.causal = top_left, .window = 30, .dropout = 0.2}, .range = true},
-    {.options = {.causal = bottom_right, .window = 100, .dropout = 0.3, .dropout_seed = 5},
-     .bias = true,
-     .slopes = true,
-     .range = true},
-    {.options = {.window = 40, .scale = -0.4, .softcap = 3}, .range = true}};
-
 TEST(AttentionTensorKernels, HaveTheBitsOfTheirDefinitionInEverySchedule) {
   lab::watch();
   lab::in_every_schedule([&](bool in_order) {
@@ -251,10 +240,10 @@ TEST(AttentionTensorKernels, AreWantedOnGpusThatHaveTensorCores) {
   auto& typed = *static_cast<ForwardArgs*>(args.get());
   typed = given.args();
   Machine machine = lab::execution_for(kDevice).machine;
-  EXPECT_EQ(operation.default_variant(args, machine), mma());
+  EXPECT_EQ(operation.default_variant(args, machine), variant_named("flash_mma"));
   typed.arithmetic = Arithmetic::canonical;
-  EXPECT_NE(operation.default_variant(args, machine), mma());
-  EXPECT_NE(operation.declines(mma(), args, machine), "");
+  EXPECT_NE(operation.default_variant(args, machine), variant_named("flash_mma"));
+  EXPECT_NE(operation.declines(variant_named("flash_mma"), args, machine), "");
   typed.arithmetic = Arithmetic::tensor;
   const auto refusal = [&](const Machine& on) { return lab::tensor::refusal(operation, args, on); };
   const std::string expected =

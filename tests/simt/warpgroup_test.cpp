@@ -67,6 +67,34 @@ TEST(Warpgroups, MultiplyWhatLiesInBoxes) {
   });
 }
 
+// a is 2 in one row of each warp alone, and there 3 at one k, so that every word has its place.
+TEST(Warpgroups, MultiplyWhatLiesInRegisters) {
+  for (const int row : {0, 5, 8, 15})
+    for (const int at : {0, 3, 8, 15})
+      run(128, [=](bf16* boxes, Arrival*) {
+        for (int i = thread(); i < kBoxElements; i += threads())
+          boxes[i] = from_float<bf16>(i / kBoxSide == at ? 5.0F : 1.0F);
+        sync_block();
+        unsigned a[1][4] = {};
+        for (int i = 0; i < 4; ++i)
+          for (int e = 0; e < 2; ++e) {
+            const int line = lane() / 4 + i % 2 * 8, k = lane() % 4 * 2 + e + i / 2 * 8;
+            const float value = line != row ? 0.0F : k == at ? 3.0F : 2.0F;
+            a[0][i] |= unsigned{from_float<bf16>(value).bits} << 16 * e;
+          }
+        float sums[32] = {};
+        begin_products(sums, a);
+        multiply_add<bf16, false>(sums, a[0], boxes);
+        commit_products();
+        for (unsigned& word : a[0]) word = 0;  // a value, which the product has
+        wait_products<0>(sums);
+        for (int i = 0; i < 32; ++i) {
+          const int line = lane() / 4 + i / 2 % 2 * 8;
+          EXPECT_EQ(sums[i], line == row ? 15 * 2 + 3 * 5 : 0) << row << ", " << at << ": " << i;
+        }
+      });
+}
+
 TEST(Warpgroups, SumsAreNotANumberBeforeTheWait) {
   run(128, [](bf16* boxes, Arrival*) {
     fill(boxes, 2);
@@ -187,6 +215,28 @@ TEST(Boxes, HaveZerosBeyondTheMatrix) {
     for (int l = 0; l < kBoxSide; ++l)
       for (int e = 0; e < kBoxSide; ++e) {
         const int expected = l < 2 && e + 8 < 70 ? (l + 1) * 72 + e + 8 + 1 : 0;
+        EXPECT_EQ(boxes[l * kBoxSide + (e / 8 ^ l % 8) * 8 + e % 8].bits, expected);
+      }
+  });
+}
+
+// Of three matrices of 70 lines, which have 8 elements each of a line.
+TEST(Boxes, OfWovenMatricesAreLinesOfOne) {
+  std::vector<std::uint16_t> elements(24 * 70);
+  for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<std::uint16_t>(i + 1);
+  const BoxMap map = box_map<bf16>({elements.data(), 8, 70, 3, 24, 8, true});
+  run(32, [&](bf16* boxes, Arrival* arrival) {
+    if (thread() == 0) {
+      arrival_init(arrival, 1);
+      arrival_expect(arrival, kBoxBytes);
+      copy_box(boxes, map, 0, 2, 10, arrival);
+    }
+    sync_block();
+    arrival_wait(arrival, 0);
+    if (thread() != 0) return;
+    for (int l = 0; l < kBoxSide; ++l)
+      for (int e = 0; e < kBoxSide; ++e) {
+        const int expected = l + 10 < 70 && e < 8 ? (l + 10) * 24 + 2 * 8 + e + 1 : 0;
         EXPECT_EQ(boxes[l * kBoxSide + (e / 8 ^ l % 8) * 8 + e % 8].bits, expected);
       }
   });

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the lab's lines say of a case's extents, whatever the operator."""
 
-DERIVED = ("table", "pairs")  # dims that follow from others
+# Dims that follow from others and from options.
+DERIVED = ("table", "pairs", "group_channels", "out_length", "out_height", "out_width")
+# Dims of arrays that not every case has, and what the arrays' names hold.
+OF_SOME_ARRAYS = {"starts": "starts", "places": "blocks"}
 
 
 def dims(line):
@@ -11,7 +14,9 @@ def dims(line):
     return [
         name
         for name in between
-        if isinstance(line[name], int) and name not in ("threads", *DERIVED)
+        if isinstance(line[name], int)
+        and name not in ("threads", *DERIVED)
+        and OF_SOME_ARRAYS.get(name, "") in line.get("with", "")
     ]
 
 

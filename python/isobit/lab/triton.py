@@ -3,7 +3,8 @@
 
 `python -m isobit.lab.triton` reads JSON objects, a line each, and answers each with another. `do`
 says what is asked: `list` what there is and who executes it, `support` which variants take a case
-and with which plan, `run` to run one on arrays in files, `bench` to time some.
+and with which plan, `run` to run one on arrays in files, `counters` what kernels did, `bench` to
+time some. With the path of libisobit_ptx.so, Triton compiles and that executes.
 """
 
 import json
@@ -20,6 +21,7 @@ from isobit import ops
 from isobit._library import remedy
 
 INTERPRETER = "interpreter"
+ASKED = ("list", "support", "run", "counters", "bench")
 _CALLS = 20  # that a graph has
 
 
@@ -32,15 +34,26 @@ def operators():
 
 
 class Lab:
-    def __init__(self):
-        """Triton decides as kernels are defined whether they will be interpreted."""
+    executing = None  # who executes what Triton compiled; otherwise Triton launches it
+
+    def __init__(self, library=None):
+        """Triton decides as kernels are defined whether they will be interpreted.
+
+        library: libisobit_ptx.so, which then executes compiled kernels.
+        """
         import torch
 
-        interpreting = os.environ.get("TRITON_INTERPRET") == "1" or not torch.cuda.is_available()
-        if interpreting:
+        interpreting = os.environ.pop("TRITON_INTERPRET", None) == "1"
+        if library:
+            from isobit.lab.executor import Executor
+
+            self.device, self.executor = "cpu", "ptx"
+            self.executing = Executor(library)
+        elif interpreting or not torch.cuda.is_available():
             os.environ["TRITON_INTERPRET"] = "1"
-        self.device = "cpu" if interpreting else "cuda"
-        self.executor = INTERPRETER if interpreting else torch.cuda.get_device_name()
+            self.device, self.executor = "cpu", INTERPRETER
+        else:
+            self.device, self.executor = "cuda", torch.cuda.get_device_name()
         self.variants = {op: import_module(name).VARIANTS for op, name in operators().items()}
 
     def list(self):
@@ -83,10 +96,20 @@ class Lab:
     def run(self, op, variant, plan, options, arrays):
         memory = {name: _mapped(array) for name, array in arrays.items()}
         there = {name: storage.to(self.device) for name, storage in memory.items()}
-        self._bound(op, variant, options)(plan, **_views(there, arrays))
+        views = _views(there, arrays)
+        chosen = self.variants[op][variant]
+        for launch in chosen.launches(plan, **_taken(chosen, options), **views):
+            if self.executing:
+                self.executing.launch(launch)
+            else:
+                launch()
         for name, storage in memory.items():
             storage.copy_(there[name])
         return {}
+
+    def counters(self):
+        """What each kernel did that was executed since this was asked last."""
+        return {"kernels": self.executing.counters()}
 
     def bench(self, op, configurations, options, arrays, copied_bytes, rounds):
         """Seconds a call: of all configurations, and last of a plain copy of as many bytes."""
@@ -112,7 +135,11 @@ class Lab:
     def _bound(self, op, variant, options):
         """Its `run`, with the options that it takes."""
         chosen = self.variants[op][variant]
-        return partial(chosen.run, **{k: v for k, v in options.items() if k in chosen.takes})
+        return partial(chosen.run, **_taken(chosen, options))
+
+
+def _taken(variant, options):
+    return {name: value for name, value in options.items() if name in variant.takes}
 
 
 def _passes(variant):
@@ -176,19 +203,18 @@ def _views(memory, arrays):
 
 def answer(lab: Lab, request: Mapping):
     asked = {key: value for key, value in request.items() if key != "do"}
-    do = {"list": lab.list, "support": lab.support, "run": lab.run, "bench": lab.bench}
     try:
-        return do[request["do"]](**asked)
+        return {name: getattr(lab, name) for name in ASKED}[request["do"]](**asked)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {shorten(str(error), 300)}"}
 
 
-def main():
+def main(*library):
     # What others print is no answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
-        lab = Lab()
+        lab = Lab(*library)
     except Exception as error:
         why = f"{shorten(str(error), 300)}; {remedy('torch triton')}"
         print(json.dumps({"error": why}), file=answers, flush=True)
@@ -198,4 +224,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

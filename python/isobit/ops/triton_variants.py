@@ -164,12 +164,15 @@ class Launch:
             if _type(value) == "constexpr"
         }
         divisible = {
-            path: [["tt.divisibility", 16]]
-            for path, value in values.items()
-            if isinstance(value, torch.Tensor) or (type(value) is int and value % 16 == 0)
+            path: [["tt.divisibility", 16]] for path, value in values.items() if _divisible(value)
         }
         source = ASTSource(self.kernel, types, constants, divisible)
         return triton.compile(source, target, {"num_warps": self.warps, **EXACT})
+
+    def parameters(self):
+        """What a compiled kernel takes, in order: the arguments that are not known by then."""
+        values = _leaves(tuple(value for _, value in self._in_order()))
+        return [value for _, value in values if _type(value) != "constexpr"]
 
     def _in_order(self):
         """The arguments as the kernel takes them; those known when it is compiled are marked."""
@@ -185,6 +188,13 @@ def _leaves(values, path=()):
             yield from _leaves(value, (*path, i))
         else:
             yield (*path, i), value
+
+
+def _divisible(value):
+    """Whether Triton makes use of it that an address or a number is a multiple of 16."""
+    if isinstance(value, torch.Tensor):
+        value = value.data_ptr()
+    return type(value) is int and value % 16 == 0
 
 
 def _type(value):

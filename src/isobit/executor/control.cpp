@@ -2,6 +2,9 @@
 // Branches, calls, barriers, and what lanes of a warp tell each other.
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include "isobit/executor/warp.h"
 
@@ -334,6 +337,48 @@ void vote_any(Warp& warp, const Instruction& instruction) {
     set_bit(warp, instruction.slots[0], lane, holding != 0);
   });
 }
+std::optional<Reduction> reduction_named(std::string_view opcode) {
+  static constexpr std::pair<std::string_view, Reduction> kNames[] = {
+      {"redux.sync.add.s32", Reduction::add},        {"redux.sync.add.u32", Reduction::add},
+      {"redux.sync.min.s32", Reduction::min_signed}, {"redux.sync.max.s32", Reduction::max_signed},
+      {"redux.sync.min.u32", Reduction::min},        {"redux.sync.max.u32", Reduction::max},
+      {"redux.sync.and.b32", Reduction::all},        {"redux.sync.or.b32", Reduction::any},
+      {"redux.sync.xor.b32", Reduction::odd}};
+  for (const auto& [name, reduction] : kNames)
+    if (name == opcode) return reduction;
+  return std::nullopt;
+}
+
+// d, a, lanes.
+void reduce_lanes(Warp& warp, const Instruction& instruction) {
+  const std::uint32_t* named = warp.in<std::uint32_t>(instruction.slots[2]);
+  if (!all_here(warp, instruction, named)) return;
+  const std::uint32_t* value = warp.in<std::uint32_t>(instruction.slots[1]);
+  const auto both = [&](std::uint32_t a, std::uint32_t b) {
+    const auto signed_a = static_cast<std::int32_t>(a), signed_b = static_cast<std::int32_t>(b);
+    switch (static_cast<Reduction>(instruction.number)) {
+      case Reduction::add:        return a + b;
+      case Reduction::min_signed: return signed_a < signed_b ? a : b;
+      case Reduction::max_signed: return signed_a > signed_b ? a : b;
+      case Reduction::min:        return std::min(a, b);
+      case Reduction::max:        return std::max(a, b);
+      case Reduction::all:        return a & b;
+      case Reduction::any:        return a | b;
+      case Reduction::odd:        return a ^ b;
+    }
+    return a;
+  };
+  std::uint32_t found[kLanes];
+  for_lanes(warp.lanes, [&](int lane) {
+    found[lane] = value[lane];
+    for_lanes(named[lane] & warp.lanes & ~(1U << lane),
+              [&](int other) { found[lane] = both(found[lane], value[other]); });
+  });
+  ++warp.counters->shuffles;
+  std::uint32_t* to = warp.out<std::uint32_t>(instruction.slots[0]);
+  for_lanes(warp.lanes, [&](int lane) { to[lane] = found[lane]; });
+}
+
 void vote_all(Warp& warp, const Instruction& instruction) {
   vote(warp, instruction, [&](int lane, std::uint32_t holding, std::uint32_t named) {
     set_bit(warp, instruction.slots[0], lane, (named & warp.lanes & ~holding) == 0);

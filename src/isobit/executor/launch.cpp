@@ -385,6 +385,12 @@ void launch(const Function& kernel, const LaunchShape& shape, const std::byte* p
   Scheduler(kernel, shape, parameters, counters, schedule, limits).run();
 }
 
+namespace {
+std::int64_t along_x() {
+  return current.shape.blocks / (current.shape.along_y * current.shape.along_z);
+}
+}  // namespace
+
 #define ISOBIT_SPECIAL(name, value)                                                                \
   if (register_name == (name))                                                                     \
     return [](Warp& warp, const Instruction& instruction) {                                        \
@@ -396,8 +402,12 @@ void launch(const Function& kernel, const LaunchShape& shape, const std::byte* p
 Handler special_register(std::string_view register_name) {
   ISOBIT_SPECIAL("%tid.x", warp.index * kLanes + lane)
   ISOBIT_SPECIAL("%ntid.x", current.shape.threads)
-  ISOBIT_SPECIAL("%ctaid.x", warp.block->index)
-  ISOBIT_SPECIAL("%nctaid.x", current.shape.blocks)
+  ISOBIT_SPECIAL("%ctaid.x", warp.block->index % along_x())
+  ISOBIT_SPECIAL("%ctaid.y", warp.block->index / along_x() % current.shape.along_y)
+  ISOBIT_SPECIAL("%ctaid.z", warp.block->index / along_x() / current.shape.along_y)
+  ISOBIT_SPECIAL("%nctaid.x", along_x())
+  ISOBIT_SPECIAL("%nctaid.y", current.shape.along_y)
+  ISOBIT_SPECIAL("%nctaid.z", current.shape.along_z)
   ISOBIT_SPECIAL("%laneid", lane)
   ISOBIT_SPECIAL("%warpid", warp.index)
   ISOBIT_SPECIAL("%cluster_ctarank", warp.block->rank)

@@ -21,6 +21,7 @@ struct LaunchShape {
   std::int64_t blocks = 1;
   int threads = 1, cluster = 1;
   std::int64_t shared_bytes = 0;
+  std::int64_t along_y = 1, along_z = 1;  // of the blocks; the others lie along x
 };
 
 // Which warp runs next, and how many blocks are in flight. All are right; each finds other faults.

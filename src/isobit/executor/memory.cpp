@@ -43,11 +43,14 @@ Pages::Pages(std::size_t bytes) : mapped_(whole_pages(bytes) + 2 * kPage) {
 Pages::~Pages() { munmap(begin_ - kPage, mapped_); }
 
 Allocation::Allocation(std::size_t bytes)
-    : pages_(std::max<std::size_t>(bytes, 1)),
-      begin_(reinterpret_cast<std::uintptr_t>(pages_.begin())),
+    : pages_(std::make_unique<Pages>(std::max<std::size_t>(bytes, 1))),
+      begin_(reinterpret_cast<std::uintptr_t>(pages_->begin())),
       end_(begin_ + bytes) {
-  if (bytes <= kPoisoned) std::memset(pages_.begin(), kPoison, bytes);
+  if (bytes <= kPoisoned) std::memset(pages_->begin(), kPoison, bytes);
 }
+
+Allocation::Allocation(void* begin, std::size_t bytes)
+    : begin_(reinterpret_cast<std::uintptr_t>(begin)), end_(begin_ + bytes) {}
 
 bool Allocation::first(std::vector<std::uint64_t>& seen, std::uintptr_t sector) {
   if (seen.empty()) seen.resize((end_ - begin_) / kSector / 64 + 1);
@@ -70,6 +73,15 @@ void* Memory::allocate(std::size_t bytes) {
   // An allocation of no bytes has none, but its address is its own.
   by_end_.emplace(std::max(made->end(), made->begin() + 1), std::move(made));
   return begin;
+}
+
+bool Memory::lend(void* begin, std::size_t bytes) {
+  const auto at = reinterpret_cast<std::uintptr_t>(begin);
+  const auto next = by_end_.upper_bound(at);
+  if (at % kSector != 0 || (next != by_end_.end() && next->second->begin() < at + bytes))
+    return false;
+  auto lent = std::make_unique<Allocation>(begin, bytes);
+  return by_end_.emplace(at + std::max<std::size_t>(bytes, 1), std::move(lent)).second;
 }
 
 bool Memory::release(void* pointer) {

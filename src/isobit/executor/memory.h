@@ -31,6 +31,8 @@ class Pages {
 class Allocation {
  public:
   explicit Allocation(std::size_t bytes);
+  // Somebody else's memory, which begins with a sector.
+  Allocation(void* begin, std::size_t bytes);
 
   std::uintptr_t begin() const { return begin_; }
   std::uintptr_t end() const { return end_; }
@@ -46,7 +48,7 @@ class Allocation {
  private:
   bool first(std::vector<std::uint64_t>& seen, std::uintptr_t sector);
 
-  Pages pages_;
+  std::unique_ptr<Pages> pages_;  // null where they are somebody else's
   std::uintptr_t begin_, end_;
   std::vector<std::uint64_t> loaded_, stored_;  // a bit for each sector, made at the first launch
 };
@@ -55,6 +57,9 @@ class Allocation {
 class Memory {
  public:
   void* allocate(std::size_t bytes);
+  // Has kernels reach memory of the caller's, until it is released. False where it does not begin
+  // with a sector, or some of it is reached already.
+  bool lend(void* begin, std::size_t bytes);
   // False where it was not allocated.
   bool release(void* pointer);
   // The allocation with this byte; null where there is none.

@@ -104,6 +104,7 @@ u16 to_bf16(f32 x) {
   const u32 bits = std::bit_cast<u32>(x);
   return static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
+f32 of_bf16(u16 x) { return std::bit_cast<f32>(u32{x} << 16); }
 
 // Of a number and a NaN the number; -0 is less than +0.
 template <class T>
@@ -328,6 +329,12 @@ void add_moves(Table& table, const std::string& bits, std::initializer_list<cons
   }
 }
 
+void add_halves(Table& table) {
+  const Kind kind = Kind::half;
+  table["setp.eq.f16"] = ISOBIT_COMPARE(u16, of_f16(a) == of_f16(b));
+  table["setp.eq.bf16"] = ISOBIT_COMPARE(u16, of_bf16(a) == of_bf16(b));
+}
+
 void add_conversions(Table& table) {
   const Kind kind = Kind::convert;
   table["cvt.f32.f16"] = ISOBIT_1(f32, u16, of_f16(a));
@@ -393,6 +400,8 @@ void add_wide(Table& table) {
   table["mul.wide.u16"] = ISOBIT_2(u32, u16, u16, u32{a} * b);
   table["mul.wide.s32"] = ISOBIT_2(s64, s32, s32, s64{a} * b);
   table["mul.wide.u32"] = ISOBIT_2(u64, u32, u32, u64{a} * b);
+  table["mad.wide.s16"] = ISOBIT_3(s32, s16, s32, s32{a} * b + c);
+  table["mad.wide.u16"] = ISOBIT_3(u32, u16, u32, u32{a} * b + c);
   table["mad.wide.s32"] = ISOBIT_3(s64, s32, s64, s64{a} * b + c);
   table["mad.wide.u32"] = ISOBIT_3(u64, u32, u64, u64{a} * b + c);
   table["mul.hi.s32"] = ISOBIT_2(s32, s32, s32, s64{a} * b >> 32);
@@ -444,6 +453,7 @@ Table make_table() {
   add_moves<u16>(table, "16", {"b", "u", "s", "f"});
   add_moves<u32>(table, "32", {"b", "u", "s", "f"});
   add_moves<u64>(table, "64", {"b", "u", "s", "f"});
+  add_halves(table);
   add_conversions(table);
   add_wide(table);
   add_predicates(table);

@@ -56,6 +56,7 @@ class Lexer {
   [[noreturn]] void fail(const std::string& what) const {
     throw PtxError("PTX line " + std::to_string(line_) + ": " + what);
   }
+  void skip_line() { at_ = std::min(text_.find('\n', at_), text_.size()); }
   std::size_t position() const { return at_; }
   std::uint32_t line() const { return line_; }
 
@@ -112,7 +113,8 @@ class Reader {
     if (lexer_.peek() == "(") text_.parameters = parameters();
     for (std::string_view word = lexer_.take(); word != "{"; word = lexer_.take()) {
       if (word.empty()) lexer_.fail("a function without a body");
-      if (word == ".maxntid") text_.most_threads = static_cast<int>(integer());
+      if (word == ".maxntid" || word == ".reqntid")
+        text_.most_threads = static_cast<int>(integer());
     }
   }
 
@@ -128,12 +130,16 @@ class Reader {
     return all;
   }
 
-  // Behind its space: [.align N] .type name[[N]] or, for registers, name<N>.
+  // Behind its space: [.align N] .type name[[N]] or, for registers, name<N>. Behind .ptr stands
+  // what a parameter points to.
   Declaration declaration(std::string_view space) {
     Declaration found{.name = {}, .space = space, .scope = scopes_.back()};
     for (;;) {
       const std::string_view word = lexer_.take();
-      if (word == ".align") {
+      if (word == ".ptr") {
+        if (lexer_.peek().starts_with('.') && lexer_.peek() != ".align") lexer_.take();
+        if (lexer_.take_if(".align")) lexer_.take();
+      } else if (word == ".align") {
         found.alignment = integer();
       } else if (word[0] == '.') {
         found.bytes = bytes_of_type(word);
@@ -171,7 +177,9 @@ class Reader {
           text_.declarations.back().name = lexer_.take();
         }
         lexer_.expect(";");
-      } else if (word == ".pragma" || word == ".loc") {
+      } else if (word == ".loc") {
+        lexer_.skip_line();
+      } else if (word == ".pragma") {
         while (!lexer_.take_if(";")) lexer_.take();
       } else if (word[0] == '.') {
         lexer_.fail("an unknown directive, " + std::string(word));
@@ -252,6 +260,17 @@ class Reader {
 };
 
 }  // namespace
+
+std::vector<std::string_view> parts_of(std::string_view opcode) {
+  std::vector<std::string_view> parts;
+  std::size_t begin = 0;
+  for (std::size_t i = 1; i <= opcode.size(); ++i)
+    if (i == opcode.size() || opcode[i] == '.') {
+      parts.push_back(opcode.substr(begin, i - begin));
+      begin = i;
+    }
+  return parts;
+}
 
 int bytes_of_type(std::string_view type) {
   if (type == ".pred") return 0;

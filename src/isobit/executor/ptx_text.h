@@ -67,6 +67,9 @@ struct Span {
 std::map<std::string, Span, std::less<>> functions_of(std::string_view module);
 Text read_function(const Span& span);
 
+// "add", ".rn" and ".f32" of an opcode.
+std::vector<std::string_view> parts_of(std::string_view opcode);
+
 // The number of bytes of ".f32" and the like; 0 for ".pred".
 int bytes_of_type(std::string_view type);
 

@@ -2,21 +2,8 @@
 // In the place of CUDA's run-time: nvcc's own objects, linked with this, find a device that
 // executes their PTX or, where their machine code is linked in as text, that. Compiled with CUDA's
 // headers, for libisobit_ptx.so and libisobit_sass.so.
-//
-// The environment's ISOBIT_EXECUTOR says how, as "order=random,seed=7,resident=4":
-//   order            in_order, reversed, random, starving: which warp runs next
-//   seed             of the random orders
-//   resident         blocks in flight
-//   early            1: copies beside the threads land as they begin; 0: as late as they may
-//   sm               the GPU that plans are made for, such as 80 or 90
-//   multiprocessors  that it has
-//   instructions     of warps, after which a launch counts as endless
-//   approximation    of machine code: added to the last bits of what MUFU gives, such as 1 or -1
-//   long_divisions   1: of machine code: no division goes the short way
-//   counters         a file, which gets a line of JSON for each kernel as the process ends
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <cxxabi.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -35,10 +22,13 @@
 #include <unordered_map>
 
 #include "isobit/executor/elf_registers.h"
+#include "isobit/executor/given.h"
 #include "isobit/executor/launch.h"
 #include "isobit/executor/memory.h"
 #include "isobit/executor/program.h"
+#include "isobit/executor/settings.h"
 #include "isobit/executor/tensor_map.h"
+#include "isobit/executor/totals.h"
 
 // What tools/kernels.py links in beside the objects of libisobit_sass.so.
 extern "C" {
@@ -48,65 +38,15 @@ __attribute__((weak, visibility("hidden"))) extern const char isobit_machine_cod
 
 namespace {
 
-using isobit::executor::Counters;
 using isobit::executor::Function;
+using isobit::executor::json;
 using isobit::executor::LaunchShape;
 using isobit::executor::Limits;
 using isobit::executor::MachineCode;
 using isobit::executor::Module;
-using isobit::executor::Order;
-using isobit::executor::Schedule;
-using isobit::executor::Traffic;
-
-struct Settings {
-  Schedule schedule;
-  Limits limits;
-  int multiprocessors = 2;
-  std::string counters;
-  std::string wrong;  // what is no setting; then there is no device
-};
-
-Settings read_settings() {
-  Settings settings;
-  const char* text = std::getenv("ISOBIT_EXECUTOR");
-  std::istringstream words(text == nullptr ? "" : text);
-  for (std::string word; std::getline(words, word, ',');) {
-    const std::size_t equals = word.find('=');
-    const std::string name = word.substr(0, equals);
-    const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
-    const auto number = [&] { return std::strtoll(value.c_str(), nullptr, 10); };
-    static constexpr std::string_view kOrders[] = {"in_order", "reversed", "random", "starving"};
-    const auto* order = std::find(std::begin(kOrders), std::end(kOrders), value);
-    if (name == "order" && order != std::end(kOrders))
-      settings.schedule.order = static_cast<Order>(order - std::begin(kOrders));
-    else if (name == "seed")
-      settings.schedule.seed = static_cast<std::uint64_t>(number());
-    else if (name == "resident")
-      settings.schedule.resident = static_cast<int>(number());
-    else if (name == "early")
-      settings.schedule.copies_land_early = number() != 0;
-    else if (name == "approximation")
-      settings.schedule.approximation = static_cast<int>(number());
-    else if (name == "long_divisions")
-      settings.schedule.long_divisions = number() != 0;
-    else if (name == "sm")
-      settings.limits.capability = static_cast<int>(number());
-    else if (name == "multiprocessors")
-      settings.multiprocessors = static_cast<int>(number());
-    else if (name == "instructions")
-      settings.limits.instructions = static_cast<std::uint64_t>(number());
-    else if (name == "counters")
-      settings.counters = value;
-    else
-      settings.wrong = "ISOBIT_EXECUTOR: unknown: " + word;
-  }
-  return settings;
-}
-
-const Settings& settings() {
-  static const Settings kSettings = read_settings();
-  return kSettings;
-}
+using isobit::executor::readable;
+using isobit::executor::settings;
+using isobit::executor::Total;
 
 // Null in libisobit_ptx.so.
 MachineCode* machine_code() {
@@ -221,13 +161,6 @@ struct Kernel {
   std::int64_t most_shared = 48 << 10;
 };
 
-struct Total {
-  Counters counters;
-  std::uint64_t launches = 0, blocks = 0;
-  int registers = 0;
-  LaunchShape shape;  // of the last launch
-};
-
 // One launch at a time: what the executor knows of it is global.
 struct State {
   std::mutex mutex;
@@ -246,59 +179,6 @@ State& state() {
 cudaError_t failed(cudaError_t error, const std::string& why) {
   state().trouble = why;
   return state().last = error;
-}
-
-std::string readable(const std::string& name) {
-  int status = 0;
-  char* plain = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
-  const std::string text = plain != nullptr ? plain : name;
-  std::free(plain);
-  return text;
-}
-
-std::string json(const std::string& name, const Total& total) {
-  const Counters& c = total.counters;
-  std::ostringstream line;
-  const auto field = [&](const char* key, std::uint64_t value) {
-    line << ",\"" << key << "\":" << value;
-  };
-  line << "{\"kernel\":\"" << readable(name) << '"';
-  field("launches", total.launches);
-  field("blocks", total.blocks);
-  field("threads", static_cast<std::uint64_t>(total.shape.threads));
-  field("cluster", static_cast<std::uint64_t>(total.shape.cluster));
-  field("shared_bytes", static_cast<std::uint64_t>(total.shape.shared_bytes));
-  field("registers", static_cast<std::uint64_t>(total.registers));
-  field("instructions", c.instructions);
-  field("lanes", c.lanes);
-  static constexpr const char* kNames[isobit::executor::kKinds] = {
-      "integer", "f32",     "f64",  "half",    "move", "convert", "load",
-      "store",   "control", "sync", "shuffle", "copy", "tensor"};
-  line << ",\"by_kind\":{";
-  for (int i = 0; i < isobit::executor::kKinds; ++i)
-    line << (i == 0 ? "\"" : ",\"") << kNames[i] << "\":" << c.by_kind[i];
-  line << '}';
-  for (const auto& [key, traffic] : {std::pair("loads", c.loads), std::pair("stores", c.stores)})
-    line << ",\"" << key << "\":{\"requests\":" << traffic.requests
-         << ",\"sectors\":" << traffic.sectors << ",\"least\":" << traffic.least
-         << ",\"distinct\":" << traffic.distinct << ",\"bytes\":" << traffic.bytes
-         << ",\"wide\":" << traffic.wide << '}';
-  field("shared_requests", c.shared_requests);
-  field("shared_wavefronts", c.shared_wavefronts);
-  field("shared_least", c.shared_least);
-  field("local_requests", c.local_requests);
-  field("copies", c.copies);
-  field("copied_bytes", c.copied_bytes);
-  field("barriers", c.barriers);
-  field("shuffles", c.shuffles);
-  field("divergent_branches", c.divergent_branches);
-  field("waits", c.waits);
-  field("awaited_bytes", c.awaited_bytes);
-  field("most_awaited", c.most_awaited);
-  field("bulk_waits", c.bulk_waits);
-  field("awaited_bulk_bytes", c.awaited_bulk_bytes);
-  line << '}';
-  return line.str();
 }
 
 std::string all_counters() {
@@ -376,6 +256,22 @@ __attribute__((visibility("default"))) const char* isobit_executor_counters() {
   state().counts = true;
   state().totals.clear();
   return lines.c_str();
+}
+
+// Launches a kernel whose PTX the caller brings. Null, or why it could not be. For
+// isobit.lab.executor.
+__attribute__((visibility("default"))) const char* isobit_executor_launch(
+    const isobit::executor::IsobitGivenLaunch* given) {
+  const std::scoped_lock lock(state().mutex);
+  static std::string trouble;
+  try {
+    if (!settings().wrong.empty()) throw std::invalid_argument(settings().wrong);
+    launch_given(*given, state().totals, state().counts);
+    return nullptr;
+  } catch (const std::exception& error) {
+    trouble = error.what();
+    return trouble.c_str();
+  }
 }
 
 void** __cudaRegisterFatBinary(void* binary) {

@@ -9,32 +9,59 @@
 namespace isobit::executor {
 namespace {
 
-// Lane 8m + r gives the address of row r of matrix m. slots 0 to 3: the words; 4: the address.
-template <bool kTransposed>
-void load_eights(Warp& warp, const Instruction& instruction) {
-  if (warp.lanes != kAllLanes) fail(warp, instruction, "not all lanes of the warp take part");
-  const std::uint32_t* rows = warp.in<std::uint32_t>(instruction.slots[4]);
-  std::uint16_t elements[32][8];
-  for (int row = 0; row < 8 * instruction.count; ++row) {
-    if (rows[row] % 16 != 0) fail(warp, instruction, "a misaligned row");
-    if (std::uint64_t{rows[row]} + 16 > static_cast<std::uint64_t>(current.shape.shared_bytes))
-      fail(warp, instruction, "a row beyond shared memory");
-    std::memcpy(elements[row], warp.block->shared + rows[row], 16);
+// Matrices of 8 x 8 elements in shared memory. Lane 8m + r gives the address of row r of matrix m.
+// slots 0 to 3: the words; 4: the address, to which the number is added.
+class Eights {
+ public:
+  Eights(Warp& warp, const Instruction& instruction) : warp_(warp), instruction_(instruction) {
+    if (warp.lanes != kAllLanes) fail(warp, instruction, "not all lanes of the warp take part");
+    const std::uint32_t* rows = warp.in<std::uint32_t>(instruction.slots[4]);
+    for (int row = 0; row < 8 * instruction.count; ++row) {
+      at_[row] = rows[row] + static_cast<std::uint32_t>(instruction.number);
+      if (at_[row] % 16 != 0) fail(warp, instruction, "a misaligned row");
+      if (std::uint64_t{at_[row]} + 16 > static_cast<std::uint64_t>(current.shape.shared_bytes))
+        fail(warp, instruction, "a row beyond shared memory");
+    }
+    count_rows(*warp.counters, at_, 8 * instruction.count);
   }
-  count_rows(*warp.counters, rows, 8 * instruction.count);
-  for (int m = 0; m < instruction.count; ++m) {
-    std::uint32_t* to = warp.out<std::uint32_t>(instruction.slots[m]);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const int line = lane / 4;
-      const int pair = lane % 4 * 2;
-      const std::uint16_t first =
-          kTransposed ? elements[8 * m + pair][line] : elements[8 * m + line][pair];
-      const std::uint16_t second =
-          kTransposed ? elements[8 * m + pair + 1][line] : elements[8 * m + line][pair + 1];
-      to[lane] = first | std::uint32_t{second} << 16;
+
+  void load(bool transposed) {
+    for (int row = 0; row < 8 * instruction_.count; ++row)
+      std::memcpy(elements_[row], warp_.block->shared + at_[row], sizeof elements_[row]);
+    each(transposed, [](std::uint32_t& word, std::uint16_t& first, std::uint16_t& second) {
+      word = first | std::uint32_t{second} << 16;
+    });
+  }
+  void store(bool transposed) {
+    each(transposed, [](std::uint32_t& word, std::uint16_t& first, std::uint16_t& second) {
+      first = static_cast<std::uint16_t>(word);
+      second = static_cast<std::uint16_t>(word >> 16);
+    });
+    for (int row = 0; row < 8 * instruction_.count; ++row)
+      std::memcpy(warp_.block->shared + at_[row], elements_[row], sizeof elements_[row]);
+  }
+
+ private:
+  // A lane's word of a matrix, and the two elements that are its halves.
+  template <class Body>
+  void each(bool transposed, const Body& body) {
+    for (int m = 0; m < instruction_.count; ++m) {
+      std::uint32_t* words = warp_.out<std::uint32_t>(instruction_.slots[m]);
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const int line = lane / 4;
+        const int pair = lane % 4 * 2;
+        auto* const rows = elements_ + 8 * m;
+        body(words[lane], transposed ? rows[pair][line] : rows[line][pair],
+             transposed ? rows[pair + 1][line] : rows[line][pair + 1]);
+      }
     }
   }
-}
+
+  Warp& warp_;
+  const Instruction& instruction_;
+  std::uint32_t at_[kLanes] = {};
+  std::uint16_t elements_[kLanes][8];
+};
 
 // d (slots 0 to 3) = a (4 to 7), 16 x 16, times b (8, 9), 16 x 8, plus c (10 to 13).
 void multiply_add(Warp& warp, const Instruction& instruction, tensor_core::Format format) {
@@ -73,10 +100,16 @@ void multiply_add(Warp& warp, const Instruction& instruction, tensor_core::Forma
 }  // namespace
 
 void load_matrices(Warp& warp, const Instruction& instruction) {
-  load_eights<false>(warp, instruction);
+  Eights(warp, instruction).load(false);
 }
 void load_matrices_transposed(Warp& warp, const Instruction& instruction) {
-  load_eights<true>(warp, instruction);
+  Eights(warp, instruction).load(true);
+}
+void store_matrices(Warp& warp, const Instruction& instruction) {
+  Eights(warp, instruction).store(false);
+}
+void store_matrices_transposed(Warp& warp, const Instruction& instruction) {
+  Eights(warp, instruction).store(true);
 }
 void multiply_add_f16(Warp& warp, const Instruction& instruction) {
   multiply_add(warp, instruction, tensor_core::kF16);

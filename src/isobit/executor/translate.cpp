@@ -4,29 +4,14 @@
 #include <initializer_list>
 #include <optional>
 
-#include "isobit/executor/names.h"
+#include "isobit/executor/operands.h"
 
 namespace isobit::executor {
 namespace {
 
-std::vector<std::string_view> parts_of(std::string_view opcode) {
-  std::vector<std::string_view> parts;
-  std::size_t begin = 0;
-  for (std::size_t i = 1; i <= opcode.size(); ++i)
-    if (i == opcode.size() || opcode[i] == '.') {
-      parts.push_back(opcode.substr(begin, i - begin));
-      begin = i;
-    }
-  return parts;
-}
-
-class Translator {
+class Translator : Operands {
  public:
-  Translator(const Text& text, Module& module)
-      : text_(text),
-        module_(module),
-        function_(std::make_unique<Function>()),
-        names_(text, *function_) {}
+  Translator(const Text& text, Module& module) : Operands(text), module_(module) {}
 
   std::unique_ptr<Function> translate() {
     function_->name = text_.name;
@@ -46,44 +31,6 @@ class Translator {
 
  private:
   using Handlers = std::initializer_list<std::pair<std::string_view, Handler>>;
-
-  [[noreturn]] void wrong(const std::string& what) const {
-    throw PtxError(std::string(text_.name) + ", line " + std::to_string(statement_->line) + ": " +
-                   statement_->opcode + ": " + what);
-  }
-  [[noreturn]] void unknown() const { wrong("the executor does not know this instruction"); }
-
-  std::optional<Names::Register> register_named(std::string_view name) const {
-    return names_.register_named(name, statement_->scope);
-  }
-  std::optional<Variable> local(std::string_view name) const {
-    return names_.local(name, statement_->scope);
-  }
-
-  // The slot of an operand of so many bytes: a register, or a number in each lane.
-  Slot slot(const Operand& operand, int width) {
-    if (operand.is == Operand::Is::number) return names_.constant(operand.bits, width);
-    if (operand.is != Operand::Is::name) unknown();
-    if (operand.name == "_") return names_.new_register(width, 1);
-    const std::optional<Names::Register> found = register_named(operand.name);
-    if (!found) wrong("no register " + std::string(operand.name));
-    if (found->width != width)
-      wrong("register " + std::string(operand.name) + " has " + std::to_string(found->width) +
-            " bytes, not " + std::to_string(width));
-    if (operand.negated) unknown();
-    return found->slot;
-  }
-  // Of registers that may be wider than what they hold.
-  std::pair<Slot, int> slot_and_width(const Operand& operand, int least) {
-    if (operand.is == Operand::Is::name && operand.name != "_")
-      if (const auto found = register_named(operand.name)) return {found->slot, found->width};
-    return {slot(operand, least), least};
-  }
-
-  const Operand& operand(std::size_t index) const {
-    if (index >= statement_->operands.size()) wrong("too few operands");
-    return statement_->operands[index];
-  }
 
   // ---- statements ----
 
@@ -114,15 +61,17 @@ class Translator {
       shuffle(parts);
     else if (base == "vote")
       vote();
+    else if (base == "redux")
+      reduce();
     else if (base == "mbarrier")
       arrival();
     else if (base == "cp")
       copy(parts);
     else if (base == "atom" || base == "red")
       atomic(parts);
-    else if (base == "ldmatrix" || base == "mma")
+    else if (base == "ldmatrix" || base == "stmatrix" || base == "mma")
       matrices(parts);
-    else if (base == "wgmma")
+    else if (base == "wgmma" || base == "setmaxnreg")
       warpgroup();
     else
       compute();
@@ -349,11 +298,12 @@ class Translator {
     instruction_.slots[2] = slot(operand(2), 4);
   }
 
-  // The register of an address without an offset.
-  Slot plain_address(const Operand& operand, int width) {
-    if (operand.is != Operand::Is::address || operand.offset != 0 || !operand.elements.empty())
-      unknown();
-    return slot({.name = operand.name}, width);
+  void reduce() {
+    as(Kind::shuffle, reduce_lanes);
+    const std::optional<Reduction> reduction = reduction_named(statement_->opcode);
+    if (!reduction) unknown();
+    instruction_.number = static_cast<std::int64_t>(*reduction);
+    for (std::size_t i = 0; i < 3; ++i) instruction_.slots[i] = slot(operand(i), 4);
   }
 
   void arrival() {
@@ -427,57 +377,69 @@ class Translator {
   }
 
   void matrices(const std::vector<std::string_view>& parts) {
+    if (parts[0] != "mma") return parts_of_matrices(parts);
     as(Kind::tensor,
-       Handlers{{"ldmatrix.sync.aligned.m8n8.x4.shared.b16", load_matrices},
-                {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", load_matrices_transposed},
-                {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", multiply_add_f16},
+       Handlers{{"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", multiply_add_f16},
                 {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", multiply_add_bf16}});
     std::size_t next = 0;
     for (const Operand& operand : statement_->operands) {
-      if (operand.is == Operand::Is::address) {
-        instruction_.slots[next++] = plain_address(operand, 4);
-        continue;
-      }
       if (operand.is != Operand::Is::list) unknown();
       for (const Operand& element : operand.elements) instruction_.slots[next++] = slot(element, 4);
     }
-    instruction_.count = 4;
-    if (next != (parts[0] == "mma" ? 14 : 5)) unknown();
+    if (next != 14) unknown();
+  }
+
+  // {ld,st}matrix.sync.aligned.m8n8.x{1,2,4}[.trans].shared.b16
+  void parts_of_matrices(const std::vector<std::string_view>& parts) {
+    const bool loads = parts[0] == "ldmatrix", transposed = parts.size() == 8;
+    if (parts.size() < 7 || parts[3] != ".m8n8" || (transposed && parts[5] != ".trans") ||
+        parts[parts.size() - 2] != ".shared" || parts.back() != ".b16")
+      unknown();
+    as(Kind::tensor, loads        ? transposed ? load_matrices_transposed : load_matrices
+                     : transposed ? store_matrices_transposed
+                                  : store_matrices);
+    const std::vector<Operand>& words = operand(loads ? 0 : 1).elements;
+    if (parts[4] != ".x" + std::to_string(words.size()) || words.size() > 4) unknown();
+    instruction_.count = static_cast<std::uint8_t>(words.size());
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (words[i].is != Operand::Is::name) unknown();
+      instruction_.slots[i] = slot(words[i], 4);
+    }
+    Operand at = operand(loads ? 1 : 0);
+    instruction_.number = std::exchange(at.offset, 0);
+    instruction_.slots[4] = plain_address(at, 4);
   }
 
   // Of wgmma: sums, the descriptors of a and b, whether sums are added to, the signs of a and b,
-  // and whether each lies across k.
+  // and whether each lies across k. Of m64n64k16 a is four registers, which lie no way.
   void warpgroup() {
-    as(Kind::tensor,
-       Handlers{{"wgmma.fence.sync.aligned", begin_products},
-                {"wgmma.commit_group.sync.aligned", commit_products},
-                {"wgmma.wait_group.sync.aligned", wait_products},
-                {"wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16", multiply_group_f16},
-                {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", multiply_group_bf16}});
+    as(Kind::tensor, warpgroup_handler(statement_->opcode));
+    if (instruction_.execute == nullptr) unknown();
     const std::vector<Operand>& operands = statement_->operands;
     const auto number = [&](std::size_t index) {
       if (operand(index).is != Operand::Is::number) unknown();
       return static_cast<std::int64_t>(operand(index).bits);
     };
-    if (instruction_.execute == wait_products) instruction_.number = number(0);
+    if (operands.size() == 1) instruction_.number = number(0);
     if (operands.size() < 2) return;
-    if (operands.size() != 8 || operand(0).elements.size() != 64) unknown();
+    const std::vector<Operand>&sums = operand(0).elements, &words = operand(1).elements;
+    const std::size_t of_a = statement_->opcode.find("n64k") != std::string::npos ? 4 : 0;
+    if (operands.size() + of_a / 4 != 8 || words.size() != of_a || sums.size() + of_a * 8 != 64)
+      unknown();
     auto list = std::make_unique<std::vector<Slot>>();
-    for (const Operand& element : operand(0).elements) list->push_back(slot(element, 4));
+    for (const Operand& element : sums) list->push_back(slot(element, 4));
     instruction_.list = list.get();
     function_->lists.push_back(std::move(list));
-    instruction_.slots[0] = slot(operand(1), 8);
+    instruction_.count = static_cast<std::uint8_t>(of_a);
+    for (std::size_t i = 0; i < of_a; ++i) instruction_.slots[3 + i] = slot(words[i], 4);
+    if (of_a == 0) instruction_.slots[0] = slot(operand(1), 8);
     instruction_.slots[1] = slot(operand(2), 8);
     instruction_.slots[2] = slot(operand(3), 0);
     if (number(4) != 1 || number(5) != 1) unknown();
-    instruction_.number = number(6) + 2 * number(7);
+    instruction_.number = of_a != 0 ? 2 * number(6) : number(6) + 2 * number(7);
   }
 
-  const Text& text_;
   Module& module_;
-  std::unique_ptr<Function> function_;
-  Names names_;
-  const Statement* statement_ = nullptr;
   Instruction instruction_;
 };
 

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,7 @@ struct Product {
   const Instruction* instruction;
   std::uint64_t a, b;  // descriptors
   bool of_bf16;
+  std::uint32_t words[4][kLanes] = {};  // of an a that is in registers
 };
 struct Products {
   bool begun = false;                       // a fence stands behind the last wait
@@ -229,6 +231,10 @@ void shuffle_index_here(Warp& warp, const Instruction& instruction);
 void vote_ballot(Warp& warp, const Instruction& instruction);
 void vote_any(Warp& warp, const Instruction& instruction);
 void vote_all(Warp& warp, const Instruction& instruction);
+// Of 32-bit integers, over the lanes that take part; `number` says which.
+enum class Reduction : std::uint8_t { add, min_signed, max_signed, min, max, all, any, odd };
+std::optional<Reduction> reduction_named(std::string_view opcode);
+void reduce_lanes(Warp& warp, const Instruction& instruction);
 
 void load(Warp& warp, const Instruction& instruction);
 void store(Warp& warp, const Instruction& instruction);
@@ -268,13 +274,11 @@ void unpack(Warp& warp, const Instruction& instruction);
 void count_rows(Counters& counters, const std::uint32_t* at, int rows);
 void load_matrices(Warp& warp, const Instruction& instruction);
 void load_matrices_transposed(Warp& warp, const Instruction& instruction);
+void store_matrices(Warp& warp, const Instruction& instruction);
+void store_matrices_transposed(Warp& warp, const Instruction& instruction);
 void multiply_add_f16(Warp& warp, const Instruction& instruction);
 void multiply_add_bf16(Warp& warp, const Instruction& instruction);
-void begin_products(Warp& warp, const Instruction& instruction);
-void multiply_group_f16(Warp& warp, const Instruction& instruction);
-void multiply_group_bf16(Warp& warp, const Instruction& instruction);
-void commit_products(Warp& warp, const Instruction& instruction);
-void wait_products(Warp& warp, const Instruction& instruction);
+Handler warpgroup_handler(std::string_view opcode);  // null where it is unknown
 
 // What machine code finds in bank 0 of its constants, of which the place is known; the rest of the
 // bank it may not read.

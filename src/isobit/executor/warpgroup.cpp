@@ -3,6 +3,8 @@
 // of core/tensor_core.h. They are made as they begin or, as copies land, as late as they may.
 #include <cstdint>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include "isobit/core/tensor_core.h"
 #include "isobit/executor/warp.h"
@@ -67,11 +69,27 @@ void count_operand(Warp& warp, const Operand& from, int first, int lanes) {
     }
 }
 
+// An element of 16 by 16 in the registers of a warp, as mma takes them.
+std::uint16_t word_of(const Product& product, int row, int k) {
+  const std::uint32_t word = product.words[row / 8 + k / 8 * 2][row % 8 * 4 + k % 8 / 2];
+  return static_cast<std::uint16_t>(word >> (k % 2 * 16));
+}
+
+// Whoever writes into registers under a product changes it, and nobody says how.
+void require_words(const Warp& warp, const Product& product) {
+  const Instruction& instruction = *product.instruction;
+  for (int i = 0; i < instruction.count; ++i)
+    if (std::memcmp(warp.in<std::uint32_t>(instruction.slots[3 + i]), product.words[i],
+                    sizeof product.words[i]) != 0)
+      fail(warp, instruction, "registers of a that were written while products were under way");
+}
+
 // sums in the order of the instruction's registers, and of lanes.
 void make(Warp& warp, const Product& product, float (*sums)[kLanes]) {
   const Instruction& instruction = *product.instruction;
   const tensor_core::Format format = product.of_bf16 ? tensor_core::kBf16 : tensor_core::kF16;
   const tensor_core::Generation generation = tensor_core::generation_of(current.capability);
+  const bool in_registers = instruction.count != 0;
   const Operand a = operand(product.a, (instruction.number & 1) != 0);
   const Operand b = operand(product.b, (instruction.number & 2) != 0);
   const int first = warp.index % 4 * kRows,
@@ -79,8 +97,9 @@ void make(Warp& warp, const Product& product, float (*sums)[kLanes]) {
   Number rows[kRows][kDepth];
   for (int row = 0; row < kRows; ++row)
     for (int k = 0; k < kDepth; ++k)
-      rows[row][k] =
-          tensor_core::taken_apart(element(warp, instruction, a, first + row, k), format);
+      rows[row][k] = tensor_core::taken_apart(
+          in_registers ? word_of(product, row, k) : element(warp, instruction, a, first + row, k),
+          format);
   for (int column = 0; column < columns; ++column) {
     Number numbers[kDepth];
     for (int k = 0; k < kDepth; ++k)
@@ -90,7 +109,7 @@ void make(Warp& warp, const Product& product, float (*sums)[kLanes]) {
       sum = tensor_core::multiply_add(rows[row], numbers, sum, format, generation);
     }
   }
-  count_operand(warp, a, first, kRows);
+  if (!in_registers) count_operand(warp, a, first, kRows);
   if (warp.index % 4 == 0) count_operand(warp, b, 0, columns);
 }
 
@@ -107,7 +126,8 @@ void give_sums(Warp& warp, const std::vector<Slot>& slots, float (*sums)[kLanes]
     std::memcpy(warp.out<float>(slots[i]), sums[i], sizeof sums[i]);
 }
 
-// sums (the list), a's and b's descriptors in slots 0 and 1, whether sums are added to in 2.
+// sums (the list), a's and b's descriptors in slots 0 and 1, whether sums are added to in 2; from
+// slot 3 on the registers of an a that has no descriptor, of which there are `count`.
 void multiply_add(Warp& warp, const Instruction& instruction, bool of_bf16) {
   require_warp(warp, instruction);
   Products& products = warp.products;
@@ -117,8 +137,12 @@ void multiply_add(Warp& warp, const Instruction& instruction, bool of_bf16) {
     fail(warp, instruction, "sums that are not added to");
   if (!products.begun) fail(warp, instruction, "a product without a fence since the last wait");
   const std::vector<Slot>& slots = *instruction.list;
-  const Product product{&instruction, descriptor(warp, instruction, instruction.slots[0]),
-                        descriptor(warp, instruction, instruction.slots[1]), of_bf16};
+  Product product{&instruction,
+                  instruction.count != 0 ? 0 : descriptor(warp, instruction, instruction.slots[0]),
+                  descriptor(warp, instruction, instruction.slots[1]), of_bf16};
+  for (int i = 0; i < instruction.count; ++i)
+    std::memcpy(product.words[i], warp.in<std::uint32_t>(instruction.slots[3 + i]),
+                sizeof product.words[i]);
   if (current.copies_land_early) {
     take_sums(warp, slots, products.made);
     make(warp, product, products.made);
@@ -135,8 +159,6 @@ void multiply_add(Warp& warp, const Instruction& instruction, bool of_bf16) {
   }
   products.open.push_back(product);
 }
-
-}  // namespace
 
 void begin_products(Warp& warp, const Instruction& instruction) {
   require_warp(warp, instruction);
@@ -159,12 +181,40 @@ void wait_products(Warp& warp, const Instruction& instruction) {
   Products& products = warp.products;
   products.begun = false;
   for (; std::ssize(products.committed) > instruction.number; products.committed.pop_front())
-    for (const Product& product : products.committed.front()) make(warp, product, products.made);
+    for (const Product& product : products.committed.front()) {
+      if (products.registers == warp.registers) require_words(warp, product);
+      make(warp, product, products.made);
+    }
   if (products.sums == nullptr || !products.committed.empty() || !products.open.empty()) return;
   if (products.registers != warp.registers)
     fail(warp, instruction, "sums of another call's registers");
   give_sums(warp, *products.sums, products.made);
   products.sums = nullptr;
+}
+
+// Nothing here depends on how many registers a thread has.
+void set_registers(Warp& warp, const Instruction& instruction) {
+  require_warp(warp, instruction);
+  if (instruction.number % 8 != 0 || instruction.number < 24 || instruction.number > 256)
+    fail(warp, instruction, "a number of registers that no thread has");
+}
+
+}  // namespace
+
+Handler warpgroup_handler(std::string_view opcode) {
+  constexpr std::pair<std::string_view, Handler> kHandlers[] = {
+      {"setmaxnreg.dec.sync.aligned.u32", set_registers},
+      {"setmaxnreg.inc.sync.aligned.u32", set_registers},
+      {"wgmma.fence.sync.aligned", begin_products},
+      {"wgmma.commit_group.sync.aligned", commit_products},
+      {"wgmma.wait_group.sync.aligned", wait_products},
+      {"wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", multiply_group_f16},
+      {"wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", multiply_group_bf16},
+      {"wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16", multiply_group_f16},
+      {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", multiply_group_bf16}};
+  for (const auto& [known, handler] : kHandlers)
+    if (known == opcode) return handler;
+  return nullptr;
 }
 
 }  // namespace isobit::executor

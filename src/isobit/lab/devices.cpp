@@ -47,8 +47,10 @@ void attach_devices() {
   hip_library();
 }
 
+const std::string& executor_file(Device executor) { return executor_library(executor).file; }
+
 std::string take_counters(Device executor) {
-  const std::string& file = executor_library(executor).file;
+  const std::string& file = executor_file(executor);
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
   void* const counters = library == nullptr ? nullptr : dlsym(library, kCounters);
   if (counters == nullptr) throw Unsupported(fmt::format("{} has no counters", file));

@@ -17,6 +17,9 @@ inline bool is_executor(Device device) { return device == Device::ptx || device 
 // an operation for its variants.
 void attach_devices();
 
+// The file of an attached executor.
+const std::string& executor_file(Device executor);
+
 // What the executor counted since it was asked last: a line of JSON for each kernel.
 std::string take_counters(Device executor);
 

@@ -42,9 +42,10 @@ void add_out(CLI::App& app, Flags& flags, const std::string& help) {
 }
 
 void add_devices(CLI::App& app, Flags& flags) {
-  add_list(app, "--device", flags.device,
-           "cpu, emu, ptx, sass, cuda, hip or triton (interpreted if PyTorch finds no GPU); with "
-           "triton, verify and parity use small shapes by default");
+  add_list(
+      app, "--device", flags.device,
+      "cpu, emu, ptx, sass, cuda, hip or triton (interpreted if PyTorch finds no GPU, by profile "
+      "compiled and executed as PTX); with triton, verify and parity use small shapes by default");
 }
 
 // A flag that some operators share; true where it is new.

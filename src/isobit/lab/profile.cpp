@@ -14,7 +14,9 @@
 #include "isobit/lab/devices.h"
 #include "isobit/lab/gpu_model.h"
 #include "isobit/lab/output.h"
+#include "isobit/lab/triton.h"
 #include "isobit/lab/usage.h"
+#include "isobit/lab/verdict.h"
 
 namespace isobit::lab {
 namespace {
@@ -71,24 +73,21 @@ class Profile {
     const Configurations configurations = configurations_of(workload, flags_, Unnamed::best);
     declined_ += configurations.reasons();
     for (const Configuration& configuration : configurations.able) {
-      const Device device = configuration.info.device;
-      take_counters(device);
-      run(workload, configuration);
+      Json line = describe(c, configuration);
+      const bool of_triton = in_triton(configuration.info);
+      line["kernels"] =
+          of_triton ? of_a_peer(workload, configuration, line) : of_ours(workload, configuration);
       std::vector<KernelCounters> kernels;
-      Json counted = Json::array();
-      std::istringstream text(take_counters(device));
-      for (std::string line; std::getline(text, line);) {
-        counted.push_back(Json::parse(line));
-        kernels.emplace_back(counted.back(), device == Device::sass);
-      }
-      add(c, configuration, workload, kernels, counted);
+      for (const Json& each : line["kernels"])
+        kernels.emplace_back(each, configuration.info.device == Device::sass);
+      add(c, configuration, workload, kernels, line);
     }
   }
 
   int finish() {
     if (calls_.empty())
       throw Unsupported("no variant supports these cases; nothing was counted" + declined_);
-    if (flags_.json) return kPassed;
+    if (flags_.json) return status();
     fmt::print(
         "counted as kernels are executed, on {} multiprocessors; of PTX without moves of "
         "registers\n",
@@ -97,7 +96,12 @@ class Profile {
     fmt::print(
         "\na model, not a measurement: the time of a copy of the least bytes over the call's\n");
     print_model();
-    return kPassed;
+    if (peers_ > 0)
+      fmt::print(
+          "\nTriton {} compiled its kernels for sm_90, and the executor of PTX executed them: {} "
+          "calls\nwith the library's bits, {} with others, {} of them wrong\n",
+          Triton::here().version(), peers_ - others_, others_, wrong_);
+    return status();
   }
 
  private:
@@ -109,8 +113,43 @@ class Profile {
     std::vector<std::string> bounds;
   };
 
+  int status() const { return wrong_ == 0 ? kPassed : kFailed; }
+
+  static Json of_ours(const Workload& workload, const Configuration& configuration) {
+    const Device device = configuration.info.device;
+    take_counters(device);
+    run(workload, configuration);
+    Json kernels = Json::array();
+    std::istringstream text(take_counters(device));
+    for (std::string line; std::getline(text, line);) kernels.push_back(Json::parse(line));
+    return kernels;
+  }
+
+  // Nobody else executes what Triton compiled: what it computes is checked here.
+  Json of_a_peer(const Workload& workload, const Configuration& configuration, Json& line) {
+    const std::vector<std::string> expected = canonical_bits(workload);
+    Triton& triton = Triton::here();
+    triton.take_counters();
+    run(workload, configuration);
+    const bool canonical = output_bits(workload) == expected;
+    line["triton"] = triton.version();
+    line["canonical"] = canonical;
+    line["passed"] = canonical && workload.damage().empty();
+    ++peers_;
+    others_ += !canonical;
+    if (!line["passed"]) {
+      const Verdict verdict = Judge(workload)();
+      line["passed"] = verdict.passed();
+      wrong_ += !verdict.passed();
+      if (!verdict.passed())
+        fmt::print(stderr, "failed: {}\n{}", command("profile", workload.the_case(), configuration),
+                   verdict.complaints());
+    }
+    return triton.take_counters();
+  }
+
   void add(const Case& c, const Configuration& configuration, const Workload& workload,
-           const std::vector<KernelCounters>& kernels, const Json& counted) {
+           const std::vector<KernelCounters>& kernels, Json& line) {
     const double bytes = c.operation->cost(workload.args()).bytes;
     std::string extents;
     for (std::size_t i = 0; i < c.operation->dims.size(); ++i)
@@ -122,9 +161,7 @@ class Profile {
                  kernels,
                  {},
                  {}};
-    Json line = describe(c, configuration);
     line["multiprocessors"] = multiprocessors_;
-    line["kernels"] = counted;
     for (std::size_t i = 0; i < kernels.size(); ++i) {
       const Figures figures = figures_of(kernels[i], call.elements, multiprocessors_);
       line["kernels"][i]["figures"] = {{"name", kernels[i].name},
@@ -197,6 +234,7 @@ class Profile {
   const int multiprocessors_;
   std::vector<Call> calls_;
   std::string declined_;
+  int peers_ = 0, others_ = 0, wrong_ = 0;  // calls of Triton's; with other bits; wrong
 };
 
 }  // namespace
@@ -207,12 +245,15 @@ int profile(const Flags& given) {
   require_devices(flags);
   attach_devices();
   for (const std::string& name : flags.device) {
-    const std::optional<Device> device = device_named(name);
+    const std::optional<Device> device = name == kTriton ? Device::ptx : device_named(name);
     if (!device || !is_executor(*device))
-      throw UsageError(fmt::format("--device is {}; profile counts on ptx or sass", name));
+      throw UsageError(
+          fmt::format("--device is {}; profile counts on ptx, sass or {}", name, kTriton));
     if (attached(*device) == nullptr) throw Unsupported(missing_device(*device));
+    if (name == kTriton) Triton::execute_by(executor_file(*device));
   }
-  Profile profile(flags, attached(*device_named(flags.device[0]))->gpu().multiprocessors);
+  const Device first = device_named(flags.device[0]).value_or(Device::ptx);
+  Profile profile(flags, attached(first)->gpu().multiprocessors);
   for (const Operation* operation : operations_of(flags))
     for (const Case& c : cases_of(*operation, flags, "bench-quick")) profile.count(c);
   return profile.finish();

@@ -16,6 +16,18 @@ namespace {
 
 constexpr const char* kModule = "isobit.lab.triton";
 
+// Of the Python program.
+std::vector<std::string>& arguments() {
+  static std::vector<std::string> words;
+  return words;
+}
+
+std::vector<std::string> command(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {"-m", kModule};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return words;
+}
+
 Json options_of(const Case& c) {
   Json options = Json::object();
   for (const Option& option : c.operation->options)
@@ -46,9 +58,11 @@ void read(const std::filesystem::path& file, std::span<std::byte> bytes) {
 
 }  // namespace
 
+void Triton::execute_by(std::string library) { arguments() = {std::move(library)}; }
+
 Triton& Triton::here() {
   try {
-    static Triton triton;
+    static Triton triton(arguments());
     return triton;
   } catch (const std::runtime_error& error) {
     throw Unsupported(
@@ -71,7 +85,7 @@ std::string Triton::text() const {
       interprets() ? "in its interpreter, because PyTorch finds no GPU" : "on " + executor_);
 }
 
-Triton::Triton() : python_({"-m", kModule}) {
+Triton::Triton(const std::vector<std::string>& arguments) : python_(command(arguments)) {
   const Json known = ask({{"do", "list"}});
   version_ = known.at("version");
   executor_ = known.at("executor");
@@ -144,6 +158,10 @@ void Triton::run(const Workload& workload, const VariantInfo& info, const Plan& 
        {"options", options_of(c)},
        {"arrays", to_files(workload)}});
   from_files(workload);
+}
+
+std::vector<Json> Triton::take_counters() {
+  return ask({{"do", "counters"}}).at("kernels").get<std::vector<Json>>();
 }
 
 std::vector<Times> Triton::time_interleaved(const Workload& workload,

@@ -35,13 +35,18 @@ class Triton {
     Plan plan{};           // its own
   };
 
+  // For the rest of the process, before the first call of here(): Triton compiles kernels for
+  // sm_90, and this library, an executor of PTX, executes them.
+  static void execute_by(std::string library);
   // Starts Python at the first call. Unsupported says what is missing, and what to do.
   static Triton& here();
   // Null where something is missing, which is then said in `why`.
   static Triton* find(std::string& why);
 
-  const std::string& executor() const { return executor_; }  // "interpreter", or a GPU's name
-  std::string text() const;                                  // "3.7.1, in its interpreter"
+  // "interpreter", "ptx", or a GPU's name
+  const std::string& executor() const { return executor_; }
+  const std::string& version() const { return version_; }
+  std::string text() const;  // "3.7.1, in its interpreter"
   bool interprets() const { return executor_ == "interpreter"; }
 
   // Throws Unsupported where an operator has none.
@@ -53,6 +58,8 @@ class Triton {
 
   // On the workload's arrays as they are, and whatever surrounds them.
   void run(const Workload& workload, const VariantInfo& info, const Plan& plan);
+  // What the executor counted since it was asked last: an object for each kernel.
+  std::vector<Json> take_counters();
   // On copies of the arrays, each with so many rounds. The last is a copy of as many bytes.
   std::vector<Times> time_interleaved(const Workload& workload,
                                       const std::vector<Configuration>& configurations,
@@ -66,7 +73,7 @@ class Triton {
     std::vector<Knob> knobs;
   };
 
-  Triton();
+  explicit Triton(const std::vector<std::string>& arguments);
   Json ask(const Json& question);
   Json to_files(const Workload& workload) const;
   void from_files(const Workload& workload) const;

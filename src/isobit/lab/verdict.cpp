@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "isobit/lab/configurations.h"
+
 namespace isobit::lab {
 namespace {
 
@@ -70,6 +72,13 @@ std::vector<std::string> output_bits(const Workload& workload) {
   for (const Argument* output : workload.outputs())
     all.push_back(bits(*workload.find(output->name)));
   return all;
+}
+
+std::vector<std::string> canonical_bits(const Workload& workload) {
+  Flags flags;
+  flags.device = {std::string(name_of(Device::cpu))};
+  run(workload, configurations_of(workload, flags, Unnamed::best).able.at(0));
+  return output_bits(workload);
 }
 
 }  // namespace isobit::lab

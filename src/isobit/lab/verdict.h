@@ -41,5 +41,7 @@ class Judge {
 
 // A hash of each output.
 std::vector<std::string> output_bits(const Workload& workload);
+// The same as the library's default variant has them. Overwrites the outputs.
+std::vector<std::string> canonical_bits(const Workload& workload);
 
 }  // namespace isobit::lab

@@ -105,14 +105,6 @@ class Summary {
   bool in_triton_ = false;
 };
 
-// Of each output, as the library's default variant has them. Overwrites the outputs.
-std::vector<std::string> canonical_bits(const Workload& workload) {
-  Flags flags;
-  flags.device = {std::string(name_of(Device::cpu))};
-  run(workload, configurations_of(workload, flags, Unnamed::best).able.at(0));
-  return output_bits(workload);
-}
-
 }  // namespace
 
 int verify(const Flags& flags) {

@@ -27,13 +27,15 @@ ISOBIT_INLINE typename S::V every_other_lane(typename S::V a, typename S::V b) {
   return every_other_lane<S, kFirst>(a, b, std::make_integer_sequence<int, S::kWidth>());
 }
 
+}  // namespace detail
+
 // As many vectors as one has elements, as a matrix that is transposed.
 template <class S>
 ISOBIT_INLINE void transpose(typename S::V (&v)[S::kWidth]) {
   using Real = typename S::Real;
   using V = typename S::V;
   using B = Bytes;
-  constexpr int kWidth = S::kWidth, kIn = kInLane<S>, kRows = kWidth / kIn;
+  constexpr int kWidth = S::kWidth, kIn = detail::kInLane<S>, kRows = kWidth / kIn;
 #pragma GCC unroll 4
   for (int i = 0; i < kRows; ++i) {
     V* const rows = v + i * kIn;
@@ -62,22 +64,20 @@ ISOBIT_INLINE void transpose(typename S::V (&v)[S::kWidth]) {
   for (int c = 0; c < kIn; ++c) {
     if constexpr (kRows == 2) {
       const V a = v[c], b = v[kIn + c];
-      v[c] = every_other_lane<S, 0>(a, b);
-      v[kIn + c] = every_other_lane<S, 1>(a, b);
+      v[c] = detail::every_other_lane<S, 0>(a, b);
+      v[kIn + c] = detail::every_other_lane<S, 1>(a, b);
     } else if constexpr (kRows == 4) {
-      const V even_low = every_other_lane<S, 0>(v[c], v[kIn + c]);
-      const V even_high = every_other_lane<S, 0>(v[2 * kIn + c], v[3 * kIn + c]);
-      const V odd_low = every_other_lane<S, 1>(v[c], v[kIn + c]);
-      const V odd_high = every_other_lane<S, 1>(v[2 * kIn + c], v[3 * kIn + c]);
-      v[c] = every_other_lane<S, 0>(even_low, even_high);
-      v[kIn + c] = every_other_lane<S, 0>(odd_low, odd_high);
-      v[2 * kIn + c] = every_other_lane<S, 1>(even_low, even_high);
-      v[3 * kIn + c] = every_other_lane<S, 1>(odd_low, odd_high);
+      const V even_low = detail::every_other_lane<S, 0>(v[c], v[kIn + c]);
+      const V even_high = detail::every_other_lane<S, 0>(v[2 * kIn + c], v[3 * kIn + c]);
+      const V odd_low = detail::every_other_lane<S, 1>(v[c], v[kIn + c]);
+      const V odd_high = detail::every_other_lane<S, 1>(v[2 * kIn + c], v[3 * kIn + c]);
+      v[c] = detail::every_other_lane<S, 0>(even_low, even_high);
+      v[kIn + c] = detail::every_other_lane<S, 0>(odd_low, odd_high);
+      v[2 * kIn + c] = detail::every_other_lane<S, 1>(even_low, even_high);
+      v[3 * kIn + c] = detail::every_other_lane<S, 1>(odd_low, odd_high);
     }
   }
 }
-
-}  // namespace detail
 
 // Calls visit(k, vectors) with kGroups vectors of lanes for each k in turn. Elements of a lane are
 // adjacent. Lanes that are not there get the elements of the last.
@@ -95,7 +95,7 @@ ISOBIT_INLINE void across(const T* from, std::int64_t stride, std::int64_t lanes
 #pragma GCC unroll 16
                               for (int i = 0; i < kWidth; ++i)
                                 groups[g][i] = S::load(line(g * kWidth + i) + at, part...);
-                              if constexpr (kWidth > 1) detail::transpose<S>(groups[g]);
+                              if constexpr (kWidth > 1) transpose<S>(groups[g]);
                             }
 #pragma GCC unroll 16
                             for (int i = 0; i < kWidth; ++i) {

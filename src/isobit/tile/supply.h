@@ -36,10 +36,14 @@ class Supply {
 
   ISOBIT_DEVICE static int place(unsigned turn) { return static_cast<int>(turn % kPlaces); }
 
-  // For the thread that fills: waits until the turn's place is empty, of which so many bytes will
-  // be filled by copies that count on the barrier that this returns.
-  ISOBIT_DEVICE simt::Arrival* order(unsigned turn, int bytes) const {
+  // For the thread that fills: waits until the turn's place is empty.
+  ISOBIT_DEVICE void make_room(unsigned turn) const {
     simt::arrival_wait(&memory_.emptied[place(turn)], 1 - parity(turn));
+  }
+  // The same, and then so many bytes of it will be filled by copies that count on the barrier that
+  // this returns. Whoever takes the turn sees what the thread wrote before.
+  ISOBIT_DEVICE simt::Arrival* order(unsigned turn, int bytes) const {
+    make_room(turn);
     simt::Arrival* const filled = &memory_.filled[place(turn)];
     simt::arrival_expect(filled, bytes);
     return filled;

@@ -5,11 +5,14 @@
 #include <span>
 
 #include "isobit/ops/attention/cpu_parts.h"
+#include "isobit/simd/prefetch.h"
 
 namespace isobit::attention {
 namespace {
 
 constexpr std::int64_t kMostQueries = 8, kPitch = 512;  // as matmul's kernels of few rows have it
+constexpr std::int64_t kAhead =
+    1024;  // at least so many bytes of v lie between what is read and fetched
 
 // Sizes are those of the longest sequence's call.
 std::int64_t queries_of(const Problem& problem) { return problem.group() * problem.seq_q; }
@@ -150,9 +153,15 @@ class Decode {
     const Rows k = rows_of<T>(p, p.k, batch, kv_head, key, keys, p.head_dim, gathered);
     few.across({room, rows, p.head_dim, {k.data, k.row, 1, keys}, weights, kPitch});
     const Rows v = rows_of<T>(p, p.v, batch, kv_head, key, keys, p.value_dim, gathered);
+    const std::int64_t row_bytes = p.value_dim * p.v.size, stride = v.row * p.v.size;
+    const std::int64_t ahead = (kAhead / std::max<std::int64_t>(1, row_bytes) + 1) * stride;
     bool finite = true;
-    for (std::int64_t i = 0; finite && i < keys; ++i)
-      finite = kernels.finite(v.data + i * v.row * p.v.size, 1, p.value_dim);
+    for (std::int64_t i = 0; finite && i < keys; ++i) {
+      const std::byte* const row = v.data + i * stride;
+      for (std::int64_t line = 0; line < row_bytes; line += 64)
+        simd::fetch_to_first_cache(row + ahead + line);
+      finite = kernels.finite(row, 1, p.value_dim);
+    }
     bool there[kMostQueries][kPanel];
     for (std::int64_t i = 0; i < rows; ++i) {
       Real* const line = weights + i * kPitch;

@@ -162,6 +162,7 @@ std::span<const ForwardVariant> cuda_forward_variants() {
       cuda_decode_variant(),
       {.name = "online_row", .declines = declines_forward, .run = run_forward},
       cuda_mma_variant(),
+      cuda_wgmma_variant(),
   };
   return kVariants;
 }

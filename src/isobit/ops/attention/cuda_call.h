@@ -309,6 +309,7 @@ ForwardVariant cuda_flash_variant();
 ForwardVariant cuda_decode_variant();
 ForwardVariant cuda_mma_variant();
 BackwardVariant cuda_mma_backward_variant();
+ForwardVariant cuda_wgmma_variant();
 bool suits_decode(const Problem& p);  // else tiles of queries are faster
 
 }  // namespace isobit::attention

@@ -87,8 +87,11 @@ struct GradientsMma : GradientRows<T, 16 * kWarps, kOfKeys> {
 
   ISOBIT_DEVICE void operator()(const Memory& m) const {
     each_tile(
-        tiles(), of_head, m.tile,
-        [&](std::int64_t head, std::int64_t place) { return Base::tile_at(head, place); },
+        tiles(), m.tile,
+        [&](std::int64_t index) {
+          const HeadAndPlace found(index, of_head);
+          return Base::tile_at(found.head, found.place);
+        },
         [&](const GradientTile& tile) {
           if (tile.rows > 0) compute(m, tile);
         });
@@ -455,17 +458,19 @@ struct GradientsMma : GradientRows<T, 16 * kWarps, kOfKeys> {
     simt::sync_block();  // the places have been read
     const auto put = [&](const Array& array, int i, int from, float factor) {
       if (!array) return;
-      mma::put_rows<T>(
-          m.places + mma::warp() * 16 * kPart, array,
-          array.at(tile.in.batch, kOfKeys ? tile.kv_head : tile.head, tile.at + mma::warp() * 16),
-          tile.rows - mma::warp() * 16, dim(i), pieces_of_results[i],
-          [&](int part, int j, unsigned(&words)[2]) {
-            const Chunk sums = simt::load_shared(sums_at(m, from + part, j));
+      std::byte* const to =
+          array.at(tile.in.batch, kOfKeys ? tile.kv_head : tile.head, tile.at + mma::warp() * 16);
+#pragma unroll 1
+      for (int part = 0; part < static_cast<int>(mma::parts_of(dim(i))); ++part)
+        mma::put_part<T>(m.places + mma::warp() * 16 * kPart, array, to,
+                         tile.rows - mma::warp() * 16, dim(i), pieces_of_results[i], part,
+                         [&](int j, unsigned(&words)[2]) {
+                           const Chunk sums = simt::load_shared(sums_at(m, from + part, j));
 #pragma unroll
-            for (int r = 0; r < 2; ++r)
-              words[r] = narrow_pair<T>(S::mul(sums.elements[2 * r], factor),
-                                        S::mul(sums.elements[2 * r + 1], factor));
-          });
+                           for (int r = 0; r < 2; ++r)
+                             words[r] = narrow_pair<T>(S::mul(sums.elements[2 * r], factor),
+                                                       S::mul(sums.elements[2 * r + 1], factor));
+                         });
     };
     put(kOfKeys ? p.grad_k : p.grad_q, 0, 0, tile.scaling.gradient);
     if constexpr (kOfKeys)

@@ -66,11 +66,28 @@ ISOBIT_DEVICE void multiply_part(const Rows& rows, const Columns& columns, int d
   }
 }
 
-namespace detail {
+// Whether a sum of any lane is not finite.
+ISOBIT_DEVICE bool is_spoilt(const Sums& chain) {
+  using S = tile::Scalar<float>;
+  float spoilt = 0;
+#pragma unroll
+  for (const auto& each : chain)
+#pragma unroll
+    for (const float sum : each) spoilt = S::fma(sum, 0.0F, spoilt);
+  return simt::ballot(spoilt != 0) != 0;  // NaN is not 0
+}
+ISOBIT_DEVICE void clear(Sums& chain) {
+#pragma unroll
+  for (auto& each : chain)
+#pragma unroll
+    for (float& sum : each) sum = 0;
+}
 
+// Adds the weights of a warp's rows times a part of the panel's lines; only_finite: with zeros
+// in the place of what is not finite there.
 template <class T, int kSteps>
-ISOBIT_DEVICE void multiply_panel(T* place, const Range& seen, const unsigned (&weights)[kSteps][4],
-                                  bool endless, Sums& chain) {
+ISOBIT_DEVICE void add_panel(T* place, const Range& seen, const unsigned (&weights)[kSteps][4],
+                             bool only_finite, Sums& chain) {
   const tile::OperandTile<T, kPart, kSteps * kStep, false> values(place);
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
@@ -79,7 +96,7 @@ ISOBIT_DEVICE void multiply_panel(T* place, const Range& seen, const unsigned (&
     for (int j = 0; j < kOfPart / 2; ++j) {
       unsigned words[4];
       values.take(16 * j, step * kStep, words);
-      if (endless) {
+      if (only_finite) {
 #pragma unroll
         for (unsigned& word : words) word = finite<T>(word);
       }
@@ -91,80 +108,65 @@ ISOBIT_DEVICE void multiply_panel(T* place, const Range& seen, const unsigned (&
     }
   }
 }
+// The sums begin again, with what is not finite in a panel: it reaches the rows that see it alone.
+template <class T, int kSteps>
+ISOBIT_DEVICE void begin_again(T* place, const unsigned (&weights)[kSteps][4], Sums& chain) {
+  clear(chain);
+  begin_with_what_is_not_finite<T>(tile::MatrixTile<T, kSteps * kStep, kPart>(place), weights,
+                                   chain);
+}
 
-}  // namespace detail
-
-// The weights of a warp's rows times a part of the panel's lines. What is not finite there reaches
-// the rows that see it alone, so tensor cores have zeros in its place.
+// The weights of a warp's rows times a part of the panel's lines, whatever these hold.
 template <class T, int kSteps>
 ISOBIT_DEVICE void multiply_panel(T* place, const Range& seen, const unsigned (&weights)[kSteps][4],
                                   Sums& chain) {
-  using S = tile::Scalar<float>;
+  clear(chain);
   bool endless = false;
-#pragma unroll
-  for (auto& each : chain)
-#pragma unroll
-    for (float& sum : each) sum = 0;
 #pragma unroll 1
   for (int turn = 0; turn < 2; ++turn) {
-    detail::multiply_panel<T>(place, seen, weights, endless, chain);
+    add_panel<T>(place, seen, weights, endless, chain);
     if (endless) break;
-    float spoilt = 0;
-#pragma unroll
-    for (const auto& each : chain)
-#pragma unroll
-      for (const float sum : each) spoilt = S::fma(sum, 0.0F, spoilt);
-    endless = simt::ballot(spoilt != 0) != 0;  // NaN is not 0
+    endless = is_spoilt(chain);
     if (!endless) break;
-#pragma unroll
-    for (auto& each : chain)
-#pragma unroll
-      for (float& sum : each) sum = 0;
-    begin_with_what_is_not_finite<T>(tile::MatrixTile<T, kSteps * kStep, kPart>(place), weights,
-                                     chain);
+    begin_again<T>(place, weights, chain);
   }
 }
 
-// A warp's rows of results by way of shared memory, `own` rows of a part, so that neighbours in a
-// row are neighbours in a warp. words(part, j, r) gives two of them; `to` is the first row, of
-// which `rows` are there.
+// A part of a warp's rows of results by way of shared memory, `own` rows of a part, so that
+// neighbours in a row are neighbours in a warp. words(j, pair) gives two words, of a lane's two
+// rows; `to` is the first row, of which `rows` are there.
 template <class T, class Words>
-ISOBIT_DEVICE void put_rows(T* own, const Array& array, std::byte* to, int rows, std::int64_t cols,
-                            bool in_pieces, const Words& words) {
+ISOBIT_DEVICE void put_part(T* own, const Array& array, std::byte* to, int rows, std::int64_t cols,
+                            bool in_pieces, int part, const Words& words) {
   const tile::MatrixTile<T, 16, kPart> lines(own);
-  const int parts = static_cast<int>(parts_of(cols));
-#pragma unroll 1
-  for (int part = 0; part < parts; ++part) {
 #pragma unroll
-    for (int j = 0; j < kOfPart; ++j) {
-      unsigned pair[2];
-      words(part, j, pair);
+  for (int j = 0; j < kOfPart; ++j) {
+    unsigned pair[2];
+    words(j, pair);
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        simt::store_shared(
-            reinterpret_cast<unsigned*>(lines.piece(8 * r, simt::lane() / 4, j) + column()),
-            pair[r]);
-    }
-    simt::sync_warp();
-#pragma unroll 1
-    for (int i = simt::lane(); i < 16 * kOfPart; i += simt::kWarpThreads) {
-      const int line = i / kOfPart, piece = i % kOfPart;
-      const std::int64_t col = part * kPart + piece * tile::kPiece<T>;
-      if (line >= rows || col >= cols) continue;
-      // No simt::load_shared: of its promise nvcc makes that nobody comes here.
-      const tile::RawPiece<T> found =
-          *reinterpret_cast<const tile::RawPiece<T>*>(lines.piece(line / 8 * 8, line % 8, piece));
-      T* const at = reinterpret_cast<T*>(to) + line * array.row + col * array.col;
-      if (in_pieces && col + tile::kPiece<T> <= cols) {
-        simt::store(reinterpret_cast<tile::RawPiece<T>*>(at), found);
-      } else {
-#pragma unroll
-        for (int e = 0; e < tile::kPiece<T>; ++e)
-          if (col + e < cols) at[e * array.col] = found.elements[e];
-      }
-    }
-    simt::sync_warp();
+    for (int r = 0; r < 2; ++r)
+      simt::store_shared(
+          reinterpret_cast<unsigned*>(lines.piece(8 * r, simt::lane() / 4, j) + column()), pair[r]);
   }
+  simt::sync_warp();
+#pragma unroll 1
+  for (int i = simt::lane(); i < 16 * kOfPart; i += simt::kWarpThreads) {
+    const int line = i / kOfPart, piece = i % kOfPart;
+    const std::int64_t col = part * kPart + piece * tile::kPiece<T>;
+    if (line >= rows || col >= cols) continue;
+    // No simt::load_shared: of its promise nvcc makes that nobody comes here.
+    const tile::RawPiece<T> found =
+        *reinterpret_cast<const tile::RawPiece<T>*>(lines.piece(line / 8 * 8, line % 8, piece));
+    T* const at = reinterpret_cast<T*>(to) + line * array.row + col * array.col;
+    if (in_pieces && col + tile::kPiece<T> <= cols) {
+      simt::store(reinterpret_cast<tile::RawPiece<T>*>(at), found);
+    } else {
+#pragma unroll
+      for (int e = 0; e < tile::kPiece<T>; ++e)
+        if (col + e < cols) at[e * array.col] = found.elements[e];
+    }
+  }
+  simt::sync_warp();
 }
 
 }  // namespace isobit::attention::mma

@@ -21,18 +21,23 @@ struct Tile {
   Range keys;  // that any of them sees
 };
 
-// Calls body(tile) for the tiles of this block, of so many a head: make(head, place) gives them,
-// and `shared` is where one stands meanwhile. Before it all threads have done with the one before.
+// Of so many tiles a head: which head and place has the one with this index. The last queries see
+// most keys where some see few: they begin.
+struct HeadAndPlace {
+  std::int64_t head, place;
+
+  ISOBIT_EITHER HeadAndPlace(std::int64_t index, std::int64_t of_head)
+      : head(index / of_head), place((head + 1) * of_head - 1 - index) {}
+};
+
+// Calls body(tile) for the tiles of this block: make(index) gives them, and `shared` is where one
+// stands meanwhile. Before it all threads have done with the one before.
 template <class Tile, class Make, class Body>
-ISOBIT_DEVICE void each_tile(std::int64_t count, std::int64_t of_head, Tile* shared,
-                             const Make& make, const Body& body) {
+ISOBIT_DEVICE void each_tile(std::int64_t count, Tile* shared, const Make& make, const Body& body) {
 #pragma unroll 1
   for (std::int64_t index = simt::block(); index < count; index += simt::blocks()) {
-    const std::int64_t head = index / of_head;
-    // The last queries see most keys where some see few: they begin.
-    const std::int64_t place = (head + 1) * of_head - 1 - index;
     simt::sync_block();  // what was there has been read
-    if (simt::thread() == 0) *shared = make(head, place);
+    if (simt::thread() == 0) *shared = make(index);
     simt::sync_block();
     body(*shared);
   }
@@ -51,15 +56,17 @@ struct Tiles {
   // Calls body(tile) for those of this block, as each_tile does.
   template <class Body>
   ISOBIT_DEVICE void each(const Call<T>& call, Tile<RealOf<T>>* shared, const Body& body) const {
-    const std::int64_t heads = call.p.heads;
     each_tile(
-        count(call.p), of_head, shared,
-        [&](std::int64_t head, std::int64_t place) {
-          return tile(call, head / heads, head % heads, place);
-        },
+        count(call.p), shared, [&](std::int64_t index) { return at(call, index); },
         [&](const Tile<RealOf<T>>& made) {
           if (made.queries > 0) body(made);
         });
+  }
+
+  // One of them; it may have no queries.
+  ISOBIT_DEVICE Tile<RealOf<T>> at(const Call<T>& call, std::int64_t index) const {
+    const HeadAndPlace found(index, of_head);
+    return tile(call, found.head / call.p.heads, found.head % call.p.heads, found.place);
   }
 
  private:
@@ -96,6 +103,22 @@ template <class Real>
 ISOBIT_DEVICE std::int64_t runs_of(const Tile<Real>& tile) {
   const std::int64_t seen = tile.keys.end - tile.in.held.begin;
   return seen <= 0 ? 1 : (seen + kPanel * kRun - 1) / (kPanel * kRun);
+}
+
+// Panels of a run of which any key is seen by a tile.
+struct Panels {
+  std::int64_t first;  // key
+  int count;
+};
+template <class Real>
+ISOBIT_DEVICE Panels panels_of(const Tile<Real>& tile, std::int64_t run) {
+  const auto inside = [](std::int64_t panel) {
+    return static_cast<int>(Problem::within(panel, kRun));
+  };
+  const std::int64_t start = tile.in.held.begin + run * kRun * kPanel;
+  const int before = inside((tile.keys.begin - start) / kPanel);
+  const int behind = inside((tile.keys.end - start + kPanel - 1) / kPanel);
+  return {start + before * kPanel, behind > before ? behind - before : 0};
 }
 
 // Runs that may wait to be joined at once.

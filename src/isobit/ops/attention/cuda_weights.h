@@ -18,24 +18,29 @@ ISOBIT_DEVICE bool is_left_out(Real weight) {
   return S::bits(weight) == S::bits(-Real(0));
 }
 
+// Halves onto each other, until `kLeast` are left. Loops that halve are not unrolled, and registers
+// have no index.
+template <int kHalf, int kLeast, class Real, int kKeys>
+ISOBIT_DEVICE void add_halves(Real (&terms)[kKeys]) {
+  if constexpr (kHalf >= kLeast) {
+#pragma unroll
+    for (int j = 0; j < kHalf; ++j) terms[j] = tile::Scalar<Real>::add(terms[j], terms[j + kHalf]);
+    add_halves<kHalf / 2, kLeast>(terms);
+  }
+}
+
 // Halves onto each other: keys of a thread, then of threads, then neighbours.
 template <class Real, int kThreads = tile::kAcross, int kCount = tile::Chunk<Real>::kCount,
           int kKeys>
 ISOBIT_DEVICE Real sum_of_panel(Real (&terms)[kKeys]) {
   using S = tile::Scalar<Real>;
-#pragma unroll
-  for (int half = kKeys / 2; half >= kCount; half /= 2)
-#pragma unroll
-    for (int j = 0; j < half; ++j) terms[j] = S::add(terms[j], terms[j + half]);
+  add_halves<kKeys / 2, kCount>(terms);
 #pragma unroll
   for (int apart = kThreads / 2; apart > 0; apart /= 2)
 #pragma unroll
     for (int j = 0; j < kCount; ++j)
       terms[j] = S::add(terms[j], simt::shuffle_xor(terms[j], apart));
-#pragma unroll
-  for (int half = kCount / 2; half > 0; half /= 2)
-#pragma unroll
-    for (int j = 0; j < half; ++j) terms[j] = S::add(terms[j], terms[j + half]);
+  add_halves<kCount / 2, 1>(terms);
   return terms[0];
 }
 

@@ -9,6 +9,7 @@ namespace {
 constexpr std::int64_t kMostWeights = 6 << 20;  // bytes of packed weights at a time
 constexpr std::int64_t kMostTiles = matmul::kMostMemory - kMostWeights;  // of all threads
 constexpr std::int64_t kMostPhases = 1024;
+constexpr std::int64_t kMostColumns = 256;          // of several images in a tile
 constexpr std::int64_t kMostRowsK = order::kPanel;  // of one filter: one chain
 
 // Which kernel multiplies.
@@ -39,9 +40,10 @@ class Work {
     const double work = static_cast<double>(problem.batch * problem.positions()) *
                         static_cast<double>(problem.groups * problem.outs) *
                         static_cast<double>(std::max<std::int64_t>(16, problem.k())) / 8;
-    tasks_ = simd::task_count(machine, static_cast<std::int64_t>(std::min(work, 0x1p60)),
-                              std::min({std::int64_t{machine.threads}, tiles() * groups_at_a_time(),
-                                        std::max<std::int64_t>(1, kMostTiles / task_bytes())}));
+    tasks_ = simd::task_count(
+        machine, static_cast<std::int64_t>(std::min(work, 0x1p60)),
+        std::min({std::int64_t{machine.threads}, tiles() * groups_at_a_time() * shares_,
+                  std::max<std::int64_t>(1, kMostTiles / task_bytes())}));
   }
 
   bool fits() const {
@@ -73,9 +75,11 @@ class Work {
            parts_of(count_w(), tile_w_);
   }
   std::int64_t groups_at_a_time() const { return std::max<std::int64_t>(1, most_units_ / panels_); }
-  // Channels of results whose weights are packed at a time, of one group.
+  // Panels of one group whose weights are packed at a time.
+  std::int64_t panels_at_a_time() const { return std::min(most_units_, panels_); }
+  // Channels of results that a tile has.
   std::int64_t outs_at_a_time() const {
-    return std::min(p_.outs, std::min(most_units_, panels_) * rows_);
+    return std::min(p_.outs, parts_of(panels_at_a_time(), shares_) * rows_);
   }
 
   // Phases differ in their taps: bounds of the parts of any, for tiles of h x w results.
@@ -194,8 +198,12 @@ class Work {
     }
     tile_h_ = h;
     tile_w_ = std::min(w, std::max<std::int64_t>(1, count_w()));
-    // Threads have equally much to do.
-    const std::int64_t wanted = machine.threads == 1 ? 1 : 4 * std::int64_t{machine.threads};
+    // Threads have equally much to do. Where all images would be one tile, each has whole images,
+    // or else filters.
+    const bool few =
+        way_ == Way::tiles && count_of({p_.batch, count_h(), count_w()}) <= kMostColumns;
+    if (few) choose_shares(machine);
+    const std::int64_t wanted = machine.threads == 1 || few ? 1 : 4 * std::int64_t{machine.threads};
     while (tiles() * groups_at_a_time() < wanted && tile_h_ > 2) halve(tile_h_, 2);
     while (tiles() * groups_at_a_time() < wanted && tile_w_ > 8 * cols_) halve(tile_w_, cols_);
     tile_h_ = parts_of(count_h(), std::max<std::int64_t>(1, parts_of(count_h(), tile_h_)));
@@ -206,16 +214,22 @@ class Work {
     buffers_ = matmul::Runs::buffers(p_.k());
   }
 
+  void choose_shares(const Machine& machine) {
+    constexpr std::int64_t kFewestPanels = 4;
+    const std::int64_t wanted = parts_of(machine.threads, groups_at_a_time());
+    if (p_.batch % wanted != 0)
+      shares_ = std::clamp<std::int64_t>(panels_at_a_time() / kFewestPanels, 1, wanted);
+  }
+
   // Several small images are one tile, as far as threads have enough tiles and caches room.
   void choose_images(const Machine& machine) {
     if (tile_h_ < count_h() || tile_w_ < count_w() || !may_gather()) return;
-    constexpr std::int64_t kColumns = 256;
     const std::int64_t staged = largest(tile_h_, tile_w_).staged * size_;
     const std::int64_t columns = tile_h_ * tile_w_;
-    const std::int64_t tiles_wanted = parts_of(machine.threads, groups_at_a_time());
+    const std::int64_t tiles_wanted = parts_of(machine.threads, groups_at_a_time() * shares_);
     images_ = std::max<std::int64_t>(
         1, std::min(
-               {p_.batch / std::max<std::int64_t>(1, tiles_wanted), kColumns / columns,
+               {p_.batch / std::max<std::int64_t>(1, tiles_wanted), kMostColumns / columns,
                 static_cast<std::int64_t>(machine.l2_bytes) / 2 / std::max<std::int64_t>(1, staged),
                 static_cast<std::int64_t>(machine.l2_bytes) / 4 /
                     (columns * outs_at_a_time() * size_)}));
@@ -280,6 +294,18 @@ class Work {
   struct Part {
     std::int64_t unit, group, first, count;
   };
+  // Of a part's panels, those of one of some shares, and their channels.
+  struct Share {
+    std::int64_t first_panel, panels, first, count;
+
+    Share(const Part& part, std::int64_t rows, std::int64_t index, std::int64_t shares) {
+      const std::int64_t all = parts_of(part.count, rows);
+      first_panel = all * index / shares;
+      panels = all * (index + 1) / shares - first_panel;
+      first = part.count * first_panel / all;
+      count = part.count * (first_panel + panels) / all - first;
+    }
+  };
   std::int64_t parts_in(std::int64_t begin, std::int64_t end) const {
     return panels_ == 0 ? 0 : (end - 1) / panels_ - begin / panels_ + 1;
   }
@@ -297,7 +323,7 @@ class Work {
     const Finisher finish(p_, isa_, p_.gradient ? p_.w.stride : 1);
     const Stager stage(p_, isa_);
     const std::int64_t down = parts_of(count_h(), tile_h_), across = parts_of(count_w(), tile_w_);
-    const std::int64_t count = parts_in(begin, end) * tiles();
+    const std::int64_t count = parts_in(begin, end) * tiles() * shares_;
     execution.parallel_for(tasks_, [&](std::int64_t task) {
       const simd::FloatMode mode;
       std::byte* const room = rooms + task * task_bytes();
@@ -305,7 +331,9 @@ class Work {
         const std::int64_t col = i % across * tile_w_, row = i / across % down * tile_h_;
         const std::int64_t j = i / across / down % phases_;
         const std::int64_t n = i / across / down / phases_ % parts_of(p_.batch, images_) * images_;
-        const Part part = part_at(begin, end, i / tiles());
+        const Part part = part_at(begin, end, i / tiles() / shares_);
+        const Share share(part, rows_, i / tiles() % shares_, shares_);
+        if (share.panels == 0) continue;
         const std::byte* at = weights + (part.unit - begin) * of_panel_;
         for (std::int64_t before = 0; before < j; ++before)
           at += Phases(p_, before).entries() * parts_of(part.count, rows_) * rows_ * size_;
@@ -315,7 +343,7 @@ class Work {
         if (h <= 0 || w <= 0) continue;
         const Tile tile{n, std::min(images_, p_.batch - n), row, col, h, w, room};
         if (way_ == Way::tiles)
-          multiply_tile(phases, part, tile, at, stage, finish);
+          multiply_tile(phases, part, share, tile, at, stage, finish);
         else
           multiply_rows(phases, part, tile, at, stage, finish);
       }
@@ -334,7 +362,7 @@ class Work {
   }
   std::byte* finish_room(const Tile& tile) const { return sums_of(tile) + buffers_ * sums_bytes(); }
 
-  void multiply_tile(const Phases& phases, const Part& part, const Tile& tile,
+  void multiply_tile(const Phases& phases, const Part& part, const Share& share, const Tile& tile,
                      const std::byte* weights, const Stager& stage, const Finisher& finish) const {
     const Staged staged(phases, tile.h, tile.w);
     const std::int64_t of_image = p_.ins * staged.channel;
@@ -356,15 +384,18 @@ class Work {
         if (begins) std::memset(runs.now(), 0, static_cast<std::size_t>(sums_bytes()));
         return;
       }
-      Product product{.a = weights + first * padded_count * size_,
-                      .b = tile.room,
-                      .offsets = offsets + first,
-                      .c = runs.now(),
-                      .pitch = sums.pitch,
-                      .m = part.count,
-                      .n = tile.w,
-                      .k = entries,
-                      .start = begins ? Product::from_zero : Product::onto_sum};
+      Product product{
+          .a = weights + (first * padded_count + share.first_panel * rows_ * entries) * size_,
+          .b = tile.room,
+          .offsets = offsets + first,
+          .c = runs.now(),
+          .pitch = sums.pitch,
+          .m = part.count,
+          .n = tile.w,
+          .k = entries,
+          .start = begins ? Product::from_zero : Product::onto_sum,
+          .first_panel = share.first_panel,
+          .panels = share.panels};
       switch (sums.order) {
         case Sums::gathered:
           product.n = tile.images * tile.h * tile.w;
@@ -382,10 +413,10 @@ class Work {
     });
     std::byte* const total = runs.total();
     for (std::int64_t i = 0; i < tile.images * tile.h; ++i)
-      finish(tile.n + i / tile.h, part.group * p_.outs + part.first,
+      finish(tile.n + i / tile.h, part.group * p_.outs + part.first + share.first,
              phases.h.first + (tile.row + i % tile.h) * phases.h.step,
              phases.w.first + tile.col * phases.w.step, total + i * sums.line * size_, sums.pitch,
-             part.count, tile.w, finish_room(tile));
+             share.count, tile.w, finish_room(tile));
   }
 
   void multiply_rows(const Phases& phases, const Part& part, const Tile& tile,
@@ -423,8 +454,8 @@ class Work {
   Isa isa_;
   const ProductKernel& kernel_;
   std::int64_t size_, cols_, rows_, panels_, units_, phases_;
-  std::int64_t of_panel_ = 0, most_units_ = 0, tile_h_ = 1, tile_w_ = 1, images_ = 1, tasks_ = 1,
-               buffers_ = 1;
+  std::int64_t of_panel_ = 0, most_units_ = 0, tile_h_ = 1, tile_w_ = 1, images_ = 1, shares_ = 1,
+               tasks_ = 1, buffers_ = 1;
   Largest largest_;
 };
 

@@ -141,7 +141,11 @@ void multiply(const Product& product) {
   constexpr int kCols = Shape::kVectors * S::kWidth;
   alignas(64) Real packed[order::kPanel * kCols + S::kWidth];
   const auto *a = static_cast<const Real*>(product.a), *b = static_cast<const Real*>(product.b);
-  const std::int64_t panels = (product.m + Shape::kRows - 1) / Shape::kRows;
+  const std::int64_t all = (product.m + Shape::kRows - 1) / Shape::kRows;
+  const std::int64_t panels = product.panels == 0 ? all : product.panels;
+  const auto row = [&](std::int64_t panel) ISOBIT_INLINE_LAMBDA {
+    return product.m * (product.first_panel + panel) / all;
+  };
   const bool gathers = product.lines != nullptr;
   const bool packs = panels >= kWorthPacking && product.k <= order::kPanel;
   for (std::int64_t col = 0; col < product.n; col += kCols) {
@@ -155,10 +159,10 @@ void multiply(const Product& product) {
     const auto& lying_kernels = narrow ? kTiles<S, 1, false> : kTiles<S, Shape::kVectors, false>;
     const auto& kernels = packs_here || product.is_packed ? packed_kernels : lying_kernels;
     for (std::int64_t panel = 0; panel < panels; ++panel) {
-      const std::int64_t begin = product.m * panel / panels, end = product.m * (panel + 1) / panels;
+      const std::int64_t begin = row(panel), end = row(panel + 1);
       kernels[static_cast<std::size_t>(end - begin - 1)](
           product, a + panel * Shape::kRows * product.k, columns,
-          static_cast<Real*>(product.c) + begin * product.pitch + col);
+          static_cast<Real*>(product.c) + (begin - row(0)) * product.pitch + col);
     }
   }
 }

@@ -24,6 +24,8 @@ struct Product {
   const std::int64_t* lines = nullptr;
   std::int64_t line_cols = 0;
   bool is_packed = false;  // b, by ProductKernel::pack
+  // Where a and c are some of the panels of m rows: which; m says how rows are dealt to panels.
+  std::int64_t first_panel = 0, panels = 0;
 };
 // So many panels of a are worth a panel of b: lines that do not straddle two of the caches'.
 inline constexpr std::int64_t kWorthPacking = 6;

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kMostRows = 4;  // at once
 constexpr int kDepth = 8;     // rows of b that pass before a sum returns to memory
+constexpr int kShort = 1024;  // bytes of a line
 
 // Sums of kRows rows over kCount rows of b, which are read side by side.
 template <class S, int kRows, int kCount, class T>
@@ -63,15 +64,26 @@ void across_some(const Few& few, std::int64_t row) {
   // Chains of fma's wait for each other: few rows of short vectors need more of them.
   constexpr int kGroups = kRows <= 2 && S::kWidth < 16 ? 2 : 1, kLanes = kGroups * S::kWidth;
   const auto* a = static_cast<const Real*>(few.a) + row * order::kPanel;
+  const auto* b = reinterpret_cast<const T*>(few.b.data);
+  // Short lines are fetched in the order of memory, which processors foresee, unlike the order in
+  // which vectors of them are read.
+  const bool fetches = few.k * std::int64_t{sizeof(T)} <= kShort;
   for (std::int64_t j = 0; j < few.b.count; j += kLanes) {
+    const T* next = b + (j + kLanes) * few.b.stride;
+    std::int64_t fetched = 0;  // of that line
     typename S::V sums[kRows][kGroups];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 2
       for (int g = 0; g < kGroups; ++g) sums[i][g] = S::zero();
     across<S, kGroups>(
-        reinterpret_cast<const T*>(few.b.data) + j * few.b.stride, few.b.stride, few.b.count - j,
-        few.k, [&](std::int64_t k, const typename S::V(&columns)[kGroups]) ISOBIT_INLINE_LAMBDA {
+        b + j * few.b.stride, few.b.stride, few.b.count - j, few.k,
+        [&](std::int64_t k, const typename S::V(&columns)[kGroups]) ISOBIT_INLINE_LAMBDA {
+          if (fetches) {
+            simd::fetch_to_first_cache(next + fetched);
+            fetched += kLanes;
+            if (fetched >= few.k) next += few.b.stride, fetched = 0;
+          }
 #pragma GCC unroll 4
           for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 2

@@ -80,7 +80,7 @@ void pack_lanes(const bf16* from, const Lanes& lanes, std::int64_t count, std::i
         const auto* words = reinterpret_cast<const float*>(lines[lane] + 2 * pair);
         vectors[lane] = some == kWidth ? simd::F32::load(words) : simd::F32::load(words, part);
       }
-      simd::detail::transpose<simd::F32>(vectors);
+      simd::transpose<simd::F32>(vectors);
 #pragma GCC unroll 16
       for (int i = 0; i < kWidth; ++i)
         if (i < some) put(pair + i, _mm512_rol_epi32(_mm512_castps_si512(vectors[i]), 16));

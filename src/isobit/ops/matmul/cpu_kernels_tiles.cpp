@@ -60,7 +60,7 @@ ISOBIT_INLINE void pack_tile(const bf16* from, const Lanes& lanes, std::int64_t 
                              std::int64_t k, std::byte* to) {
   __m512 lines[kLanes];
   if (load(from, lanes, std::min(count, kLanes), std::min(k, kStep), lines) != kByPairs)
-    simd::detail::transpose<simd::F32>(lines);
+    simd::transpose<simd::F32>(lines);
 #pragma GCC unroll 16
   for (std::int64_t i = 0; i < kLanes; ++i) _mm512_storeu_ps(to + i * kLine, lines[i]);
 }

@@ -11,11 +11,11 @@
 #include <type_traits>
 #include <utility>
 
+#include "isobit/ops/scan/cpu_block.h"
 #include "isobit/ops/scan/cpu_exact.h"
 #include "isobit/ops/scan/cpu_lanes.h"
 #include "isobit/ops/scan/formula_order.h"
 #include "isobit/simd/map.h"
-#include "isobit/simd/prefetch.h"
 
 namespace isobit::scan::ISOBIT_ISA {
 
@@ -89,7 +89,7 @@ struct Floats {
     AnyTree tree;
     alignas(64) Real in[kBlock];
     for (std::int64_t start = begin; start < end; start += kBlock) {
-      const Fetched fetched(segment, start + ahead, 0);
+      const Fetched<Real> fetched = block_ahead(segment, start + ahead, 0);
       for (int group = 0; group < kFetchedByTotals; ++group) fetched.group(group);
       tree.push(M::carry(block_total(source(segment, start, kBlock, in))));
     }
@@ -108,15 +108,16 @@ struct Floats {
     alignas(64) Real in[kBlock], out[kBlock];
     for (std::int64_t start = begin; start < end; start += kBlock) {
       const std::int64_t count = least(kBlock, end - start);
-      Parted parts;
-      const Fetched fetched(segment, start + ahead, before == nullptr ? 0 : kFetchedByTotals);
-      const Value total = parts.lift(source(segment, start, count, in), fetched);
+      Block<M> block;
+      const Value total =
+          block.lift(source(segment, start, count, in),
+                     block_ahead(segment, start + ahead, before == nullptr ? 0 : kFetchedByTotals));
       const Value carry = M::value(tree.carry());
       const bool whole = direct && count == kBlock;
       if (whole && streaming)
-        finish<simd::Stores::streaming>(parts, carry, init, y + start);
+        finish<simd::Stores::streaming>(block, carry, init, y + start);
       else
-        finish<simd::Stores::cached>(parts, carry, init, whole ? y + start : out);
+        finish<simd::Stores::cached>(block, carry, init, whole ? y + start : out);
       if (!whole) shifted.write(start, count, out);
       if (start + kBlock < end) tree.push(M::carry(total));
     }
@@ -149,25 +150,6 @@ struct Floats {
   }
 
  private:
-  template <class P>
-  ISOBIT_INLINE static P get(const Real* from, std::int64_t distance) {
-    P value;
-    int p = 0;
-    for (auto& part : value.part) part = S::load(from + p++ * distance);
-    return value;
-  }
-  template <class P>
-  ISOBIT_INLINE static void put(Real* to, std::int64_t distance, const P& value) {
-    int p = 0;
-    for (const auto& part : value.part)
-      S::template store<simd::Stores::cached, simd::Nan::absent>(to + p++ * distance, part);
-  }
-  // A number in all lanes.
-  ISOBIT_INLINE static Value all(const Real* from, std::int64_t distance) {
-    Value value;
-    for (int p = 0; p < M::kParts; ++p) value.part[p] = S::all(from[p * distance]);
-    return value;
-  }
   ISOBIT_INLINE static std::optional<Value> init_value(const Segment& segment) {
     if (segment.at.init == nullptr) return std::nullopt;
     Real init;
@@ -194,79 +176,22 @@ struct Floats {
   // Of the groups of a block ahead, those that `total` fetches, in proportion to its time: the
   // memory would rest meanwhile.
   static constexpr int kFetchedByTotals = 6;
-  // A block that is fetched into the second cache group by group, from the group `first` on.
-  class Fetched {
-   public:
-    Fetched(const Segment& segment, std::int64_t start, int first)
-        : bytes_(kGroup * segment.x * segment.types->x.bytes),
-          at_(segment.at.x + start / kGroup * bytes_),
-          first_(first) {}
-    ISOBIT_INLINE void group(int number) const {
-      if (number < first_) return;
-      for (int line = 0; line < kGroup * static_cast<int>(sizeof(Real)); line += 64)
-        simd::fetch_to_second_cache(at_ + number * bytes_ + line);
-    }
-
-   private:
-    std::int64_t bytes_;
-    const std::byte* at_;
-    int first_;
-  };
-
-  // L and the groups' totals of a block.
-  struct Parted {
-    alignas(64) Real l[M::kParts * kBlock];
-    alignas(64) Real before[M::kParts * (kGroups + 16)];  // E, and one group more
-
-    // Gives the total.
-    ISOBIT_INLINE Value lift(const Real* in, const Fetched& fetched) {
-      constexpr int kVectors = kGroup / kWidth;
-      alignas(64) Real totals[M::kParts * kGroups];
-      for (int group = 0; group < kGroups; ++group) {
-        fetched.group(group);
-        Value values[kVectors];
-        for_each<kUnrolled, kVectors>([&](int j) ISOBIT_INLINE_LAMBDA {
-          values[j] = M::lift(S::load(in + group * kGroup + j * kWidth));
-        });
-        sklansky_in_lanes<M>(values);
-        for_each<kUnrolled, kVectors>([&](int j) ISOBIT_INLINE_LAMBDA {
-          put(l + group * kGroup + j * kWidth, kBlock, values[j]);
-        });
-        for (int p = 0; p < M::kParts; ++p)
-          totals[p * kGroups + group] = l[p * kBlock + group * kGroup + kGroup - 1];
-      }
-      constexpr int kOfGroups = kGroups / kWidth;
-      Value sums[kOfGroups];
-      for_each<kUnrolled, kOfGroups>(
-          [&](int j) ISOBIT_INLINE_LAMBDA { sums[j] = get<Value>(totals + j * kWidth, kGroups); });
-      sklansky_in_lanes<M>(sums);
-      put(before, kGroups + 16, M::neutral());
-      for_each<kUnrolled, kOfGroups>(
-          [&](int j) ISOBIT_INLINE_LAMBDA { put(before + 1 + j * kWidth, kGroups + 16, sums[j]); });
-      return Lanes<S>::last(sums[kOfGroups - 1]);
-    }
-  };
+  ISOBIT_INLINE static Fetched<Real> block_ahead(const Segment& segment, std::int64_t start,
+                                                 int first_group) {
+    const std::int64_t group_bytes = kGroup * segment.x * segment.types->x.bytes;
+    return {segment.at.x + start / kGroup * group_bytes, group_bytes, first_group};
+  }
 
   template <simd::Stores kStores>
-  ISOBIT_INLINE static void finish(Parted& parts, const Value& carry,
+  ISOBIT_INLINE static void finish(Block<M>& block, const Value& carry,
                                    const std::optional<Value>& init, Real* out) {
-    for (int j = 0; j < kGroups; j += kWidth)
-      put(parts.before + j, kGroups + 16,
-          M::combine(carry, get<Value>(parts.before + j, kGroups + 16)));
-    const auto write = [&](const auto& result) ISOBIT_INLINE_LAMBDA {
-      for (int group = 0; group < kGroups; ++group) {
-        const Value base = all(parts.before + group, kGroups + 16);
-        for_each<kUnrolled, kGroup / kWidth>([&](int i) ISOBIT_INLINE_LAMBDA {
-          const int j = group * kGroup + i * kWidth;
-          S::template store<kStores>(
-              out + j, M::number(result(M::combine(base, get<Value>(parts.l + j, kBlock)))));
-        });
-      }
-    };
+    block.carry_on(carry);
     if (init)
-      write([&](const Value& value) ISOBIT_INLINE_LAMBDA { return M::combine(*init, value); });
+      block.template write<kStores>(
+          out, [&](const Value& value) ISOBIT_INLINE_LAMBDA { return M::combine(*init, value); });
     else
-      write([](const Value& value) ISOBIT_INLINE_LAMBDA { return value; });
+      block.template write<kStores>(out,
+                                    [](const Value& value) ISOBIT_INLINE_LAMBDA { return value; });
   }
 
   // A block's elements, adjacent and wide: where they lie, or in `buffer`.

@@ -17,6 +17,7 @@ namespace isobit::scan {
 
 template <class S, int kCount>
 struct Parts {
+  using Vectors = S;
   typename S::V part[kCount];
 };
 

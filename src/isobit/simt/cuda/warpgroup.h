@@ -6,6 +6,7 @@
 #include <cuda.h>
 
 #include <type_traits>
+#include <utility>
 
 #include "isobit/simt/boxes.h"
 #include "isobit/simt/cuda/memory.h"
@@ -27,21 +28,29 @@ BoxMap box_map(const Matrices& matrices) {
   const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
   constexpr int kRank = 3;
   const auto bytes = [](std::int64_t elements) { return static_cast<cuuint64_t>(elements) * 2; };
-  const cuuint64_t extents[kRank] = {static_cast<cuuint64_t>(matrices.length),
-                                     static_cast<cuuint64_t>(matrices.lines),
-                                     static_cast<cuuint64_t>(matrices.count)};
-  const cuuint64_t strides[kRank - 1] = {bytes(matrices.line_stride), bytes(matrices.stride)};
-  const cuuint32_t box[kRank] = {kBoxSide, kBoxSide, 1}, each[kRank] = {1, 1, 1};
-  BoxMap map;
+  cuuint64_t extents[kRank] = {static_cast<cuuint64_t>(matrices.length),
+                               static_cast<cuuint64_t>(matrices.lines),
+                               static_cast<cuuint64_t>(matrices.count)};
+  cuuint64_t strides[kRank - 1] = {bytes(matrices.line_stride), bytes(matrices.stride)};
+  cuuint32_t box[kRank] = {kBoxSide, kBoxSide, 1};
+  const cuuint32_t each[kRank] = {1, 1, 1};
+  if (matrices.woven) {  // dimensions follow one another by their strides
+    std::swap(extents[1], extents[2]);
+    std::swap(strides[0], strides[1]);
+    std::swap(box[1], box[2]);
+  }
+  struct {
+    BoxMap map;
+  } made;  // no place that a caller's expression gives, which may lack the map's alignment
   const CUresult result = encode(
-      &map,
+      &made.map,
       std::is_same_v<T, bf16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
       kRank, const_cast<void*>(matrices.data), extents, strides, box, each,
       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw DeviceError(text("cuTensorMapEncodeTiled: error ", static_cast<int>(result)));
-  return map;
+  return made.map;
 }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -50,12 +59,12 @@ BoxMap box_map(const Matrices& matrices) {
 #define ISOBIT_SM90A(...) __trap()
 #endif
 
-ISOBIT_DEVICE void copy_box(void* to, const BoxMap& map, int element, int line, int matrix,
+ISOBIT_DEVICE void copy_box(void* to, const BoxMap& map, int element, int second, int third,
                             Arrival* arrival) {
   ISOBIT_SM90A(
       asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
                    "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(detail::shared_address(to)),
-                   "l"(&map), "r"(element), "r"(line), "r"(matrix),
+                   "l"(&map), "r"(element), "r"(second), "r"(third),
                    "r"(detail::shared_address(arrival)) : "memory"));
 }
 ISOBIT_DEVICE void arrive(Arrival* arrival) {
@@ -66,9 +75,10 @@ ISOBIT_DEVICE void arrive(Arrival* arrival) {
 namespace detail {
 
 // The compiler neither moves what is done to sums across this nor keeps them elsewhere.
-ISOBIT_DEVICE void hold(float (&sums)[64]) {
+template <int kSums>
+ISOBIT_DEVICE void hold(float (&sums)[kSums]) {
 #pragma unroll
-  for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
+  for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
 // An operand in boxes: its address, the bytes from one box to the next (of lines along k they
@@ -82,9 +92,19 @@ ISOBIT_DEVICE std::uint64_t described(const void* boxes) {
 
 }  // namespace detail
 
-ISOBIT_DEVICE void begin_products(float (&sums)[64]) {
+template <int kSums>
+ISOBIT_DEVICE void begin_products(float (&sums)[kSums]) {
   detail::hold(sums);
   ISOBIT_SM90A(asm volatile("wgmma.fence.sync.aligned;" :: : "memory"));
+}
+
+template <int kSums, int kSteps>
+ISOBIT_DEVICE void begin_products(float (&sums)[kSums], unsigned (&a)[kSteps][4]) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a[step][i])::"memory");
+  begin_products(sums);
 }
 
 template <class T, bool kAAlongK, bool kBAlongK>
@@ -114,16 +134,47 @@ ISOBIT_DEVICE void multiply_add(float (&sums)[64], const T* a, const T* b) {
   else
     ISOBIT_WGMMA("f16.f16");
 #undef ISOBIT_WGMMA
+}
+
+template <class T, bool kBAlongK>
+ISOBIT_DEVICE void multiply_add(float (&sums)[32], const unsigned (&a)[4], const T* b) {
+  const std::uint64_t columns = detail::described<kBAlongK>(b);
+#define ISOBIT_WGMMA(types)                                                                 \
+  ISOBIT_SM90A(asm volatile(                                                                \
+      "{\n"                                                                                 \
+      ".reg .pred adds;\n"                                                                  \
+      "setp.ne.b32 adds, %38, 0;\n"                                                         \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." types                                   \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "            \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "   \
+      "{%32, %33, %34, %35}, %36, adds, 1, 1, %37;\n"                                       \
+      "}" : ISOBIT_8(0),                                                                    \
+      ISOBIT_8(8), ISOBIT_8(16), ISOBIT_8(24) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), \
+      "l"(columns), "n"(kBAlongK ? 0 : 1), "r"(1)))
+  if constexpr (std::is_same_v<T, bf16>)
+    ISOBIT_WGMMA("bf16.bf16");
+  else
+    ISOBIT_WGMMA("f16.f16");
+#undef ISOBIT_WGMMA
 #undef ISOBIT_8
 }
 
 ISOBIT_DEVICE void commit_products() {
   ISOBIT_SM90A(asm volatile("wgmma.commit_group.sync.aligned;" :: : "memory"));
 }
-template <int kStillOpen>
-ISOBIT_DEVICE void wait_products(float (&sums)[64]) {
+template <int kStillOpen, int kSums>
+ISOBIT_DEVICE void wait_products(float (&sums)[kSums]) {
   ISOBIT_SM90A(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kStillOpen) : "memory"));
   detail::hold(sums);
+}
+
+template <int kCount>
+ISOBIT_DEVICE void have_fewer_registers() {
+  ISOBIT_SM90A(asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount)));
+}
+template <int kCount>
+ISOBIT_DEVICE void have_more_registers() {
+  ISOBIT_SM90A(asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount)));
 }
 
 #undef ISOBIT_SM90A

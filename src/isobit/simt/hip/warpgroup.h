@@ -16,14 +16,34 @@ BoxMap box_map(const Matrices& matrices) {
 
 ISOBIT_DEVICE void copy_box(void*, const BoxMap&, int, int, int, Arrival*) { __builtin_trap(); }
 ISOBIT_DEVICE void arrive(Arrival*) { __builtin_trap(); }
-ISOBIT_DEVICE void begin_products(float (&)[64]) { __builtin_trap(); }
+template <int kSums>
+ISOBIT_DEVICE void begin_products(float (&)[kSums]) {
+  __builtin_trap();
+}
+template <int kSums, int kSteps>
+ISOBIT_DEVICE void begin_products(float (&)[kSums], unsigned (&)[kSteps][4]) {
+  __builtin_trap();
+}
 template <class T, bool kAAlongK, bool kBAlongK>
 ISOBIT_DEVICE void multiply_add(float (&)[64], const T*, const T*) {
   __builtin_trap();
 }
+template <class T, bool kBAlongK>
+ISOBIT_DEVICE void multiply_add(float (&)[32], const unsigned (&)[4], const T*) {
+  __builtin_trap();
+}
 ISOBIT_DEVICE void commit_products() { __builtin_trap(); }
-template <int kStillOpen>
-ISOBIT_DEVICE void wait_products(float (&)[64]) {
+template <int kStillOpen, int kSums>
+ISOBIT_DEVICE void wait_products(float (&)[kSums]) {
+  __builtin_trap();
+}
+
+template <int kCount>
+ISOBIT_DEVICE void have_fewer_registers() {
+  __builtin_trap();
+}
+template <int kCount>
+ISOBIT_DEVICE void have_more_registers() {
   __builtin_trap();
 }
 

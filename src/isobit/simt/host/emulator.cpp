@@ -61,7 +61,7 @@ void Emulator::exit_thread() {
   Block& block = *thread.home;
   if (!thread.open.empty() || !thread.committed.empty())
     throw Fault(text(name_of(thread), " exits with copies that it never waited for"));
-  if (thread.products.sums != nullptr)
+  if (thread.products.sums.first != nullptr)
     throw Fault(text(name_of(thread), " exits with products that it never waited for"));
   if (!block.barrier.waiting.empty())
     throw Fault(text(name_of(thread), " exits while ", block.barrier.waiting.size(),

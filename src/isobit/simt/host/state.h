@@ -35,11 +35,12 @@ struct Copy {
 struct Product {
   Boxes a, b;
   bool of_bf16;
+  std::uint16_t rows[2][16] = {};  // of a that is nowhere in memory
 };
 struct Products {
-  bool begun = false;     // a fence stands behind the last wait
-  float* sums = nullptr;  // where they go; null: none are under way
-  float made[64] = {};    // by those that are done
+  bool begun = false;   // a fence stands behind the last wait
+  Sums sums;            // where they go; none are under way where there are none
+  float made[64] = {};  // by those that are done
   std::vector<Product> open;
   std::deque<std::vector<Product>> committed;
 };

@@ -36,15 +36,21 @@ void take_lane(const Boxes& boxes, int lane, tensor_core::Format format, Number 
   }
 }
 
-void make(const Product& product, float (&sums)[64]) {
+void make(const Product& product, float* sums, int columns) {
   constexpr tensor_core::Generation kGeneration = tensor_core::generation_of(kCapability);
   const tensor_core::Format format = product.of_bf16 ? tensor_core::kBf16 : tensor_core::kF16;
   const Self& thread = emulator.current().self;
   const int lane = thread.thread % kWarpThreads;
   const int first_row = thread.thread % kGroupThreads / kWarpThreads * 16 + lane / 4;
   Number rows[2][kDepth], column[kDepth];
-  for (int i = 0; i < 2; ++i) take_lane(product.a, first_row + 8 * i, format, rows[i]);
-  for (int j = 0; j < 16; ++j)
+  for (int i = 0; i < 2; ++i) {
+    if (product.a.from != nullptr)
+      take_lane(product.a, first_row + 8 * i, format, rows[i]);
+    else
+      for (int k = 0; k < kDepth; ++k)
+        rows[i][k] = tensor_core::taken_apart(product.rows[i][k], format);
+  }
+  for (int j = 0; j < columns / 8; ++j)
     for (int e = 0; e < 2; ++e) {
       take_lane(product.b, 8 * j + lane % 4 * 2 + e, format, column);
       for (int i = 0; i < 2; ++i) {
@@ -62,27 +68,51 @@ void require_operand(const Boxes& boxes, std::int64_t bytes, Site site) {
   require_shared(reinterpret_cast<const void*>(from / kEightLines * kEightLines), bytes, site);
 }
 
-// The warp is here as a whole.
-void meet(Site site) { ballot(kAllLanes, true, site); }
-
-bool is_spoilt(const float (&sums)[64]) {
-  for (const float& sum : sums) {
+bool is_spoilt(const Sums& sums) {
+  for (int i = 0; i < sums.count; ++i) {
     std::uint32_t bits;
-    std::memcpy(&bits, &sum, sizeof bits);
+    std::memcpy(&bits, sums.first + i, sizeof bits);
     if (bits != 0xffff'ffff) return false;
   }
   return true;
 }
 
+std::size_t bytes_of(const Sums& sums) {
+  return static_cast<std::size_t>(sums.count) * sizeof(float);
+}
+int columns_of(const Sums& sums) { return 2 * sums.count; }
+
+// Begins the product; `a` is there, wherever it lies.
+void begin(const Sums& sums, const Product& product, Site site) {
+  Products& products = emulator.current().products;
+  const Self& self = emulator.current().self;
+  if (self.thread / kGroupThreads * kGroupThreads + kGroupThreads > self.threads)
+    fail(site, "a warp that is none of four whole ones");
+  if (!products.begun) fail(site, "a product without a fence since the last wait");
+  const std::int64_t boxes = columns_of(sums) / kBoxSide;
+  require_operand(product.b,
+                  product.b.along_k ? boxes * kBoxBytes : (boxes - 1) * kBoxBytes + 2 * kEightLines,
+                  site);
+  if (products.sums.first == nullptr) {
+    products.sums = sums;
+    std::memcpy(products.made, sums.first, bytes_of(sums));
+    std::memset(sums.first, 0xff, bytes_of(sums));
+  } else if (products.sums.first != sums.first) {
+    fail(site, "sums of two arrays under way");
+  }
+  products.open.push_back(product);
+}
+
 }  // namespace
 
-void copy_box(void* to, const Matrices& from, int element, int line, int matrix, Arrival* arrival,
+void copy_box(void* to, const Matrices& from, int element, int second, int third, Arrival* arrival,
               Site site) {
   if (reinterpret_cast<std::uintptr_t>(to) % kBoxAlignment != 0)
     fail(site, "the target of a box is not aligned to 1024 bytes");
   if (reinterpret_cast<std::uintptr_t>(from.data) % 16 != 0 || from.line_stride % 8 != 0 ||
       from.stride % 8 != 0)
     fail(site, "matrices whose lines do not begin at 16 bytes");
+  const int line = from.woven ? third : second, matrix = from.woven ? second : third;
   std::vector<Copy> pieces;
   for (int l = 0; l < kBoxSide; ++l)
     for (int piece = 0; piece < 8; ++piece) {
@@ -99,28 +129,29 @@ void copy_box(void* to, const Matrices& from, int element, int line, int matrix,
   copy_pieces(to, kBoxBytes, std::move(pieces), arrival, site);
 }
 
+void meet(Site site) { ballot(kAllLanes, true, site); }
+
 void begin_products(Site site) {
   meet(site);
   emulator.current().products.begun = true;
 }
 
-void multiply_add(float (&sums)[64], Boxes a, Boxes b, bool of_bf16, Site site) {
-  Products& products = emulator.current().products;
-  const Self& self = emulator.current().self;
-  if (self.thread / kGroupThreads * kGroupThreads + kGroupThreads > self.threads)
-    fail(site, "a warp that is none of four whole ones");
-  if (!products.begun) fail(site, "a product without a fence since the last wait");
+void multiply_add(Sums sums, Boxes a, Boxes b, bool of_bf16, Site site) {
   require_operand(a, a.along_k ? kBoxBytes : 2 * kEightLines, site);
-  require_operand(b, b.along_k ? 2 * kBoxBytes : kBoxBytes + 2 * kEightLines, site);
   meet(site);
-  if (products.sums == nullptr) {
-    products.sums = &sums[0];
-    std::memcpy(products.made, &sums[0], sizeof products.made);
-    std::memset(&sums[0], 0xff, sizeof sums);
-  } else if (products.sums != &sums[0]) {
-    fail(site, "sums of two arrays under way");
-  }
-  products.open.push_back({a, b, of_bf16});
+  begin(sums, {a, b, of_bf16}, site);
+}
+
+void multiply_add(Sums sums, const unsigned (&a)[4], Boxes b, bool of_bf16, Site site) {
+  const Words* const all = gather({a[0], a[1], a[2], a[3]}, site);
+  Product product{{nullptr, true}, b, of_bf16};
+  for (int i = 0; i < 2; ++i)
+    for (int k = 0; k < kDepth; ++k) {
+      const Words& words = all[emulator.current().lane / 4 * 4 + k % 8 / 2];
+      product.rows[i][k] = static_cast<std::uint16_t>(
+          words[static_cast<std::size_t>(i + k / 8 * 2)] >> (k % 2 * 16));
+    }
+  begin(sums, product, site);
 }
 
 void commit_products(Site site) {
@@ -134,14 +165,14 @@ void wait_products(int still_open, Site site) {
   meet(site);
   Products& products = emulator.current().products;
   for (; static_cast<int>(products.committed.size()) > still_open; products.committed.pop_front())
-    for (const Product& product : products.committed.front()) make(product, products.made);
+    for (const Product& product : products.committed.front())
+      make(product, products.made, columns_of(products.sums));
   products.begun = false;
-  if (products.sums == nullptr) return;
-  auto& sums = *reinterpret_cast<float(*)[64]>(products.sums);
-  if (!is_spoilt(sums)) fail(site, "sums were written while products were under way");
+  if (products.sums.first == nullptr) return;
+  if (!is_spoilt(products.sums)) fail(site, "sums were written while products were under way");
   if (!products.committed.empty() || !products.open.empty()) return;
-  std::memcpy(&sums[0], products.made, sizeof products.made);
-  products.sums = nullptr;
+  std::memcpy(products.sums.first, products.made, bytes_of(products.sums));
+  products.sums = {};
 }
 
 }  // namespace isobit::simt::host
