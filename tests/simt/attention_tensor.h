@@ -21,6 +21,7 @@
 #include "isobit/ops/attention/problem.h"
 #include "isobit/tile/scalar.h"
 #include "simt/where.h"
+#include "workloads.h"
 
 namespace isobit::attention::by_tensor_cores {
 
@@ -273,7 +274,7 @@ struct Given {
   }
 };
 
-// All that forward takes; the detector's memory grows with the square of the blocks.
+// All that a pass takes; the detector's memory grows with the square of the blocks.
 inline const Asked kAsked[] = {
     {},
     {.options = {.causal = top_left}, .mask = true},
@@ -282,11 +283,10 @@ inline const Asked kAsked[] = {
      .bias = true,
      .slopes = true,
      .range = true},
-    {.options = {.window = 40, .scale = -0.4, .softcap = 3}, .range = true}};
+    {.options = {.window = 40, .scale = -0.4, .softcap = 3}, .bias = true, .range = true}};
 
 // The index of a variant among all.
-inline int variant_named(std::string_view name,
-                         const Operation& operation = forward_operation()) {
+inline int variant_named(std::string_view name, const Operation& operation = forward_operation()) {
   lab::attach_devices();
   const std::vector<VariantInfo> infos = operation.variants();
   for (int i = 0; i < static_cast<int>(infos.size()); ++i)
@@ -316,6 +316,27 @@ inline void run(const ForwardArgs& given, const Way& way) {
   operation.run(variant, plan, args, execution);
 }
 inline void run(const ForwardArgs& given, int queries) { run(given, Way{.queries = queries}); }
+
+// What the operation's one variant of tensor arithmetic computes, against the reference.
+inline void expect_right(const Operation& operation) {
+  lab::watch();
+  lab::attach_devices();
+  lab::Flags flags;
+  flags.device = {std::string(name_of(kDevice))};
+  for (const char* grid : {"quick", "test"})
+    for (lab::Case c : lab::cases_of(operation, {}, grid)) {
+      if (lab::is_canonical(c) || (lab::kDetectsRaces && grid[0] == 't')) continue;
+      lab::Workload workload(c);
+      workload.draw();
+      const auto found = lab::configurations_of(workload, flags, lab::Unnamed::all);
+      std::vector<lab::Configuration> all = found.able;
+      ASSERT_EQ(all.size(), 1U) << found.reasons();
+      const std::vector<lab::Configuration> others = lab::other_plans(all[0]);
+      if (!lab::kDetectsRaces) all.insert(all.end(), others.begin(), others.end());
+      lab::expect_right(workload, all);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+}
 
 inline std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value + 0.0F); }
 

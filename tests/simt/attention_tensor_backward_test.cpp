@@ -18,17 +18,6 @@ namespace {
 
 using lab::kDetectsRaces;
 
-// All that backward takes; the detector's memory grows with the square of the blocks.
-const Asked kAsked[] = {
-    {},
-    {.options = {.causal = top_left}, .mask = true},
-    {.options = {.causal = top_left, .window = 30, .dropout = 0.2}, .range = true},
-    {.options = {.causal = bottom_right, .window = 100, .dropout = 0.3, .dropout_seed = 5},
-     .bias = true,
-     .slopes = true,
-     .range = true},
-    {.options = {.window = 40, .scale = -0.4, .softcap = 3}, .bias = true, .range = true}};
-
 TEST(AttentionTensorGradientKernels, HaveTheBitsOfTheirDefinitionInEverySchedule) {
   lab::watch();
   lab::in_every_schedule([&](bool in_order) {
@@ -236,26 +225,7 @@ TEST(AttentionTensorGradientKernels, AreComputedAlone) {
   }
 }
 
-// Against the reference.
-TEST(AttentionTensorGradientKernels, AreRight) {
-  lab::watch();
-  lab::attach_devices();
-  lab::Flags flags;
-  flags.device = {std::string(name_of(kDevice))};
-  for (const char* grid : {"quick", "test"})
-    for (lab::Case c : lab::cases_of(backward_operation(), {}, grid)) {
-      if (lab::is_canonical(c) || (kDetectsRaces && grid[0] == 't')) continue;
-      lab::Workload workload(c);
-      workload.draw();
-      const auto found = lab::configurations_of(workload, flags, lab::Unnamed::all);
-      std::vector<lab::Configuration> all = found.able;
-      ASSERT_EQ(all.size(), 1U) << found.reasons();
-      const std::vector<lab::Configuration> others = lab::other_plans(all[0]);
-      if (!kDetectsRaces) all.insert(all.end(), others.begin(), others.end());
-      lab::expect_right(workload, all);
-      if (HasFatalFailure()) return;
-    }
-}
+TEST(AttentionTensorGradientKernels, AreRight) { expect_right(backward_operation()); }
 
 // The bits of sm_90 by the model, written down.
 TEST(AttentionTensorGradientKernels, HaveTheBitsOfTheirGeneration) {
@@ -284,7 +254,9 @@ TEST(AttentionTensorGradientKernels, AreWantedWhereForwardIs) {
       Gradients<bf16> gradients(given);
       *static_cast<ForwardArgs*>(of_forward.get()) = given.args();
       *static_cast<BackwardArgs*>(of_backward.get()) = gradients.args();
-      EXPECT_EQ(backward.default_variant(of_backward, machine), variant_named("flash_mma", backward)) << dim;
+      EXPECT_EQ(backward.default_variant(of_backward, machine),
+                variant_named("flash_mma", backward))
+          << dim;
       for (const int kilobytes : {99, 163, 227}) {
         Machine smaller = machine;
         smaller.gpu.shared_bytes = kilobytes * 1024;
