@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kMostRows = 4;  // at once
 constexpr int kDepth = 8;     // rows of b that pass before a sum returns to memory
-constexpr int kShort = 1024;  // bytes of a line
 
 // Sums of kRows rows over kCount rows of b, which are read side by side.
 template <class S, int kRows, int kCount, class T>
@@ -58,6 +57,43 @@ void along_some(const Few& few, std::int64_t row) {
                             few.b.count, k > 0);
 }
 
+// Fetches lanes of b two chunks ahead, in the order of memory, which processors foresee, unlike the
+// order in which vectors of them are read: some elements of one lane after the other.
+template <class T, int kLanes>
+class Ahead {
+ public:
+  explicit Ahead(const Few& few)
+      : lanes_(reinterpret_cast<const T*>(few.b.data)), stride_(few.b.stride), k_(few.k) {
+    next_chunk();
+    next_chunk();
+  }
+  // Of each k, kLanes elements of one of as many lanes.
+  ISOBIT_INLINE void fetch() {
+    simd::fetch_to_first_cache(lanes_ + lane_ * stride_ + begin_ + at_);
+    at_ += kLanes;
+    if (at_ < count_) return;
+    at_ = 0;
+    if (++lane_ < kLanes) return;
+    lane_ = 0;
+    next_chunk();
+  }
+
+ private:
+  static constexpr std::int64_t kChunk = 128;
+
+  ISOBIT_INLINE void next_chunk() {
+    begin_ += kChunk;
+    if (begin_ >= k_) {
+      begin_ = 0;
+      lanes_ += kLanes * stride_;
+    }
+    count_ = k_ - begin_ < kChunk ? k_ - begin_ : kChunk;
+  }
+
+  const T* lanes_;
+  std::int64_t stride_, k_, begin_ = 0, count_ = 0, lane_ = 0, at_ = 0;
+};
+
 template <class S, class T, int kRows>
 void across_some(const Few& few, std::int64_t row) {
   using Real = typename S::Real;
@@ -65,12 +101,8 @@ void across_some(const Few& few, std::int64_t row) {
   constexpr int kGroups = kRows <= 2 && S::kWidth < 16 ? 2 : 1, kLanes = kGroups * S::kWidth;
   const auto* a = static_cast<const Real*>(few.a) + row * order::kPanel;
   const auto* b = reinterpret_cast<const T*>(few.b.data);
-  // Short lines are fetched in the order of memory, which processors foresee, unlike the order in
-  // which vectors of them are read.
-  const bool fetches = few.k * std::int64_t{sizeof(T)} <= kShort;
+  Ahead<T, kLanes> ahead(few);
   for (std::int64_t j = 0; j < few.b.count; j += kLanes) {
-    const T* next = b + (j + kLanes) * few.b.stride;
-    std::int64_t fetched = 0;  // of that line
     typename S::V sums[kRows][kGroups];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i)
@@ -79,11 +111,7 @@ void across_some(const Few& few, std::int64_t row) {
     across<S, kGroups>(
         b + j * few.b.stride, few.b.stride, few.b.count - j, few.k,
         [&](std::int64_t k, const typename S::V(&columns)[kGroups]) ISOBIT_INLINE_LAMBDA {
-          if (fetches) {
-            simd::fetch_to_first_cache(next + fetched);
-            fetched += kLanes;
-            if (fetched >= few.k) next += few.b.stride, fetched = 0;
-          }
+          ahead.fetch();
 #pragma GCC unroll 4
           for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 2
