@@ -53,7 +53,7 @@ def test_import_of_isobit_shows_its_version_alone():
 def test_the_lab_has_a_package_of_its_own():
     expected = {"c_abi", "command", "dlpack", "lab", "numpy", "ops", "torch"}
     assert modules_of(isobit) == expected
-    lab = {"callers", "cases", "functions", "gpu_timing", "plots", "report", "triton"}
+    lab = {"callers", "cases", "executor", "functions", "gpu_timing", "plots", "report", "triton"}
     assert modules_of(isobit.lab) == lab
     assert isobit.lab.__all__ == []
 

@@ -98,9 +98,11 @@ std::vector<CaseGrid> cases(std::string_view grid, bool backward) {
   const std::string_view all = all_of(backward);
   const std::vector<Types> f32 = {kTypes[0]}, wide_and_narrow = {kTypes[0], kTypes[2]};
   if (grid == "bench") {
-    const Shapes shapes = {{1, 8, 8, 128, 128, 64, 64},   {1, 8, 8, 512, 512, 64, 64},
-                           {1, 8, 8, 2048, 2048, 64, 64}, {1, 1, 1, 2048, 2048, 64, 64},
-                           {1, 12, 12, 512, 512, 64, 64}, {1, 32, 8, 512, 512, 128, 128}};
+    const Shapes shapes = {{1, 8, 8, 64, 64, 64, 64},     {1, 8, 8, 128, 128, 64, 64},
+                           {1, 8, 8, 512, 512, 64, 64},   {1, 8, 8, 2048, 2048, 64, 64},
+                           {1, 1, 1, 2048, 2048, 64, 64}, {1, 1, 1, 8192, 8192, 64, 64},
+                           {1, 12, 12, 512, 512, 64, 64}, {1, 16, 16, 512, 512, 32, 32},
+                           {1, 32, 8, 512, 512, 128, 128}};
     std::vector<CaseGrid> grids = {grid_of(f32, shapes), grid_of(f32, shapes, {.causal = kTopLeft}),
                                    grid_of({kTypes[2]}, {{1, 8, 8, 512, 512, 64, 64}})};
     if (!backward)

@@ -76,7 +76,7 @@ def _variant(name, kind, known, make):
     return Variant(
         name=name,
         kinds=(kind,),
-        takes=frozenset(known | _OPTIONS),
+        takes=frozenset(known | _OPTIONS | {"arithmetic"}),
         make=_checked(make),
         knobs={"rows": (16, 32), "warps": (4, 8)},
         choose=_plan,
@@ -86,6 +86,6 @@ def _variant(name, kind, known, make):
 
 
 VARIANTS = by_name(
-    _variant("flash", "fwd", _FORWARD | {"arithmetic"}, forward),
+    _variant("flash", "fwd", _FORWARD, forward),
     _variant("dq_dkdv", "bwd", _BACKWARD, backward),
 )
