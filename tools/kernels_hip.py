@@ -63,7 +63,8 @@ NOTES = {
 }
 # Variants that decline on every AMD GPU; where they spill, it costs nobody anything.
 NEVER_RUN = re.compile(
-    r"WithinCluster|::Bulk<|Pipelined|simt::Product<|matmul::(Mma|Wgmma)<|attention::(Flash|Gradients)Mma<"
+    r"WithinCluster|::Bulk<|Pipelined|simt::Product<|matmul::(Mma|Wgmma)<"
+    r"|attention::(FlashMma|FlashWgmma|GradientsMma)<"
 )
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 
