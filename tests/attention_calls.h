@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "attention_backward_of.h"
 #include "float_arrays.h"
 #include "isobit/dispatch/operation.h"
 #include "isobit/lab/configurations.h"
@@ -59,20 +60,8 @@ inline Gradients gradients(Call& call, const ForwardArgs& forward, const Floats&
                            const std::function<void(const BackwardArgs&)>& run) {
   Gradients result{
       Floats(call.q.size(), kNan), Floats(call.k.size(), kNan), Floats(call.v.size(), kNan), {}};
-  BackwardArgs args;
-  static_cast<Options&>(args) = forward;
+  BackwardArgs args = backward_of(forward);
   args.grad_y = view(grad_y.data(), {call.batch, call.heads, call.seq_q, call.value_dim});
-  args.q = forward.q;
-  args.k = forward.k;
-  args.v = forward.v;
-  args.bias = forward.bias;
-  args.mask = forward.mask;
-  args.slopes = forward.slopes;
-  args.key_begin = forward.key_begin;
-  args.key_end = forward.key_end;
-  args.y = forward.y;
-  args.max = forward.max;
-  args.sum = forward.sum;
   args.grad_q = view(result.q.data(), {call.batch, call.heads, call.seq_q, call.dim});
   args.grad_k = view(result.k.data(), {call.batch, call.kv_heads, call.seq_k, call.dim});
   args.grad_v = view(result.v.data(), {call.batch, call.kv_heads, call.seq_k, call.value_dim});

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "attention_backward_of.h"
 #include "isobit/core/order.h"
 #include "simt/attention_tensor.h"
 
@@ -38,22 +39,10 @@ struct Gradients {
   }
   BackwardArgs args() {
     const ForwardArgs forward = given.args();
-    BackwardArgs args;
-    static_cast<Options&>(args) = forward;
+    BackwardArgs args = backward_of(forward);
     args.arithmetic = Arithmetic::tensor;
     args.grad_y = grad_y.view();
     args.grad_lse = given.rows_of(grad_lse);
-    args.q = forward.q;
-    args.k = forward.k;
-    args.v = forward.v;
-    args.bias = forward.bias;
-    args.mask = forward.mask;
-    args.slopes = forward.slopes;
-    args.key_begin = forward.key_begin;
-    args.key_end = forward.key_end;
-    args.y = forward.y;
-    args.max = forward.max;
-    args.sum = forward.sum;
     args.grad_q = q.view();
     args.grad_k = k.view();
     args.grad_v = v.view();

@@ -11,8 +11,7 @@ namespace isobit::attention {
 namespace {
 
 constexpr std::int64_t kMostQueries = 8, kPitch = 512;  // as matmul's kernels of few rows have it
-constexpr std::int64_t kAhead =
-    1024;  // at least so many bytes of v lie between what is read and fetched
+constexpr std::int64_t kAhead = 1024;  // bytes of v that are fetched before they are read
 
 // Sizes are those of the longest sequence's call.
 std::int64_t queries_of(const Problem& problem) { return problem.group() * problem.seq_q; }

@@ -80,10 +80,7 @@ struct GradientsMma : GradientRows<T, 16 * kWarps, kOfKeys> {
            kStatistics * static_cast<std::int64_t>(sizeof(QueryStatistics)) +
            static_cast<std::int64_t>(sizeof(GradientTile));
   }
-  // Whether a range decides which keys are there, and scores are products but for a factor.
-  ISOBIT_EITHER bool is_plain() const {
-    return !(call.p.softcap != 0 || call.p.bias || call.p.mask || call.p.slopes);
-  }
+  ISOBIT_EITHER bool is_plain() const { return mma::is_plain(call.p); }
 
   ISOBIT_DEVICE void operator()(const Memory& m) const {
     each_tile(

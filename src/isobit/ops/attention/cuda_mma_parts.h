@@ -38,6 +38,11 @@ ISOBIT_DEVICE bool meets(const Range& seen, int at) {
   return seen.begin < at + kStep && at < seen.end;
 }
 
+// Whether ranges decide which keys are there, and scores are products but for a factor.
+ISOBIT_EITHER bool is_plain(const Problem& p) {
+  return !(p.softcap != 0 || p.bias || p.mask || p.slopes);
+}
+
 // Every row of every head begins at 16 bytes.
 inline bool in_pieces(const Array& array) {
   return array.col == 1 && reinterpret_cast<std::uintptr_t>(array.data) % 16 == 0 &&

@@ -33,10 +33,7 @@ struct WarpRows {
 
   Call<T> call;
 
-  // Whether a range decides which keys are there, and scores are products but for a factor.
-  ISOBIT_EITHER bool is_plain() const {
-    return !(call.p.softcap != 0 || call.p.bias || call.p.mask || call.p.slopes);
-  }
+  ISOBIT_EITHER bool is_plain() const { return mma::is_plain(call.p); }
 
   // Of a lane's two rows.
   struct State {

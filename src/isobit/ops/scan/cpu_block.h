@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <type_traits>
 
 #include "isobit/ops/scan/cpu_lanes.h"
@@ -48,7 +47,7 @@ class Fetched {
   int first_;
 };
 
-// What both ways have in common: E, and one group more.
+// What blocks keep whichever way vectors go: L, and E with one group more.
 template <class M>
 struct BlockOfGroups {
   using S = typename M::S;
