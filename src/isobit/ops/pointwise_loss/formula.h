@@ -24,6 +24,23 @@ struct Element {
   VectorOf<S> x, target, weight, pos_weight;
 };
 
+// What a step gives, or NaN where that is below the normal numbers and may have lost digits, which
+// a factor that follows would bring to light. A step of a zero has none to lose.
+template <class S>
+ISOBIT_INLINE VectorOf<S> kept(VectorOf<S> value, VectorOf<S> least_part) {
+  using Limits = std::numeric_limits<typename S::Real>;
+  const auto loses = S::choose(S::less(all<S>(0), least_part), S::all(Limits::quiet_NaN()), value);
+  return S::choose(S::less(magnitude<S>(value), S::all(Limits::min())), loses, value);
+}
+template <class S>
+ISOBIT_INLINE VectorOf<S> kept(VectorOf<S> value) {
+  return kept<S>(value, all<S>(1));
+}
+template <class S>
+ISOBIT_INLINE VectorOf<S> kept_product(VectorOf<S> a, VectorOf<S> b) {
+  return kept<S>(S::mul(a, b), S::min(magnitude<S>(a), magnitude<S>(b)));
+}
+
 // 1, -1, or x itself where it is 0 or NaN.
 template <class S>
 ISOBIT_INLINE VectorOf<S> sign(VectorOf<S> x) {
@@ -49,47 +66,52 @@ ISOBIT_INLINE VectorOf<S> share(const Element<S>& element) {
 template <class S>
 ISOBIT_INLINE VectorOf<S> straight(const Element<S>& element) {
   return S::choose(S::less(element.x, all<S>(0)),
-                   negative<S>(S::mul(element.pos_weight, element.target)),
+                   negative<S>(kept_product<S>(element.pos_weight, element.target)),
                    S::sub(all<S>(1), element.target));
 }
 
 template <class S>
 ISOBIT_INLINE VectorOf<S> cross_entropy(const Element<S>& element) {
-  const auto decay = functions::exp<S>(negative<S>(magnitude<S>(element.x)));
+  const auto decay = kept<S>(functions::exp<S>(negative<S>(magnitude<S>(element.x))));
   const auto bent = S::mul(share<S>(element), log_of_one_and<S>(decay));
-  return S::fma(straight<S>(element), element.x, bent);
+  return kept<S>(S::fma(straight<S>(element), element.x, bent));
 }
 
 template <class S>
 ISOBIT_INLINE VectorOf<S> slope_of_cross_entropy(const Element<S>& element) {
   const auto far = negative<S>(magnitude<S>(element.x));
-  const auto small = functions::number<S>(functions::sigmoid<S>(far));
+  const auto small = kept<S>(functions::number<S>(functions::sigmoid<S>(far)));
   const auto part = share<S>(element);
   const auto signed_part = S::choose(S::less(element.x, all<S>(0)), part, negative<S>(part));
-  return S::fma(signed_part, small, straight<S>(element));
+  return kept<S>(S::fma(signed_part, small, straight<S>(element)));
 }
 
-// The weight goes first: of a small one a square need not leave the range.
+// The weight goes first: of a small one a square need not leave the range. NaN where digits are
+// lost below it.
 template <class S>
 ISOBIT_INLINE VectorOf<S> plain_loss(Kind kind, typename S::Real beta, const Element<S>& element) {
   const auto difference = S::sub(element.x, element.target);
   const auto distance = magnitude<S>(difference);
-  const auto half = S::mul(all<S>(0.5), distance), weight = element.weight;
+  const auto half = kept<S>(S::mul(all<S>(0.5), distance), distance), weight = element.weight;
   const auto less = S::minus_product(S::all(beta), all<S>(0.5), distance);
   switch (kind) {
-    case Kind::mse: return S::mul(S::mul(weight, difference), difference);
+    case Kind::mse: return S::mul(kept_product<S>(weight, difference), difference);
     case Kind::l1:  return S::mul(weight, distance);
-    case Kind::smooth_l1:
+    case Kind::smooth_l1: {
+      const auto share = kept<S>(S::div(half, S::all(beta)), distance);
       return S::mul(weight, S::choose(S::less(distance, S::all(beta)),
-                                      S::mul(S::div(half, S::all(beta)), distance), less));
+                                      kept_product<S>(share, distance), less));
+    }
     case Kind::huber:
-      return S::choose(S::less(distance, S::all(beta)), S::mul(S::mul(weight, half), distance),
-                       S::mul(S::mul(weight, S::all(beta)), less));
+      return S::choose(S::less(distance, S::all(beta)),
+                       S::mul(kept_product<S>(weight, half), distance),
+                       S::mul(kept_product<S>(weight, S::all(beta)), less));
     default: return S::mul(weight, cross_entropy<S>(element));
   }
 }
 
-// The slope of the loss times what flows into it. The slope of a square is doubled last.
+// The slope of the loss times what flows into it, or NaN where digits are lost. The slope of a
+// square is doubled last.
 template <class S>
 ISOBIT_INLINE VectorOf<S> plain_gradient(Kind kind, typename S::Real beta,
                                          const Element<S>& element, VectorOf<S> grad_loss) {
@@ -100,8 +122,8 @@ ISOBIT_INLINE VectorOf<S> plain_gradient(Kind kind, typename S::Real beta,
     case Kind::mse: slope = difference; break;
     case Kind::l1:  slope = sign<S>(difference); break;
     case Kind::smooth_l1:
-      slope = S::choose(S::less(distance, S::all(beta)), S::div(difference, S::all(beta)),
-                        sign<S>(difference));
+      slope = S::choose(S::less(distance, S::all(beta)),
+                        kept<S>(S::div(difference, S::all(beta)), distance), sign<S>(difference));
       break;
     case Kind::huber:
       slope = S::choose(S::less(distance, S::all(beta)), difference,
@@ -109,16 +131,19 @@ ISOBIT_INLINE VectorOf<S> plain_gradient(Kind kind, typename S::Real beta,
       break;
     default: slope = slope_of_cross_entropy<S>(element); break;
   }
-  const auto result = S::mul(S::mul(element.weight, grad_loss), slope);
-  return kind == Kind::mse ? S::add(result, result) : result;
+  const auto factor = kept_product<S>(element.weight, grad_loss);
+  if (kind != Kind::mse) return S::mul(factor, slope);
+  const auto half = kept_product<S>(factor, slope);
+  return S::add(half, half);
 }
 
-// The same with exponents apart, so that nothing leaves the range but the result. What is plain is
-// this too wherever it is finite, and is taken there.
+// The same with exponents apart, so that nothing leaves the range, at either end, but the result.
+// What is plain is taken wherever it is finite.
 
 namespace detail {
 
 using functions::product;
+using functions::quotient;
 using functions::Scaled;
 using functions::split;
 
@@ -143,10 +168,14 @@ template <class S>
 ISOBIT_INLINE Scaled<S> negative(const Scaled<S>& x) {
   return {functions::negative<S>(x.value), x.exponent};
 }
-// 2x.
+// 2x, and x / 2.
 template <class S>
 ISOBIT_INLINE Scaled<S> twice(const Scaled<S>& x) {
   return {x.value, S::add(x.exponent, all<S>(1))};
+}
+template <class S>
+ISOBIT_INLINE Scaled<S> halved(const Scaled<S>& x) {
+  return {x.value, S::sub(x.exponent, all<S>(1))};
 }
 // x, or twice its half where x is not finite.
 template <class S>
@@ -219,18 +248,19 @@ ISOBIT_NOINLINE VectorOf<S> any_loss(Kind kind, typename S::Real beta, Element<S
   const auto less =
       whole<S>(S::minus_product(S::all(beta), all<S>(0.5), distance),
                S::minus_product(S::all(beta), all<S>(0.25), magnitude<S>(half_apart)));
-  const auto half = S::mul(all<S>(0.5), distance);
   const auto near = S::less(distance, S::all(beta));
+  const auto bend = split<S>(S::all(beta)), whole_way = split<S>(distance);
+  const auto half_way = halved<S>(whole_way);
   Scaled<S> result;
   switch (kind) {
     case Kind::mse: result = product<S>(difference, difference); break;
     case Kind::l1:  result = {magnitude<S>(difference.value), difference.exponent}; break;
     case Kind::smooth_l1:
-      result = choose<S>(near, split<S>(S::mul(S::div(half, S::all(beta)), distance)), less);
+      result = choose<S>(near, product<S>(quotient<S>(half_way, bend), whole_way), less);
       break;
     case Kind::huber:
-      result = product<S>(choose<S>(near, split<S>(half), split<S>(S::all(beta))),
-                          choose<S>(near, split<S>(distance), less));
+      result =
+          product<S>(choose<S>(near, half_way, bend), choose<S>(near, whole_way, less));
       break;
     default: result = any_cross_entropy<S>(element); break;
   }
@@ -250,7 +280,8 @@ ISOBIT_NOINLINE VectorOf<S> any_gradient(Kind kind, typename S::Real beta, Eleme
       break;
     case Kind::l1: slope = split<S>(sign<S>(plain)); break;
     case Kind::smooth_l1:
-      slope = split<S>(S::choose(near, S::div(plain, S::all(beta)), sign<S>(plain)));
+      slope = choose<S>(near, quotient<S>(split<S>(plain), split<S>(S::all(beta))),
+                        split<S>(sign<S>(plain)));
       break;
     case Kind::huber:
       slope = split<S>(S::choose(near, plain, S::mul(S::all(beta), sign<S>(plain))));

@@ -152,7 +152,7 @@ const Definition<ForwardArgs, Problem>& forward_definition() {
       .summary =
           "The loss of each element and its target: squared, absolute, either by distance, or the "
           "cross entropy of a logit.",
-      .version = 2,
+      .version = 3,
       .dims = kDims,
       .arguments = kForwardArguments,
       .options = kOptions<ForwardArgs>,
@@ -171,7 +171,7 @@ const Definition<BackwardArgs, Problem>& backward_definition() {
       .op = "pointwise_loss",
       .pass = "bwd",
       .summary = "The gradient of pointwise_loss_forward by x.",
-      .version = 2,
+      .version = 3,
       .dims = kDims,
       .arguments = kBackwardArguments,
       .options = kOptions<BackwardArgs>,

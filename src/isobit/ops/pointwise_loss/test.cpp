@@ -119,6 +119,13 @@ void expect_near(const Floats& found, const std::vector<double>& expected) {
     EXPECT_NEAR(found[i], expected[i], 1e-6 * std::fabs(expected[i])) << i;
 }
 
+// As near, or rounded to the nearest of what is below the normal numbers.
+void expect_near_or_next(const Floats& found, const std::vector<double>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], 5e-7 * std::fabs(expected[i]) + 0x0.8p-149) << i;
+}
+
 // A small weight brings back what a large logit takes out of the range; and of targets and weights
 // that are large, only products with e^-|x| are within it.
 TEST(PointwiseLoss, CrossEntropiesWithPosWeightAreFiniteWhereverTheirTrueValueIs) {
@@ -167,6 +174,48 @@ TEST(PointwiseLoss, NothingLeavesTheRangeBeforeTheResultDoes) {
   call.target = {1, 0};
   call.weight = call.grad = {1e20f, 1e20f};
   expect_near(call.slopes(), {-1e40 * std::exp(-88.0), 1e40 * std::exp(-88.0)});
+}
+
+// What a step has below the smallest normal number, a large factor brings back.
+TEST(PointwiseLoss, StepsBelowTheRangeKeepTheirDigits) {
+  Call entropy{.kind = Kind::bce_with_logits,
+               .x = {96, -100, 120, -1e30f, 100},
+               .target = {1, 0, 1, 1e-20f, 1},
+               .pos_weight = {123, 1, 1e30f, 1e-22f, 1},
+               .weight = {1, 1e10f, 1, 1, 1e20f}};
+  std::vector<double> losses, slopes;
+  for (std::size_t i = 0; i < entropy.x.size(); ++i) {
+    const double x = entropy.x[i], t = entropy.target[i], q = entropy.pos_weight[i];
+    const double decay = std::exp(-std::fabs(x)), share = 1 + (q - 1) * t;
+    const double straight = x < 0 ? -q * t : 1 - t, weight = entropy.weight[i];
+    losses.push_back(weight * (straight * x + share * std::log1p(decay)));
+    slopes.push_back(weight * (straight + (x < 0 ? share : -share) * decay / (1 + decay)));
+  }
+  expect_near_or_next(entropy.losses(), losses);
+  expect_near_or_next(entropy.slopes(), slopes);
+
+  Call square{.kind = Kind::mse, .x = {1e10f}, .target = {0}, .weight = {3e-45f}};
+  const double tiny = square.weight[0];
+  expect_near_or_next(square.losses(), {tiny * 1e20});
+  square.x = {3e-25f};
+  square.weight = {1e3f};
+  const double x = square.x[0];
+  expect_near_or_next(square.losses(), {1e3 * x * x});
+  square.grad = {3e-20f};
+  expect_near_or_next(square.slopes(), {2e3 * x * square.grad[0]});
+  square.x = {1e20f};
+  square.weight = square.grad = {1e-22f};
+  expect_near_or_next(square.slopes(), {2 * double{square.grad[0]} * square.grad[0] * 1e20});
+
+  Call bent{.kind = Kind::smooth_l1, .x = {1}, .target = {0}, .beta = 1e38, .weight = {1e20f}};
+  expect_near_or_next(bent.losses(), {1e20 / 2e38});
+  bent.grad = {1e10f};
+  bent.x = {1e-5f};
+  expect_near_or_next(bent.slopes(), {1e30 * double{bent.x[0]} / 1e38});
+  bent.kind = Kind::huber;
+  bent.x = {5e15f};
+  bent.weight = {3e-45f};
+  expect_near_or_next(bent.losses(), {tiny * 5e15 * 5e15 / 2});
 }
 
 TEST(PointwiseLoss, EachRuleIsToldByName) {

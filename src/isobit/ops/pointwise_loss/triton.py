@@ -79,6 +79,25 @@ def _weights(pointer, at, inside, like):
 
 
 @triton.jit
+def _kept(value, least_part):
+    """What a step gives, or infinity where it may have lost digits, as formula.h says."""
+    least = 2.0**-1022 if value.dtype == tl.float64 else 2.0**-126
+    loses = tl.where(least_part > 0.0, _INFINITY, value)
+    return tl.where(tl.abs(value) < least, loses, value)
+
+
+@triton.jit
+def _kept_sum(value):
+    return _kept(value, tl.zeros_like(value) + 1.0)
+
+
+@triton.jit
+def _kept_product(a, b):
+    least_part = tl.where(tl.abs(a) < tl.abs(b), tl.abs(a), tl.abs(b))
+    return _kept(a * b, least_part)
+
+
+@triton.jit
 def _sign(x):
     """1, -1, or x itself where it is 0 or NaN."""
     return tl.where(x > 0.0, 1.0, tl.where(x < 0.0, -1.0, x))
@@ -128,24 +147,24 @@ def _share(element):
 
 @triton.jit
 def _straight(element):
-    below = _minus(element.pos_weight * element.target)
+    below = _minus(_kept_product(element.pos_weight, element.target))
     return tl.where(element.x < 0.0, below, 1.0 - element.target)
 
 
 @triton.jit
 def _cross_entropy(element):
-    decay = _exp(_minus(tl.abs(element.x)))
+    decay = _kept_sum(_exp(_minus(tl.abs(element.x))))
     bent = _share(element) * _log_of_one_and(decay)
-    return tl.fma(_straight(element), element.x, bent)
+    return _kept_sum(tl.fma(_straight(element), element.x, bent))
 
 
 @triton.jit
 def _slope_of_cross_entropy(element):
     value, exponent = _scaled(_minus(tl.abs(element.x)), "sigmoid")
-    small = _together(value, exponent)
+    small = _kept_sum(_together(value, exponent))
     part = _share(element)
     signed_part = tl.where(element.x < 0.0, part, _minus(part))
-    return tl.fma(signed_part, small, _straight(element))
+    return _kept_sum(tl.fma(signed_part, small, _straight(element)))
 
 
 @triton.jit
@@ -153,16 +172,18 @@ def _plain_loss(element, beta, FUNCTION: tl.constexpr):
     """As formula.h has it."""
     difference = element.x - element.target
     distance, weight = tl.abs(difference), element.weight
-    half = distance * 0.5
+    half = _kept(distance * 0.5, distance)
     less = tl.fma(0.0 - beta, tl.zeros_like(beta) + 0.5, distance)
     if FUNCTION == "mse":
-        result = weight * difference * difference
+        result = _kept_product(weight, difference) * difference
     elif FUNCTION == "l1":
         result = weight * distance
     elif FUNCTION == "smooth_l1":
-        result = weight * tl.where(distance < beta, quotient(half, beta) * distance, less)
+        share = _kept(quotient(half, beta), distance)
+        result = weight * tl.where(distance < beta, _kept_product(share, distance), less)
     elif FUNCTION == "huber":
-        result = tl.where(distance < beta, weight * half * distance, weight * beta * less)
+        near, far = _kept_product(weight, half) * distance, _kept_product(weight, beta) * less
+        result = tl.where(distance < beta, near, far)
     else:
         tl.static_assert(FUNCTION == "bce_with_logits")
         result = weight * _cross_entropy(element)
@@ -178,15 +199,19 @@ def _plain_gradient(element, grad_loss, beta, FUNCTION: tl.constexpr):
     elif FUNCTION == "l1":
         slope = _sign(difference)
     elif FUNCTION == "smooth_l1":
-        slope = tl.where(near, quotient(difference, beta), _sign(difference))
+        share = _kept(quotient(difference, beta), tl.abs(difference))
+        slope = tl.where(near, share, _sign(difference))
     elif FUNCTION == "huber":
         slope = tl.where(near, difference, beta * _sign(difference))
     else:
         tl.static_assert(FUNCTION == "bce_with_logits")
         slope = _slope_of_cross_entropy(element)
-    result = element.weight * grad_loss * slope
+    factor = _kept_product(element.weight, grad_loss)
     if FUNCTION == "mse":
+        result = _kept_product(factor, slope)
         result = result + result
+    else:
+        result = factor * slope
     return result
 
 
@@ -206,6 +231,14 @@ def _apart(x):
     else:
         value, exponent = _split(x)
     return value, exponent
+
+
+@triton.jit
+def _quotient(x, divisor):
+    """Of two numbers, with its exponent apart."""
+    value, exponent = _apart(x)
+    other, of_other = _apart(divisor)
+    return quotient(value, other), exponent - of_other
 
 
 @triton.jit
@@ -299,7 +332,7 @@ def _any_distance(element):
 def _any_loss(element, beta, FUNCTION: tl.constexpr):
     difference, half_apart = _any_distance(element)
     distance = tl.abs(difference)
-    half, near = distance * 0.5, distance < beta
+    near = distance < beta
     quarter = tl.zeros_like(beta) + 0.25
     if FUNCTION == "mse":
         value, exponent = _whole(difference, half_apart)
@@ -310,14 +343,15 @@ def _any_loss(element, beta, FUNCTION: tl.constexpr):
     elif FUNCTION == "smooth_l1" or FUNCTION == "huber":
         less = tl.fma(0.0 - beta, quarter + quarter, distance)
         less, of_less = _whole(less, tl.fma(0.0 - beta, quarter, tl.abs(half_apart)))
+        way, of_way = _apart(distance)
         if FUNCTION == "smooth_l1":
-            value, exponent = _apart(quotient(half, beta) * distance)
-            value, exponent = tl.where(near, value, less), tl.where(near, exponent, of_less)
+            value, exponent = _quotient(distance, beta)
+            value, exponent = tl.where(near, value * way, less), exponent - 1.0 + of_way
+            exponent = tl.where(near, exponent, of_less)
         else:
-            value, exponent = _apart(tl.where(near, half, beta))
-            other, of_other = _apart(distance)
-            value = value * tl.where(near, other, less)
-            exponent = exponent + tl.where(near, of_other, of_less)
+            bend, of_bend = _apart(beta)
+            value = tl.where(near, way, bend) * tl.where(near, way, less)
+            exponent = tl.where(near, of_way - 1.0, of_bend) + tl.where(near, of_way, of_less)
     else:
         tl.static_assert(FUNCTION == "bce_with_logits")
         value, exponent = _any_cross_entropy(element)
@@ -335,7 +369,9 @@ def _any_gradient(element, grad_loss, beta, FUNCTION: tl.constexpr):
     elif FUNCTION == "l1":
         slope, exponent = _apart(_sign(difference))
     elif FUNCTION == "smooth_l1":
-        slope, exponent = _apart(tl.where(near, quotient(difference, beta), _sign(difference)))
+        slope, exponent = _quotient(difference, beta)
+        sign, of_sign = _apart(_sign(difference))
+        slope, exponent = tl.where(near, slope, sign), tl.where(near, exponent, of_sign)
     elif FUNCTION == "huber":
         slope, exponent = _apart(tl.where(near, difference, beta * _sign(difference)))
     else:
