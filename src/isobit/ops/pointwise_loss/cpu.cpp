@@ -45,7 +45,8 @@ template <class T>
 void one_by_one(Kind kind, double beta, const Arrays& arrays, std::int64_t count) {
   using S = std::conditional_t<sizeof(T) == 8, simd::scalar::F64, simd::scalar::F32>;
   using Real = typename S::Real;
-  const auto bend = static_cast<Real>(beta);
+  const Rule<Real> rule = {kind, static_cast<Real>(beta), arrays.weight != nullptr,
+                           arrays.pos_weight != nullptr};
   const auto at = [](const std::byte* array, std::int64_t i) {
     return array == nullptr ? Real(1) : widen<Real>(reinterpret_cast<const T*>(array)[i]);
   };
@@ -54,10 +55,9 @@ void one_by_one(Kind kind, double beta, const Arrays& arrays, std::int64_t count
     const Element<S> element{at(arrays.x, i), at(arrays.target, i), at(arrays.weight, i),
                              at(arrays.pos_weight, i)};
     if (arrays.grad_x == nullptr)
-      losses[i] = narrow<Real>(loss<S>(kind, bend, element));
+      losses[i] = narrow<Real>(loss<S>(rule, element));
     else
-      reinterpret_cast<T*>(arrays.grad_x)[i] =
-          narrow<T>(gradient<S>(kind, bend, element, losses[i]));
+      reinterpret_cast<T*>(arrays.grad_x)[i] = narrow<T>(gradient<S>(rule, element, losses[i]));
   }
 }
 

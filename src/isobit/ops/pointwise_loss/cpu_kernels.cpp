@@ -22,7 +22,8 @@ template <class T>
 void run(Kind kind, double beta, const Arrays& arrays, std::int64_t count) {
   using S = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
   using Real = typename S::Real;
-  const auto bend = static_cast<Real>(beta);
+  const Rule<Real> rule = {kind, static_cast<Real>(beta), arrays.weight != nullptr,
+                           arrays.pos_weight != nullptr};
   auto* const losses = reinterpret_cast<Real*>(arrays.loss);
   auto* const grad_x = reinterpret_cast<T*>(arrays.grad_x);
   const auto element = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
@@ -37,8 +38,8 @@ void run(Kind kind, double beta, const Arrays& arrays, std::int64_t count) {
     Real* const results = grad_x == nullptr ? losses + first : waiting;
     auto zeros = S::zero();  // or NaN, where a result is not finite
     simd::for_each_vector<S, T>(first, end, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-      const auto plain = grad_x == nullptr ? plain_loss<S>(kind, bend, element(i, part...))
-                                           : plain_gradient<S>(kind, bend, element(i, part...),
+      const auto plain = grad_x == nullptr ? plain_loss<S>(rule, element(i, part...))
+                                           : plain_gradient<S>(rule, element(i, part...),
                                                                S::load(losses + i, part...));
       zeros = S::add(zeros, S::mul(plain, S::zero()));
       S::template store<simd::Stores::cached, simd::Nan::absent>(results + (i - first), plain,
@@ -48,9 +49,9 @@ void run(Kind kind, double beta, const Arrays& arrays, std::int64_t count) {
       simd::for_each_vector<S, T>(
           first, end, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
             S::store(results + (i - first),
-                     grad_x == nullptr ? loss<S>(kind, bend, element(i, part...))
-                                       : gradient<S>(kind, bend, element(i, part...),
-                                                     S::load(losses + i, part...)),
+                     grad_x == nullptr
+                         ? loss<S>(rule, element(i, part...))
+                         : gradient<S>(rule, element(i, part...), S::load(losses + i, part...)),
                      part...);
           });
     if (grad_x != nullptr)

@@ -39,8 +39,7 @@ struct Naive {
   Array<T> x, target, weight, pos_weight, grad_x;
   Array<Real> losses;
   std::int64_t rows, cols;
-  Kind kind;
-  Real beta;
+  Rule<Real> rule;
 
   explicit Naive(const Problem& problem)
       : x(problem.x),
@@ -51,8 +50,8 @@ struct Naive {
         losses(problem.loss),
         rows(problem.x.rows),
         cols(problem.x.cols),
-        kind(problem.kind),
-        beta(static_cast<Real>(problem.beta)) {}
+        rule{problem.kind, static_cast<Real>(problem.beta), weight.data != nullptr,
+             pos_weight.data != nullptr} {}
 
   ISOBIT_EITHER std::int64_t count() const { return rows * cols; }
   ISOBIT_DEVICE void operator()() const {
@@ -62,10 +61,10 @@ struct Naive {
                                weight.template at<Real>(row, col),
                                pos_weight.template at<Real>(row, col)};
       if (grad_x.data == nullptr)
-        losses(row, col) = simt::Conversions::narrow<Real>(loss<S>(kind, beta, element));
+        losses(row, col) = simt::Conversions::narrow<Real>(loss<S>(rule, element));
       else
         grad_x(row, col) =
-            simt::Conversions::narrow<T>(gradient<S>(kind, beta, element, losses(row, col)));
+            simt::Conversions::narrow<T>(gradient<S>(rule, element, losses(row, col)));
     });
   }
 };

@@ -24,21 +24,35 @@ struct Element {
   VectorOf<S> x, target, weight, pos_weight;
 };
 
+// Which loss, and what is known of all elements of a call: a weight that none has is 1, which needs
+// no care.
+template <class Real>
+struct Rule {
+  Kind kind;
+  Real beta;
+  bool has_weight, has_pos_weight;
+};
+
 // What a step gives, or NaN where that is below the normal numbers and may have lost digits, which
-// a factor that follows would bring to light. A step of a zero has none to lose.
+// a factor that follows would bring to light. Nothing is lost where `unless` is 0.
 template <class S>
-ISOBIT_INLINE VectorOf<S> kept(VectorOf<S> value, VectorOf<S> least_part) {
+ISOBIT_INLINE VectorOf<S> kept(VectorOf<S> value, VectorOf<S> unless) {
   using Limits = std::numeric_limits<typename S::Real>;
-  const auto loses = S::choose(S::less(all<S>(0), least_part), S::all(Limits::quiet_NaN()), value);
-  return S::choose(S::less(magnitude<S>(value), S::all(Limits::min())), loses, value);
+  const auto lost = S::choose(S::less(all<S>(0), unless), S::all(Limits::quiet_NaN()), value);
+  return S::choose(S::less(magnitude<S>(value), S::all(Limits::min())), lost, value);
 }
+// How far a weight is from 1, by which nothing is lost.
 template <class S>
-ISOBIT_INLINE VectorOf<S> kept(VectorOf<S> value) {
-  return kept<S>(value, all<S>(1));
+ISOBIT_INLINE VectorOf<S> beside_one(VectorOf<S> weight) {
+  return magnitude<S>(S::sub(weight, all<S>(1)));
 }
+// A weight times a number.
 template <class S>
-ISOBIT_INLINE VectorOf<S> kept_product(VectorOf<S> a, VectorOf<S> b) {
-  return kept<S>(S::mul(a, b), S::min(magnitude<S>(a), magnitude<S>(b)));
+ISOBIT_INLINE VectorOf<S> weighted(bool has_weight, VectorOf<S> weight, VectorOf<S> x) {
+  const auto result = S::mul(weight, x);
+  if (!has_weight) return result;
+  const auto least = S::min(magnitude<S>(weight), magnitude<S>(x));
+  return kept<S>(result, S::min(least, beside_one<S>(weight)));
 }
 
 // 1, -1, or x itself where it is 0 or NaN.
@@ -64,77 +78,80 @@ ISOBIT_INLINE VectorOf<S> share(const Element<S>& element) {
 
 // The cross entropy of a logit is share * log(1 + e^-|x|) + straight * x: nothing cancels.
 template <class S>
-ISOBIT_INLINE VectorOf<S> straight(const Element<S>& element) {
+ISOBIT_INLINE VectorOf<S> straight(bool has_pos_weight, const Element<S>& element) {
   return S::choose(S::less(element.x, all<S>(0)),
-                   negative<S>(kept_product<S>(element.pos_weight, element.target)),
+                   negative<S>(weighted<S>(has_pos_weight, element.pos_weight, element.target)),
                    S::sub(all<S>(1), element.target));
 }
 
 template <class S>
-ISOBIT_INLINE VectorOf<S> cross_entropy(const Element<S>& element) {
-  const auto decay = kept<S>(functions::exp<S>(negative<S>(magnitude<S>(element.x))));
+ISOBIT_INLINE VectorOf<S> cross_entropy(const Rule<typename S::Real>& rule,
+                                        const Element<S>& element) {
+  auto decay = functions::exp<S>(negative<S>(magnitude<S>(element.x)));
+  if (rule.has_pos_weight) decay = kept<S>(decay, beside_one<S>(element.pos_weight));
   const auto bent = S::mul(share<S>(element), log_of_one_and<S>(decay));
-  return kept<S>(S::fma(straight<S>(element), element.x, bent));
+  const auto result = S::fma(straight<S>(rule.has_pos_weight, element), element.x, bent);
+  return rule.has_weight ? kept<S>(result, beside_one<S>(element.weight)) : result;
 }
 
 template <class S>
-ISOBIT_INLINE VectorOf<S> slope_of_cross_entropy(const Element<S>& element) {
+ISOBIT_INLINE VectorOf<S> slope_of_cross_entropy(const Rule<typename S::Real>& rule,
+                                                 const Element<S>& element) {
   const auto far = negative<S>(magnitude<S>(element.x));
-  const auto small = kept<S>(functions::number<S>(functions::sigmoid<S>(far)));
+  auto small = functions::number<S>(functions::sigmoid<S>(far));
+  if (rule.has_pos_weight) small = kept<S>(small, beside_one<S>(element.pos_weight));
   const auto part = share<S>(element);
   const auto signed_part = S::choose(S::less(element.x, all<S>(0)), part, negative<S>(part));
-  return kept<S>(S::fma(signed_part, small, straight<S>(element)));
+  return kept<S>(S::fma(signed_part, small, straight<S>(rule.has_pos_weight, element)), all<S>(1));
 }
 
-// The weight goes first: of a small one a square need not leave the range. NaN where digits are
-// lost below it.
+// The weight goes first: of a small one a square need not leave the range. NaN where a step lost
+// digits below it.
 template <class S>
-ISOBIT_INLINE VectorOf<S> plain_loss(Kind kind, typename S::Real beta, const Element<S>& element) {
+ISOBIT_INLINE VectorOf<S> plain_loss(const Rule<typename S::Real>& rule,
+                                     const Element<S>& element) {
   const auto difference = S::sub(element.x, element.target);
-  const auto distance = magnitude<S>(difference);
-  const auto half = kept<S>(S::mul(all<S>(0.5), distance), distance), weight = element.weight;
-  const auto less = S::minus_product(S::all(beta), all<S>(0.5), distance);
-  switch (kind) {
-    case Kind::mse: return S::mul(kept_product<S>(weight, difference), difference);
-    case Kind::l1:  return S::mul(weight, distance);
+  const auto distance = magnitude<S>(difference), beta = S::all(rule.beta);
+  const auto half = S::mul(all<S>(0.5), distance), weight = element.weight;
+  const auto less = S::minus_product(beta, all<S>(0.5), distance);
+  switch (rule.kind) {
+    case Kind::mse:       return S::mul(weighted<S>(rule.has_weight, weight, difference), difference);
+    case Kind::l1:        return S::mul(weight, distance);
     case Kind::smooth_l1: {
-      const auto share = kept<S>(S::div(half, S::all(beta)), distance);
-      return S::mul(weight, S::choose(S::less(distance, S::all(beta)),
-                                      kept_product<S>(share, distance), less));
+      auto slope = S::div(half, beta);
+      if (rule.beta > 0x1p100f) slope = kept<S>(slope, distance);  // beside others it is no matter
+      auto near = S::mul(slope, distance);
+      if (rule.has_weight) near = kept<S>(near, distance);
+      return S::mul(weight, S::choose(S::less(distance, beta), near, less));
     }
     case Kind::huber:
-      return S::choose(S::less(distance, S::all(beta)),
-                       S::mul(kept_product<S>(weight, half), distance),
-                       S::mul(kept_product<S>(weight, S::all(beta)), less));
-    default: return S::mul(weight, cross_entropy<S>(element));
+      return S::choose(S::less(distance, beta),
+                       S::mul(weighted<S>(rule.has_weight, weight, half), distance),
+                       S::mul(weighted<S>(rule.has_weight, weight, beta), less));
+    default: return S::mul(weight, cross_entropy<S>(rule, element));
   }
 }
 
-// The slope of the loss times what flows into it, or NaN where digits are lost. The slope of a
-// square is doubled last.
+// The slope of the loss times what flows into it, or NaN where a step lost digits.
 template <class S>
-ISOBIT_INLINE VectorOf<S> plain_gradient(Kind kind, typename S::Real beta,
+ISOBIT_INLINE VectorOf<S> plain_gradient(const Rule<typename S::Real>& rule,
                                          const Element<S>& element, VectorOf<S> grad_loss) {
   const auto difference = S::sub(element.x, element.target);
-  const auto distance = magnitude<S>(difference);
-  VectorOf<S> slope;
-  switch (kind) {
-    case Kind::mse: slope = difference; break;
-    case Kind::l1:  slope = sign<S>(difference); break;
-    case Kind::smooth_l1:
-      slope = S::choose(S::less(distance, S::all(beta)),
-                        kept<S>(S::div(difference, S::all(beta)), distance), sign<S>(difference));
-      break;
+  const auto distance = magnitude<S>(difference), beta = S::all(rule.beta);
+  const auto factor = weighted<S>(rule.has_weight, element.weight, grad_loss);
+  switch (rule.kind) {
+    case Kind::mse:       return S::mul(S::add(factor, factor), difference);
+    case Kind::l1:        return S::mul(factor, sign<S>(difference));
+    case Kind::smooth_l1: {
+      auto slope = S::div(difference, beta);
+      if (rule.beta != 1) slope = kept<S>(slope, distance);
+      return S::mul(factor, S::choose(S::less(distance, beta), slope, sign<S>(difference)));
+    }
     case Kind::huber:
-      slope = S::choose(S::less(distance, S::all(beta)), difference,
-                        S::mul(S::all(beta), sign<S>(difference)));
-      break;
-    default: slope = slope_of_cross_entropy<S>(element); break;
+      return S::mul(factor, S::choose(S::less(distance, beta), difference,
+                                      S::mul(beta, sign<S>(difference))));
+    default: return S::mul(factor, slope_of_cross_entropy<S>(rule, element));
   }
-  const auto factor = kept_product<S>(element.weight, grad_loss);
-  if (kind != Kind::mse) return S::mul(factor, slope);
-  const auto half = kept_product<S>(factor, slope);
-  return S::add(half, half);
 }
 
 // The same with exponents apart, so that nothing leaves the range, at either end, but the result.
@@ -240,27 +257,26 @@ ISOBIT_INLINE Scaled<S> any_slope_of_cross_entropy(const Element<S>& element) {
 }
 
 template <class S>
-ISOBIT_NOINLINE VectorOf<S> any_loss(Kind kind, typename S::Real beta, Element<S> element) {
+ISOBIT_NOINLINE VectorOf<S> any_loss(Rule<typename S::Real> rule, Element<S> element) {
+  const auto beta = S::all(rule.beta);
   const auto plain = S::sub(element.x, element.target), distance = magnitude<S>(plain);
   const auto half_apart =
       S::sub(S::mul(all<S>(0.5), element.x), S::mul(all<S>(0.5), element.target));
   const auto difference = whole<S>(plain, half_apart);
-  const auto less =
-      whole<S>(S::minus_product(S::all(beta), all<S>(0.5), distance),
-               S::minus_product(S::all(beta), all<S>(0.25), magnitude<S>(half_apart)));
-  const auto near = S::less(distance, S::all(beta));
-  const auto bend = split<S>(S::all(beta)), whole_way = split<S>(distance);
+  const auto less = whole<S>(S::minus_product(beta, all<S>(0.5), distance),
+                             S::minus_product(beta, all<S>(0.25), magnitude<S>(half_apart)));
+  const auto near = S::less(distance, beta);
+  const auto bend = split<S>(beta), whole_way = split<S>(distance);
   const auto half_way = halved<S>(whole_way);
   Scaled<S> result;
-  switch (kind) {
+  switch (rule.kind) {
     case Kind::mse: result = product<S>(difference, difference); break;
     case Kind::l1:  result = {magnitude<S>(difference.value), difference.exponent}; break;
     case Kind::smooth_l1:
       result = choose<S>(near, product<S>(quotient<S>(half_way, bend), whole_way), less);
       break;
     case Kind::huber:
-      result =
-          product<S>(choose<S>(near, half_way, bend), choose<S>(near, whole_way, less));
+      result = product<S>(choose<S>(near, half_way, bend), choose<S>(near, whole_way, less));
       break;
     default: result = any_cross_entropy<S>(element); break;
   }
@@ -268,25 +284,24 @@ ISOBIT_NOINLINE VectorOf<S> any_loss(Kind kind, typename S::Real beta, Element<S
 }
 
 template <class S>
-ISOBIT_NOINLINE VectorOf<S> any_gradient(Kind kind, typename S::Real beta, Element<S> element,
+ISOBIT_NOINLINE VectorOf<S> any_gradient(Rule<typename S::Real> rule, Element<S> element,
                                          VectorOf<S> grad_loss) {
+  const auto beta = S::all(rule.beta);
   const auto plain = S::sub(element.x, element.target);
-  const auto near = S::less(magnitude<S>(plain), S::all(beta));
+  const auto near = S::less(magnitude<S>(plain), beta);
   Scaled<S> slope;
-  switch (kind) {
+  switch (rule.kind) {
     case Kind::mse:
       slope = twice<S>(whole<S>(
           plain, S::sub(S::mul(all<S>(0.5), element.x), S::mul(all<S>(0.5), element.target))));
       break;
     case Kind::l1: slope = split<S>(sign<S>(plain)); break;
     case Kind::smooth_l1:
-      slope = choose<S>(near, quotient<S>(split<S>(plain), split<S>(S::all(beta))),
-                        split<S>(sign<S>(plain)));
+      slope =
+          choose<S>(near, quotient<S>(split<S>(plain), split<S>(beta)), split<S>(sign<S>(plain)));
       break;
-    case Kind::huber:
-      slope = split<S>(S::choose(near, plain, S::mul(S::all(beta), sign<S>(plain))));
-      break;
-    default: slope = any_slope_of_cross_entropy<S>(element); break;
+    case Kind::huber: slope = split<S>(S::choose(near, plain, S::mul(beta, sign<S>(plain)))); break;
+    default:          slope = any_slope_of_cross_entropy<S>(element); break;
   }
   const auto factor = product<S>(split<S>(element.weight), split<S>(grad_loss));
   return functions::number<S>(product<S>(factor, slope));
@@ -295,21 +310,21 @@ ISOBIT_NOINLINE VectorOf<S> any_gradient(Kind kind, typename S::Real beta, Eleme
 }  // namespace detail
 
 template <class S>
-ISOBIT_INLINE VectorOf<S> loss(Kind kind, typename S::Real beta, const Element<S>& element) {
-  const auto plain = plain_loss<S>(kind, beta, element);
+ISOBIT_INLINE VectorOf<S> loss(const Rule<typename S::Real>& rule, const Element<S>& element) {
+  const auto plain = plain_loss<S>(rule, element);
   if (detail::all_finite<S>(plain)) [[likely]]
     return plain;
-  return S::choose(detail::finite<S>(plain), plain, detail::any_loss<S>(kind, beta, element));
+  return S::choose(detail::finite<S>(plain), plain, detail::any_loss<S>(rule, element));
 }
 
 template <class S>
-ISOBIT_INLINE VectorOf<S> gradient(Kind kind, typename S::Real beta, const Element<S>& element,
+ISOBIT_INLINE VectorOf<S> gradient(const Rule<typename S::Real>& rule, const Element<S>& element,
                                    VectorOf<S> grad_loss) {
-  const auto plain = plain_gradient<S>(kind, beta, element, grad_loss);
+  const auto plain = plain_gradient<S>(rule, element, grad_loss);
   if (detail::all_finite<S>(plain)) [[likely]]
     return plain;
   return S::choose(detail::finite<S>(plain), plain,
-                   detail::any_gradient<S>(kind, beta, element, grad_loss));
+                   detail::any_gradient<S>(rule, element, grad_loss));
 }
 
 }  // namespace isobit::pointwise_loss

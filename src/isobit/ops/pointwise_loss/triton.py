@@ -79,22 +79,22 @@ def _weights(pointer, at, inside, like):
 
 
 @triton.jit
-def _kept(value, least_part):
+def _kept(value, unless):
     """What a step gives, or infinity where it may have lost digits, as formula.h says."""
     least = 2.0**-1022 if value.dtype == tl.float64 else 2.0**-126
-    loses = tl.where(least_part > 0.0, _INFINITY, value)
-    return tl.where(tl.abs(value) < least, loses, value)
+    lost = tl.where(unless > 0.0, _INFINITY, value)
+    return tl.where(tl.abs(value) < least, lost, value)
 
 
 @triton.jit
-def _kept_sum(value):
-    return _kept(value, tl.zeros_like(value) + 1.0)
+def _beside_one(weight):
+    return tl.abs(weight - 1.0)
 
 
 @triton.jit
-def _kept_product(a, b):
-    least_part = tl.where(tl.abs(a) < tl.abs(b), tl.abs(a), tl.abs(b))
-    return _kept(a * b, least_part)
+def _weighted(weight, x):
+    least = tl.where(tl.abs(weight) < tl.abs(x), tl.abs(weight), tl.abs(x))
+    return _kept(weight * x, tl.where(weight == 1.0, 0.0, least))
 
 
 @triton.jit
@@ -147,24 +147,25 @@ def _share(element):
 
 @triton.jit
 def _straight(element):
-    below = _minus(_kept_product(element.pos_weight, element.target))
+    below = _minus(_weighted(element.pos_weight, element.target))
     return tl.where(element.x < 0.0, below, 1.0 - element.target)
 
 
 @triton.jit
 def _cross_entropy(element):
-    decay = _kept_sum(_exp(_minus(tl.abs(element.x))))
-    bent = _share(element) * _log_of_one_and(decay)
-    return _kept_sum(tl.fma(_straight(element), element.x, bent))
+    decay = _exp(_minus(tl.abs(element.x)))
+    bent = _share(element) * _log_of_one_and(_kept(decay, _beside_one(element.pos_weight)))
+    return _kept(tl.fma(_straight(element), element.x, bent), _beside_one(element.weight))
 
 
 @triton.jit
 def _slope_of_cross_entropy(element):
     value, exponent = _scaled(_minus(tl.abs(element.x)), "sigmoid")
-    small = _kept_sum(_together(value, exponent))
+    small = _kept(_together(value, exponent), _beside_one(element.pos_weight))
     part = _share(element)
     signed_part = tl.where(element.x < 0.0, part, _minus(part))
-    return _kept_sum(tl.fma(signed_part, small, _straight(element)))
+    slope = tl.fma(signed_part, small, _straight(element))
+    return _kept(slope, tl.zeros_like(slope) + 1.0)
 
 
 @triton.jit
@@ -172,17 +173,17 @@ def _plain_loss(element, beta, FUNCTION: tl.constexpr):
     """As formula.h has it."""
     difference = element.x - element.target
     distance, weight = tl.abs(difference), element.weight
-    half = _kept(distance * 0.5, distance)
+    half = distance * 0.5
     less = tl.fma(0.0 - beta, tl.zeros_like(beta) + 0.5, distance)
     if FUNCTION == "mse":
-        result = _kept_product(weight, difference) * difference
+        result = _weighted(weight, difference) * difference
     elif FUNCTION == "l1":
         result = weight * distance
     elif FUNCTION == "smooth_l1":
-        share = _kept(quotient(half, beta), distance)
-        result = weight * tl.where(distance < beta, _kept_product(share, distance), less)
+        slope = _kept(quotient(half, beta), distance)
+        result = weight * tl.where(distance < beta, _kept(slope * distance, distance), less)
     elif FUNCTION == "huber":
-        near, far = _kept_product(weight, half) * distance, _kept_product(weight, beta) * less
+        near, far = _weighted(weight, half) * distance, _weighted(weight, beta) * less
         result = tl.where(distance < beta, near, far)
     else:
         tl.static_assert(FUNCTION == "bce_with_logits")
@@ -199,20 +200,17 @@ def _plain_gradient(element, grad_loss, beta, FUNCTION: tl.constexpr):
     elif FUNCTION == "l1":
         slope = _sign(difference)
     elif FUNCTION == "smooth_l1":
-        share = _kept(quotient(difference, beta), tl.abs(difference))
-        slope = tl.where(near, share, _sign(difference))
+        slope = _kept(quotient(difference, beta), tl.abs(difference))
+        slope = tl.where(near, slope, _sign(difference))
     elif FUNCTION == "huber":
         slope = tl.where(near, difference, beta * _sign(difference))
     else:
         tl.static_assert(FUNCTION == "bce_with_logits")
         slope = _slope_of_cross_entropy(element)
-    factor = _kept_product(element.weight, grad_loss)
+    factor = _weighted(element.weight, grad_loss)
     if FUNCTION == "mse":
-        result = _kept_product(factor, slope)
-        result = result + result
-    else:
-        result = factor * slope
-    return result
+        factor = factor + factor
+    return factor * slope
 
 
 # The same with exponents apart, as formula.h has it where what is plain is not finite.
