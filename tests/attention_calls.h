@@ -15,6 +15,7 @@
 #include "isobit/lab/configurations.h"
 #include "isobit/lab/devices.h"
 #include "isobit/ops/attention/attention.h"
+#include "workloads.h"
 
 namespace isobit::attention {
 
@@ -88,14 +89,20 @@ inline void for_each_isa(const std::function<void(const Execution&)>& body) {
     for (int threads : {1, 3}) body(lab::execution_for(isa, threads));
 }
 
+// The emulator is slow: a thinned run has it in one call of five.
+inline bool emulator_has_its_turn() {
+  static int calls = 0;
+  return !lab::thinned() || calls++ % 5 == 0;
+}
+
 // Calls body(execution, run), whose run(args) computes either pass by one variant, once for every
 // variant of `pass` that there is here: the processor's on each instruction set, with one thread
-// and with three, and the emulator's, which are slow, if they are wanted.
+// and with three, a thinned run with three alone; and the emulator's, if they are wanted.
 template <class Args>
 void for_each_way(const Operation& operation,
                   const std::function<void(const std::string& name,
                                            const std::function<bool(const Args&)>& run)>& body,
-                  bool emulated = true) {
+                  bool emulated = emulator_has_its_turn()) {
   lab::attach_devices();
   const std::vector<VariantInfo> infos = operation.variants();
   for (std::size_t i = 0; i < infos.size(); ++i) {
@@ -106,7 +113,7 @@ void for_each_way(const Operation& operation,
     else if (infos[i].device == Device::cpu)
       for (Isa isa : Machine::isas_here())
         for (int threads : {1, 3})
-          if (infos[i].each_isa || isa == Isa::scalar)
+          if ((infos[i].each_isa || isa == Isa::scalar) && !(lab::thinned() && threads == 1))
             executions.push_back(lab::execution_for(isa, threads));
     for (const Execution& execution : executions)
       body(std::string(infos[i].name) + " on " + std::string(name_of(infos[i].device)) + " " +

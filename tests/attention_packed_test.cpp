@@ -330,22 +330,29 @@ TEST(AttentionPacked, StartsThatLeadOutOfTheArraysAreClampedOnADevice) {
     packed.key_starts = {std::int64_t{-1} << 60, 4, std::int64_t{1} << 60};
     return packed;
   };
-  for_each_way<ForwardArgs>(forward_operation(), [&](const auto& name, const auto& run) {
-    Packed packed = spoilt();
-    if (name.find(" on emu") == std::string::npos || !run(packed.args(false))) return;
-    ++devices;
-    EXPECT_TRUE(same(packed.call.y, right.call.y)) << name;
-  });
-  for_each_way<BackwardArgs>(backward_operation(), [&](const auto& name, const auto& run) {
-    Packed packed = spoilt();
-    if (name.find(" on emu") == std::string::npos) return;
-    packed.call = right.call;
-    const Gradients found =
-        packed_gradients(packed, packed.args(false), grad,
-                         [&](const BackwardArgs& each) { devices += run(each) ? 1 : 0; });
-    EXPECT_TRUE(same(found.q, expected.q) && same(found.k, expected.k) && same(found.v, expected.v))
-        << name;
-  });
+  for_each_way<ForwardArgs>(
+      forward_operation(),
+      [&](const auto& name, const auto& run) {
+        Packed packed = spoilt();
+        if (name.find(" on emu") == std::string::npos || !run(packed.args(false))) return;
+        ++devices;
+        EXPECT_TRUE(same(packed.call.y, right.call.y)) << name;
+      },
+      true);
+  for_each_way<BackwardArgs>(
+      backward_operation(),
+      [&](const auto& name, const auto& run) {
+        Packed packed = spoilt();
+        if (name.find(" on emu") == std::string::npos) return;
+        packed.call = right.call;
+        const Gradients found =
+            packed_gradients(packed, packed.args(false), grad,
+                             [&](const BackwardArgs& each) { devices += run(each) ? 1 : 0; });
+        EXPECT_TRUE(same(found.q, expected.q) && same(found.k, expected.k) &&
+                    same(found.v, expected.v))
+            << name;
+      },
+      true);
 #if defined(ISOBIT_EMULATOR)
   EXPECT_EQ(devices, 4);  // three forward, one backward
 #endif

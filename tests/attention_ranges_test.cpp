@@ -230,20 +230,23 @@ TEST(AttentionRanges, ThatAreNoneAreRefusedBeforeAnythingIsWritten) {
 // On a device nobody reads them beforehand: there they are taken for the nearest that are right.
 TEST(AttentionRanges, ThatAreNoneAreClampedOnADevice) {
   int devices = 0;
-  for_each_way<ForwardArgs>(forward_operation(), [&](const auto& name, const auto& run) {
-    if (name.find("on emu") == std::string::npos) return;
-    const Call call(3, 2, 1, 3, 150, 8, 6);
-    Padded wrong(call, {0, 0, 0}, {150, 150, 150}, {}), right = wrong;
-    wrong.begin = {-5, std::int64_t{1} << 62, 20};
-    wrong.end = {std::int64_t{1} << 62, 3, 10};
-    right.begin = {0, 150, 20};
-    right.end = {150, 150, 20};
-    ++devices;
-    ASSERT_TRUE(run(wrong.args(false, false)));
-    ASSERT_TRUE(run(right.args(false, false)));
-    EXPECT_TRUE(same(wrong.call.y, right.call.y)) << name;
-    EXPECT_TRUE(same(wrong.call.lse, right.call.lse)) << name;
-  });
+  for_each_way<ForwardArgs>(
+      forward_operation(),
+      [&](const auto& name, const auto& run) {
+        if (name.find("on emu") == std::string::npos) return;
+        const Call call(3, 2, 1, 3, 150, 8, 6);
+        Padded wrong(call, {0, 0, 0}, {150, 150, 150}, {}), right = wrong;
+        wrong.begin = {-5, std::int64_t{1} << 62, 20};
+        wrong.end = {std::int64_t{1} << 62, 3, 10};
+        right.begin = {0, 150, 20};
+        right.end = {150, 150, 20};
+        ++devices;
+        ASSERT_TRUE(run(wrong.args(false, false)));
+        ASSERT_TRUE(run(right.args(false, false)));
+        EXPECT_TRUE(same(wrong.call.y, right.call.y)) << name;
+        EXPECT_TRUE(same(wrong.call.lse, right.call.lse)) << name;
+      },
+      true);
 #if defined(ISOBIT_EMULATOR)
   EXPECT_EQ(devices, 3);
 #endif

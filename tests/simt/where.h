@@ -13,6 +13,7 @@
 #if defined(ISOBIT_RACES)
 #include "isobit/simt/host/race.h"
 #endif
+#include "workloads.h"
 
 namespace isobit::lab {
 
@@ -43,6 +44,8 @@ void in_every_schedule(const Body& body) {
        {Schedule{}, Schedule{.order = Order::reversed},
         Schedule{.order = Order::random, .seed = 1, .resident = 3, .shuffled_blocks = true},
         Schedule{.order = Order::starving, .seed = 1, .resident = 4}}) {
+    // What touches memory that is not its own does so in every schedule.
+    if (thinned() && schedule.order != Order::in_order) continue;
     // What races does so in every schedule.
     if (kDetectsRaces && schedule.order > Order::reversed) continue;
     simt::host::set_schedule(schedule);
