@@ -48,6 +48,9 @@ ARITHMETIC = [
     "-fno-gpu-flush-denormals-to-zero",
 ]
 FLAGS = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
+# A call of a function keeps the kernel's parameters in memory, and registers across it: all that is
+# not marked otherwise becomes part of its kernel, as by nvcc.
+FLAGS += ["-Xarch_device", "-mllvm=-inline-threshold=100000"]
 FLAGS += ["-D__HIP_PLATFORM_AMD__", f'-DISOBIT_VERSION="{VERSION}"']
 FLAGS += [f"-I{ROOT / 'src'}", f"-I{ROOT / 'tests'}", f"-fmacro-prefix-map={ROOT}/="]
 # What the metadata of a code object says of each kernel.
@@ -166,8 +169,10 @@ def fused(code):
 
 def spills(kernel):
     """Whether a kernel that can run keeps in memory what it has no registers for. Scalars go to
-    lanes of vector registers, not to memory."""
-    return kernel.get("spilled", 0) > 0 and not NEVER_RUN.search(kernel["kernel"])
+    lanes of vector registers, not to memory; and what goes to the registers of accumulators takes
+    no scratch."""
+    in_memory = kernel.get("spilled", 0) > 0 and kernel.get("scratch", 0) > 0
+    return in_memory and not NEVER_RUN.search(kernel["kernel"])
 
 
 def object_of(source, archs):

@@ -69,6 +69,7 @@ def test_kernels_are_read_with_registers_and_spills():
     }
     assert two == {"kernel": "_Z3twov", "vgprs": 10, "spilled": 0}
     assert kernels_hip.spills(one) and not kernels_hip.spills(two)
+    assert not kernels_hip.spills(one | {"scratch": 0})  # it went to accumulators' registers
     assert not kernels_hip.spills(one | {"kernel": "norms::PipelinedForwardKernel<float>"})
 
 
@@ -190,6 +191,19 @@ def test_no_kernel_that_can_run_spills():
     for kernel, name in zip(found, names, strict=True):
         if kernel["arch"] in kernels_hip.NO_SPILL:
             assert not kernels_hip.spills(kernel | {"kernel": name}), name
+
+
+@built
+def test_a_tile_of_attention_is_part_of_its_kernel_which_keeps_nothing_in_memory():
+    """As a function that is called it had the parameters in scratch, and the caller's registers."""
+    found = kernels_hip.kernels_of(CLANG, LIBRARY)
+    names = kernels.readable([kernel["kernel"] for kernel in found])
+    scratch = [
+        kernel["scratch"]
+        for kernel, name in zip(found, names, strict=True)
+        if kernel["arch"] in kernels_hip.NO_SPILL and name.startswith("attention::Flash<")
+    ]
+    assert scratch and set(scratch) == {0}
 
 
 @built

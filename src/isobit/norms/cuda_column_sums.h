@@ -224,7 +224,8 @@ struct FoldTiles {
   // Of tiles from `begin` on. Zeros in the place of what is not there change no more than the sign
   // of a zero.
   ISOBIT_DEVICE Real sum(const Real* column, std::int64_t begin, std::int64_t share) const {
-    order::PairTree<Real> tree;
+    Real waiting[tile::kMostWaiting];
+    tile::PairTree<Real> tree(waiting);
     for (std::int64_t first = begin; first < begin + share && first < tiles; first += kTogether) {
       Real level[kTogether];
 #pragma unroll

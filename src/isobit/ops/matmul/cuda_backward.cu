@@ -9,6 +9,7 @@
 #include "isobit/core/pieces.h"
 #include "isobit/ops/matmul/cuda_slopes.h"
 #include "isobit/ops/matmul/cuda_tiles.h"
+#include "isobit/tile/pairs.h"
 
 namespace isobit::matmul {
 namespace {
@@ -89,7 +90,8 @@ struct AddGroups {
   ISOBIT_DEVICE void operator()() const {
     for (std::int64_t col = simt::block() * simt::threads() + simt::thread(); col < n;
          col += simt::blocks() * simt::threads()) {
-      order::PairTree<Real> total;
+      Real waiting[tile::kMostWaiting];
+      tile::PairTree<Real> total(waiting);
 #pragma unroll 1
       for (std::int64_t group = 0; group < groups; ++group) total.push(sums[group * n + col]);
       write(bias, bias.at(0, col), total.total() + Real(0));
