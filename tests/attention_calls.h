@@ -107,7 +107,8 @@ void for_each_way(const Operation& operation,
   const std::vector<VariantInfo> infos = operation.variants();
   for (std::size_t i = 0; i < infos.size(); ++i) {
     std::vector<Execution> executions;
-    if (infos[i].name.starts_with("flash_")) continue;  // they have another arithmetic
+    if (infos[i].name.starts_with("flash_") || infos[i].name == "amx")
+      continue;  // they have another arithmetic
     if (infos[i].device == Device::emu && emulated)
       executions.push_back(lab::execution_for(Device::emu));
     else if (infos[i].device == Device::cpu)

@@ -86,7 +86,8 @@ inline bool is_canonical(const CaseGrid& grid) {
 // linear layer has its results.
 inline bool on_the_processor(const Case& c) {
   const bool is_product = c.operation->find("a") != nullptr;
-  if (c.operation->find("q") != nullptr) return is_canonical(c);  // attention has none
+  if (c.operation->find("q") != nullptr)  // attention has it forward
+    return is_canonical(c) || (c.operation->pass == "fwd" && c.types.x == DType::bf16);
   return is_canonical(c) || (is_product ? c.types.x : c.types.y) == DType::bf16;
 }
 

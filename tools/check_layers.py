@@ -115,7 +115,8 @@ RULES = (
     (
         "ops/attention/cpu*",
         "core/* dispatch/* simd/* FACE FORMULA SHARED ops/attention/cpu*.h"
-        " ops/matmul/cpu_kernels.h ops/matmul/cpu_lanes.h ops/matmul/cpu_panels.h",
+        " ops/matmul/cpu_kernels.h ops/matmul/cpu_lanes.h ops/matmul/cpu_panels.h"
+        " ops/matmul/cpu_tiles.h",
     ),
     (
         "ops/OP/cpu*",

@@ -735,7 +735,7 @@ typedef struct isobit_attention_forward_args {
                  of a block, elements): key j of sequence s is in block blocks[s, j / keys of a
                  block], and key_end[s] is the number of its keys, optional */
   int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
-                         cores */
+                         cores or, of forward on a processor, of AMX */
 } isobit_attention_forward_args;
 
 ISOBIT_API isobit_status isobit_attention_forward(const isobit_attention_forward_args* args,
@@ -786,7 +786,7 @@ typedef struct isobit_attention_backward_args {
                        the bits that it has alone; the first is 0, optional */
   const isobit_tensor* key_starts; /* like query_starts, or NULL; the same of keys, optional */
   int32_t arithmetic; /* 0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor
-                         cores */
+                         cores or, of forward on a processor, of AMX */
 } isobit_attention_backward_args;
 
 ISOBIT_API isobit_status isobit_attention_backward(const isobit_attention_backward_args* args,

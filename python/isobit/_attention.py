@@ -54,8 +54,8 @@ def scaled_dot_product_attention(
 
     dropout_p: a weight is dropped with this probability, and the others are divided by
     1 - dropout_p. What is dropped depends on the seed and the places of sequence, head, query and
-    key; None draws a seed. arithmetic: "canonical", or "tensor", which needs a GPU's tensor cores
-    and is refused on processors.
+    key; None draws a seed. arithmetic: "canonical", or "tensor", AMX's, of bfloat16 alone; other
+    types are refused.
     """
     if causal not in CAUSALS:
         allowed = ", ".join(map(repr, CAUSALS))

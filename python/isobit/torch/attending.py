@@ -38,6 +38,13 @@ def arithmetic_number(op, arithmetic):
     return ARITHMETICS.index(arithmetic)
 
 
+def of_gradients(call):
+    """The arithmetic that they are asked for in: a processor has them in canonical alone, whatever
+    forward was computed in."""
+    canonical = ARITHMETICS.index("canonical")
+    return canonical if call.q.device.type == "cpu" else call.arithmetic
+
+
 def autocasts(tensor):
     """Whether types are made one later."""
     return torch.is_autocast_enabled(tensor.device.type)
@@ -110,7 +117,7 @@ def _backward(call, wanted, grad_y, grad_lse, _max, _sum):
     tensors = (call.q, call.k, call.v, call.bias, call.mask, call.y, call.max, call.sum)
     behind = (getattr(call, name) for name in _BEHIND)
     found = ATTENTION_BACKWARD.operator(
-        *(grad_y, grad_lse, *tensors, *_options(call), *needs, *behind, call.arithmetic)
+        *(grad_y, grad_lse, *tensors, *_options(call), *needs, *behind, of_gradients(call))
     )
     names = ("q", "k", "v", "bias")
     each = zip(names, found, needs, strict=True)

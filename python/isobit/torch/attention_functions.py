@@ -171,7 +171,8 @@ def scaled_dot_product_attention(
     GPU what is no such range is taken for the nearest that is; on the CPU it is an error.
 
     arithmetic: "canonical", the same bits everywhere, or "tensor", those of a GPU's tensor cores,
-    of float16 and bfloat16 alone; so are those of its gradients.
+    of float16 and bfloat16 alone, and so are those of its gradients; or on the CPU, of bfloat16
+    alone, those of AMX, beside canonical gradients.
 
     A key that is not allowed is not there, whatever stands in it; a query without keys gives 0. A
     query alone has the bits that it has among others, and beside other sequences, paddings and

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch._guards import detect_fake_mode
 
-from isobit.torch.attending import ATTENTION, ATTENTION_BACKWARD, real
+from isobit.torch.attending import ATTENTION, ATTENTION_BACKWARD, of_gradients, real
 from isobit.torch.records import Axis, Operator, narrow_inputs
 
 NAME = "varlen_attention"
@@ -203,7 +203,7 @@ def _first(call, wanted, grad_y, grad_lse, _max, _sum):
     tensors = (call.q, call.k, call.v, call.cu_q, call.cu_k, call.y, call.max, call.sum)
     found = VARLEN_ATTENTION_BACKWARD.operator(
         *(grad_y, grad_lse, *tensors, *_options(call), *needs),
-        *(call.dropout, call.seed, call.arithmetic),
+        *(call.dropout, call.seed, of_gradients(call)),
     )
     each = zip(_GRADIENTS, found, needs, strict=True)
     return {name: gradient for name, gradient, needed in each if needed}

@@ -10,6 +10,7 @@
 // counts as 0 of its sign where it is then below the smallest normal number; so do the factors.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -57,21 +58,26 @@ ISOBIT_INLINE float multiply_add(float a, float b, float c) {
   return sum_of(double{flushed(a)} * double{flushed(b)}, c);
 }
 
+// A run: one step after the other, of k from begin to before end.
+template <class A, class B>
+float run(std::int64_t begin, std::int64_t end, A a, B b) {
+  float sum = 0;
+  for (std::int64_t step = begin; step < end; step += kStep) {
+    float chains[2] = {0, 0};
+    for (std::int64_t k = step; k < step + kStep; ++k)
+      chains[k % 2] =
+          k < end ? multiply_add(a(k), b(k), chains[k % 2]) : sum_of(0.0, chains[k % 2]);
+    sum = sum_of(sum, sum_of(chains[0], chains[1]));
+  }
+  return sum;
+}
+
 // The specification for an element of a product, the sum of a(k) * b(k).
 template <class A, class B>
 float product(std::int64_t count, A a, B b) {
   order::PairTree<float> runs;
-  for (std::int64_t start = 0; start < count; start += kRun) {
-    float run = 0;
-    for (std::int64_t step = start; step < count && step < start + kRun; step += kStep) {
-      float chains[2] = {0, 0};
-      for (std::int64_t k = step; k < step + kStep; ++k)
-        chains[k % 2] =
-            k < count ? multiply_add(a(k), b(k), chains[k % 2]) : sum_of(0.0, chains[k % 2]);
-      run = sum_of(run, sum_of(chains[0], chains[1]));
-    }
-    runs.push(run);
-  }
+  for (std::int64_t start = 0; start < count; start += kRun)
+    runs.push(run(start, std::min(count, start + kRun), a, b));
   return runs.total();
 }
 

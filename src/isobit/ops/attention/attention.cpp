@@ -218,16 +218,26 @@ constexpr Option kOptions[] = {
         .means("of the weights that are dropped, with their batch, head, query and key"),
     option<&Args::arithmetic>("arithmetic", 0, kArithmetics)
         .added_later()
-        .means("0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor cores"),
+        .means(
+            "0 canonical, the same bits everywhere; 1 tensor, those of a GPU's tensor cores or, of "
+            "forward on a processor, of AMX"),
 };
 
-// Nothing stands in for tensor cores where there are none.
-std::string refuses(const Problem& p, const Machine& machine) {
-  if (p.arithmetic == Arithmetic::canonical) return {};
-  if (machine.device != Device::cpu && size_of(p.dtype) == 2 && machine.gpu.capability >= 80)
-    return {};
+// Nothing stands in for tensor cores where there are none; processors without AMX have its order.
+bool has_tensor_cores(const Problem& p, const Machine& machine) {
+  return machine.device != Device::cpu && size_of(p.dtype) == 2 && machine.gpu.capability >= 80;
+}
+std::string refuses_forward(const Problem& p, const Machine& machine) {
+  if (p.arithmetic == Arithmetic::canonical || has_tensor_cores(p, machine)) return {};
+  if (machine.device == Device::cpu && p.dtype == DType::bf16) return {};
+  return "arithmetic tensor needs bf16 on a processor, or f16 or bf16 on a GPU with tensor cores "
+         "(sm_80 and later); use canonical";
+}
+// Gradients of what a processor computed in either arithmetic are canonical.
+std::string refuses_backward(const Problem& p, const Machine& machine) {
+  if (p.arithmetic == Arithmetic::canonical || has_tensor_cores(p, machine)) return {};
   return "arithmetic tensor needs f16 or bf16 on a GPU with tensor cores (sm_80 and later); use "
-         "canonical";
+         "canonical, on a processor of any forward";
 }
 
 std::int64_t places_of(const ForwardArgs& args) { return args.blocks.shape[1]; }
@@ -252,7 +262,7 @@ const Definition<ForwardArgs, Problem>& forward_definition() {
       .check = check,
       .extents = extents<ForwardArgs>,
       .check_contents = check_contents,
-      .refuses = refuses,
+      .refuses = refuses_forward,
       .variants = cpu_forward_variants(),
       .cost = forward_cost,
       .cases = forward_cases,
@@ -276,7 +286,7 @@ const Definition<BackwardArgs, Problem>& backward_definition() {
       .check = check,
       .extents = extents<BackwardArgs>,
       .check_contents = check_contents,
-      .refuses = refuses,
+      .refuses = refuses_backward,
       .variants = cpu_backward_variants(),
       .cost = backward_cost,
       .cases = backward_cases,

@@ -17,8 +17,8 @@ namespace isobit::attention {
 // key (bottom_right) at i + seq_k - seq_q; it sees keys up to its position.
 enum class Causal { no, top_left, bottom_right };
 
-// How products are summed: the same bits everywhere, or by the tensor cores of a GPU, of 16 bits
-// alone.
+// How products are summed: the same bits everywhere; or by the tensor cores of a GPU, of 16 bits
+// alone, and on processors as AMX does it, of forward in bf16 alone.
 enum class Arithmetic { canonical, tensor };
 
 // What both passes take beside their arrays.

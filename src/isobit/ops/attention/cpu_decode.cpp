@@ -38,9 +38,10 @@ std::int64_t room_of(const Problem& problem) {
 }
 
 std::string declines(const Problem& problem, const Machine&) {
-  if (queries_of(longest(problem)) > kMostQueries)
+  const std::string reason = decode_declines_call(problem);
+  if (reason.empty() && queries_of(longest(problem)) > kMostQueries)
     return "needs at most 8 queries for each head of k";
-  return decode_declines_arrays(problem);
+  return reason;
 }
 bool suits(const Problem& problem, const Machine&) {
   const Problem all = longest(problem);
@@ -215,7 +216,8 @@ class Decode {
 
 }  // namespace
 
-std::string decode_declines_arrays(const Problem& problem) {
+std::string decode_declines_call(const Problem& problem) {
+  if (problem.arithmetic == Arithmetic::tensor) return "has no arithmetic but canonical";
   if (problem.head_dim > 1 && problem.k.col != 1) return "needs adjacent elements in rows of k";
   if (problem.value_dim > 1 && problem.v.col != 1) return "needs adjacent elements in rows of v";
   if (problem.head_dim > kPitch) return "needs heads of at most 512 elements";
@@ -279,8 +281,9 @@ ForwardVariant decode_variant() {
 }
 
 std::span<const ForwardVariant> cpu_forward_variants() {
-  static const ForwardVariant kVariants[] = {decode_variant(), mixed_variant(),
-                                             flash_forward_variant(), naive_forward_variant()};
+  static const ForwardVariant kVariants[] = {amx_forward_variant(), decode_variant(),
+                                             mixed_variant(), flash_forward_variant(),
+                                             naive_forward_variant()};
   return kVariants;
 }
 std::span<const BackwardVariant> cpu_backward_variants() {

@@ -291,11 +291,22 @@ void finish(const State& state, std::int64_t rows, std::int64_t cols, std::int64
   }
 }
 
+template <class S, class T>
+void round(void* values, std::int64_t count) {
+  auto* at = static_cast<typename S::Real*>(values);
+  for_each_vector<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    T lanes[S::kWidth] = {};
+    S::store(lanes, S::load(at + i, part...), part...);
+    S::template store<simd::Stores::cached, simd::Nan::absent>(at + i, S::load(lanes), part...);
+  });
+}
+
 template <class T>
-constexpr Kernels kKernels = {
-    line<VectorsOf<T>, T>,  weigh_columns<VectorsOf<T>>, weigh_keys<VectorsOf<T>>,
-    fold<VectorsOf<T>>,     finish<VectorsOf<T>, T>,     gradients<VectorsOf<T>, T>,
-    write<VectorsOf<T>, T>, dot<VectorsOf<T>, T>,        finite<VectorsOf<T>, T>};
+constexpr Kernels kKernels = {line<VectorsOf<T>, T>,    weigh_columns<VectorsOf<T>>,
+                              weigh_keys<VectorsOf<T>>, fold<VectorsOf<T>>,
+                              finish<VectorsOf<T>, T>,  gradients<VectorsOf<T>, T>,
+                              write<VectorsOf<T>, T>,   dot<VectorsOf<T>, T>,
+                              finite<VectorsOf<T>, T>,  round<VectorsOf<T>, T>};
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 
 #include "isobit/core/dtype.h"
 #include "isobit/core/isas.h"
+#include "isobit/ops/matmul/cpu_kernels.h"
 
 namespace isobit::attention {
 
@@ -83,8 +84,24 @@ struct Kernels {
               std::int64_t count, void* to);
   // Whether all of some elements are finite.
   bool (*finite)(const std::byte* from, std::int64_t step, std::int64_t count);
+  // Numbers are rounded to the type of x.
+  void (*round)(void* values, std::int64_t count);
 };
 
-ISOBIT_IN_EACH_ISA(const Kernels& kernels(DType x);)
+// Weights as matmul's tiles of b have them, 16 queries a panel: exponents become such weights, and
+// what was in their place is used up; or a whole panel's weights that others made. Products of
+// tiles stand between begin and end, which give the registers their form and give them back.
+struct TileKernels {
+  static constexpr std::int64_t kPitch = 4096;  // bytes of a panel
+
+  void (*begin)();
+  void (*end)();
+  void (*multiply)(const matmul::Tiles& tiles);
+  void (*weigh)(const void* scaling, const Columns& columns, void* tiles);
+  void (*pack)(const void* weights, std::int64_t cols, void* tiles);
+};
+
+ISOBIT_IN_EACH_ISA(const Kernels& kernels(DType x);
+                   const TileKernels* tile_kernels();)  // null where there are none
 
 }  // namespace isobit::attention

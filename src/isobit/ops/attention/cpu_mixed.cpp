@@ -11,7 +11,7 @@ bool is_for_flash(const Problem& problem, const Lengths& lengths) {
 }
 
 std::string declines(const Problem& problem, const Machine&) {
-  return decode_declines_arrays(problem);
+  return decode_declines_call(problem);
 }
 
 // Whether some have keys that are better read where they lie.

@@ -44,6 +44,27 @@ std::size_t forward_workspace(const Problem& problem, const Plan&, const Machine
                                   lines_of((problem.value_dim + 2) * levels + kPanel) * 8);
 }
 
+// A panel's weights times values, of the keys that count.
+template <class T, class Real, class Value>
+Real values_of(const Problem& p, std::int64_t keys, const bool* counts, const Real* weights,
+               const Value& value) {
+  Real sum = 0;
+  const auto add = [&](std::int64_t j, Real weight) { sum = std::fma(weight, value(j), sum); };
+  if constexpr (std::is_same_v<T, bf16>)
+    if (p.arithmetic == Arithmetic::tensor) {
+      const auto weight = [&](std::int64_t j) { return to_float(narrow<bf16>(weights[j])); };
+      sum = amx::run(
+          0, keys, [&](std::int64_t j) { return counts[j] ? weight(j) : 0.0F; },
+          [&](std::int64_t j) { return counts[j] && std::isfinite(value(j)) ? value(j) : 0.0F; });
+      for (std::int64_t j = 0; j < keys; ++j)
+        if (counts[j] && !std::isfinite(value(j))) add(j, weight(j));
+      return sum;
+    }
+  for (std::int64_t j = 0; j < keys; ++j)
+    if (counts[j]) add(j, weights[j]);
+  return sum;
+}
+
 template <class T, class Real>
 void forward_row(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t query, Real* room) {
   using S = ScalarOf<Real>;
@@ -68,17 +89,16 @@ void forward_row(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t 
         terms[j] = weights[j] = j < keys ? weight_of<S>(exponents[j], base_of<S>(top)) : Real(0);
       panel.max() = top;
       panel.sum() = order::detail::fold(terms, kPanel);
-      for (std::int64_t c = 0; c < cols; ++c) {
-        Real chain = 0;
-        for (std::int64_t j = 0; j < keys; ++j) {
-          if (!row.is_there(exponents[j])) continue;
-          if (dropout && !dropout.keeps(b, h, query, first + j)) continue;
-          const Real weight = dropout ? weights[j] * dropout.scale : weights[j];
-          chain = std::fma(weight, element<Real, T>(p.key_at(p.v, b, h / p.group(), first + j, c)),
-                           chain);
-        }
-        panel.at(c) = chain;
+      bool counts[kPanel];
+      for (std::int64_t j = 0; j < keys; ++j) {
+        counts[j] =
+            row.is_there(exponents[j]) && (!dropout || dropout.keeps(b, h, query, first + j));
+        if (dropout) weights[j] = weights[j] * dropout.scale;
       }
+      for (std::int64_t c = 0; c < cols; ++c)
+        panel.at(c) = values_of<T, Real>(p, keys, counts, weights, [&](std::int64_t j) {
+          return element<Real, T>(p.key_at(p.v, b, h / p.group(), first + j, c));
+        });
       now.take(panel, cols);
     }
     for (std::int64_t count = done++; count & 1; count >>= 1, --depth)

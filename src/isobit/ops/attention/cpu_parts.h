@@ -8,6 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "isobit/core/amx.h"
 #include "isobit/core/execution.h"
 #include "isobit/ops/attention/cpu_kernels.h"
 #include "isobit/ops/attention/formula.h"
@@ -18,6 +19,7 @@
 
 namespace isobit::attention {
 
+ForwardVariant amx_forward_variant();
 ForwardVariant flash_forward_variant();
 ForwardVariant decode_variant();
 ForwardVariant mixed_variant();
@@ -120,13 +122,15 @@ inline bool takes_all(const Problem&, const Lengths&) { return true; }
 
 // decode and flash, of those that are taken; flash's default plan.
 inline constexpr Plan kFlashPlan = {8};
-std::string decode_declines_arrays(const Problem& problem);
+std::string decode_declines_call(const Problem& problem);
 bool is_for_decode(const Problem& problem, const Lengths& lengths);
 std::size_t decode_workspace(const Problem& problem, const Machine& machine, Takes takes);
 void run_decode(const Problem& problem, const Execution& execution, Takes takes);
+enum class By { vectors, tiles };  // how flash multiplies
 std::size_t flash_workspace(const Problem& problem, const Plan& plan, const Machine& machine,
-                            Takes takes);
-void run_flash(const Problem& problem, const Plan& plan, const Execution& execution, Takes takes);
+                            Takes takes, By by = By::vectors);
+void run_flash(const Problem& problem, const Plan& plan, const Execution& execution, Takes takes,
+               By by = By::vectors);
 
 // Which jobs, of a sequence and a head of k each, threads take side by side; for the others all
 // threads come together. The latter are those with much of the work, or with more keys than a
@@ -176,9 +180,24 @@ Rows rows_of(const Problem& p, const Array& array, std::int64_t batch, std::int6
   }
   return {static_cast<const std::byte*>(room), cols, 1};
 }
-// Numbers that its room takes, of any panel of k or v.
+// Numbers that their room takes, of any panel of k or v: gathered, or without what is not finite.
 inline std::int64_t room_for_rows(const Problem& p) {
-  return p.blocks ? lines_of(kPanel * std::max(p.head_dim, p.value_dim)) : 0;
+  return p.blocks || p.arithmetic == Arithmetic::tensor
+             ? lines_of(kPanel * std::max(p.head_dim, p.value_dim))
+             : 0;
+}
+
+// The same rows, with +0 for what is not finite.
+template <class T>
+Rows finite_rows(const Rows& rows, std::int64_t count, std::int64_t cols, void* room) {
+  const auto* from = reinterpret_cast<const T*>(rows.data);
+  auto* const to = static_cast<T*>(room);
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t c = 0; c < cols; ++c) {
+      const T each = from[i * rows.row + c * rows.col];
+      to[i * cols + c] = std::isfinite(to_float(each)) ? each : T{};
+    }
+  return {static_cast<const std::byte*>(room), cols, 1};
 }
 
 // Which keys of a query are there, element by element: the exponents of their scores, -infinity
@@ -195,12 +214,17 @@ class Row {
         keys_(problem.keys_of(query)) {}
 
   Real product(std::int64_t key) const {
-    const std::byte* q = problem_.q.at(batch_, head_, query_);
-    const std::byte* k = problem_.key_at(problem_.k, batch_, head_ / problem_.group(), key);
+    const auto q = [&](std::int64_t d) {
+      return element<Real, T>(problem_.q.at(batch_, head_, query_, d));
+    };
+    const auto k = [&](std::int64_t d) {
+      return element<Real, T>(
+          problem_.key_at(problem_.k, batch_, head_ / problem_.group(), key, d));
+    };
+    if constexpr (std::is_same_v<T, bf16>)
+      if (problem_.arithmetic == Arithmetic::tensor) return amx::run(0, problem_.head_dim, q, k);
     Real sum = 0;
-    for (std::int64_t d = 0; d < problem_.head_dim; ++d)
-      sum = std::fma(element<Real, T>(q + d * problem_.q.col * problem_.q.size),
-                     element<Real, T>(k + d * problem_.k.col * problem_.k.size), sum);
+    for (std::int64_t d = 0; d < problem_.head_dim; ++d) sum = std::fma(q(d), k(d), sum);
     return sum;
   }
   Real exponent(std::int64_t key, Real product) const {

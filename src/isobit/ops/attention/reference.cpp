@@ -56,6 +56,24 @@ Real sized(Real scale, Real on_the_way = 0) {
   return inside ? scale : Real(kEndless);
 }
 
+// A term's part of a scale: by tensor cores a subnormal factor may count as 0, so that all of it
+// may be missing, and so may what a sum has below the normal numbers.
+template <class Real>
+Real term_of(Arithmetic arithmetic, Real a, Real b) {
+  const auto is_subnormal = [](Real x) {
+    return x != 0 && magnitude(x) < Real(Machine<Real>::kLeastNormal);
+  };
+  const Real size = magnitude(a * b);
+  const bool lost =
+      arithmetic == Arithmetic::tensor && size != 0 && (is_subnormal(a) || is_subnormal(b));
+  return lost ? size / Real(Machine<Real>::kUnit) : size;
+}
+template <class Real>
+Real least_of(Arithmetic arithmetic) {
+  const Real least = Real(Machine<Real>::kLeastNormal);
+  return arithmetic == Arithmetic::tensor ? least / Real(Machine<Real>::kUnit) : least;
+}
+
 // The sequence of a query, and where its keys are.
 template <class Real>
 struct Sequence {
@@ -147,8 +165,10 @@ struct Scores {
       Real product = 0, size = 0;
       for (std::int64_t d = 0; d < dim; ++d) {
         product += q[d] * k[d];
-        size += magnitude(q[d] * k[d]);
+        size += term_of(args.arithmetic, q[d], k[d]);
       }
+      if (args.arithmetic == Arithmetic::tensor)
+        size += Real(dim) * least_of<Real>(args.arithmetic);
       Real score = product * scale, error = magnitude(scale) * size;
       Real bend = 1, bend_error = 0;
       if (args.softcap != 0) {
@@ -258,7 +278,8 @@ void forward_query(const ForwardArgs& args, const ForwardArgs& scales, const Rou
       const Real value = data<Real>(args.v)[sequence.row_of(key) * cols + c],
                  size = magnitude(value) * scores.keep_scale;
       y[static_cast<std::size_t>(c)] += weight * scores.keep_scale * value;
-      terms[static_cast<std::size_t>(c)] += weight * size;
+      terms[static_cast<std::size_t>(c)] +=
+          weight * scores.keep_scale * term_of(args.arithmetic, value, Real(1));
       sizes[static_cast<std::size_t>(c)] += size;
     }
   }
@@ -270,7 +291,7 @@ void forward_query(const ForwardArgs& args, const ForwardArgs& scales, const Rou
     put(args.y, row * cols + c, !number ? nan : any ? y[at] / sum : Real(0));
     const Real scale = terms[at] / (any ? sum : Real(1)) * (1 + off + narrow.rounded) +
                        (Real(Machine<Real>::kDropped) + narrow.lost) * sizes[at] +
-                       Real(any ? static_cast<double>(keys + 8) * Machine<Real>::kLeastNormal : 0);
+                       (any ? Real(keys + 8) * least_of<Real>(args.arithmetic) : Real(0));
     put(scales.y, row * cols + c, beyond ? Real(kEndless) : sized(scale, 2 * terms[at]));
   }
   const Real lse =

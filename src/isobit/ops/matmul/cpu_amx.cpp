@@ -2,9 +2,25 @@
 // The variant that multiplies bf16 by AMX, where arithmetic tensor is asked for. Its order of sums
 // is that of core/amx.h.
 #include "isobit/core/amx.h"
+#include "isobit/ops/matmul/cpu_panels.h"
 #include "isobit/ops/matmul/cpu_slopes.h"
 
 namespace isobit::matmul {
+
+const TileKernels* tile_kernels_for(Isa isa) { ISOBIT_RETURN_FOR_ISA(isa, tile_kernels()); }
+
+// Asked once, as long as nothing asks for tensor not at all.
+std::string declines_tiles(const Machine& machine) {
+  if (tile_kernels_for(machine.isa) == nullptr) return "needs avx512 besides AMX";
+  static const std::string reason = [] {
+    std::string none = amx::why_not();
+    if (none.empty() && !tile_kernels_for(Isa::avx512)->works())
+      none = "the processor's AMX does not add as Intel documents it";
+    return none;
+  }();
+  return reason;
+}
+
 namespace {
 
 constexpr int kRows[] = {64, 128, 256, 512, 1024, 2048}, kCols[] = {64, 128, 256, 512, 1024, 2048},
@@ -48,25 +64,11 @@ struct Memory {
   std::int64_t most_tasks() const { return std::max<std::int64_t>(1, kMostMemory / bytes()); }
 };
 
-const TileKernels* tile_kernels_for(Isa isa) { ISOBIT_RETURN_FOR_ISA(isa, tile_kernels()); }
-
-// Asked once, as long as nothing asks for tensor not at all.
-const std::string& why_no_tiles() {
-  static const std::string reason = [] {
-    std::string none = amx::why_not();
-    if (none.empty() && !tile_kernels_for(Isa::avx512)->works())
-      none = "the processor's AMX does not add as Intel documents it";
-    return none;
-  }();
-  return reason;
-}
-
 std::string declines_amx(const Problem& problem, const Machine& machine) {
   if (problem.arithmetic != Arithmetic::tensor) return "has no arithmetic but tensor";
-  if (tile_kernels_for(machine.isa) == nullptr) return "needs avx512 besides AMX";
   if (problem.made_a || problem.made_b || problem.panels != nullptr)
     return "needs matrices that are arrays";
-  return why_no_tiles();
+  return declines_tiles(machine);
 }
 
 bool suits_amx(const Problem& problem, const Machine&) {

@@ -7,6 +7,7 @@
 #include "isobit/core/amx.h"
 #include "isobit/ops/matmul/cpu_kernels.h"
 #include "isobit/ops/matmul/cpu_lanes.h"
+#include "isobit/ops/matmul/cpu_tiles.h"
 
 namespace isobit::matmul::ISOBIT_ISA {
 
@@ -85,35 +86,14 @@ void pack(const Lanes& lanes, std::int64_t k, void* to, std::int64_t pitch) {
   }
 }
 
-// The registers become whole tiles, and are given back. By assembly, since no compiler keeps
-// anything in them; whoever calls a function may find them changed, so that nothing is saved.
-// Nothing throws in between, and a destructor would need a symbol that instruction sets share.
-ISOBIT_INLINE void configure() {
-  struct alignas(kLine) {
-    std::uint8_t palette = 1, start = 0, reserved[14] = {};
-    std::uint16_t line_bytes[16] = {kLine, kLine, kLine, kLine, kLine, kLine, kLine, kLine};
-    std::uint8_t lines[16] = {kLanes, kLanes, kLanes, kLanes, kLanes, kLanes, kLanes, kLanes};
-  } const configuration;
-  asm volatile("ldtilecfg %0" ::"m"(configuration));
-}
-ISOBIT_INLINE void give_back() { asm volatile("tilerelease" ::: "memory"); }
-
-#define ISOBIT_ZERO(tile) asm volatile("tilezero %%tmm" #tile ::)
-#define ISOBIT_LOAD(tile, from, pitch) \
-  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(from), "r"(pitch) : "memory")
-#define ISOBIT_STORE(tile, to, pitch) \
-  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(to), "r"(pitch) : "memory")
-// The sums in 0 and 1, of the rows in 4, or in 2 and 3, of those in 5; the columns in 6 and 7.
-#define ISOBIT_MULTIPLY_ADD(sums, rows, cols) \
-  asm volatile("tdpbf16ps %%tmm" #cols ", %%tmm" #rows ", %%tmm" #sums ::)
-
 // What is fetched while tiles are multiplied: so many lines a step.
 struct Ahead {
   const std::byte* next;
   std::int64_t lines;
 };
 
-// So many panels of a and of b, and so many steps of k, whose sums go to or on from c.
+// So many panels of a and of b, and so many steps of k, whose sums go to or on from c: the sums in
+// 0 and 1, of the rows in 4, or in 2 and 3, of those in 5; the columns in 6 and 7.
 template <int kDown, int kAcross>
 void multiply_tiles(const Tiles& tiles, const std::byte* a, const std::byte* b, float* c,
                     std::int64_t steps, bool adds, Ahead ahead) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <string>
 
 #include "isobit/core/execution.h"
 #include "isobit/ops/matmul/cpu_kernels.h"
@@ -16,6 +17,9 @@ namespace isobit::matmul {
 const PackKernels& pack_kernels_for(DType element, Isa isa);
 const PairKernels* pair_kernels_for(DType element, Isa isa);  // null where there are none
 const FewKernels& few_kernels_for(DType element, Isa isa);
+const TileKernels* tile_kernels_for(Isa isa);  // null where there are none
+// Why a machine multiplies no tiles by AMX; empty where it does.
+std::string declines_tiles(const Machine& machine);
 
 // Every `order::kPanel` of k are one block after the other, and in a block every `cols` columns.
 class Panels {
