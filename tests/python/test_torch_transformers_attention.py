@@ -198,23 +198,24 @@ def test_a_model_inside_of_another_and_one_that_cannot(monkeypatch):
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_a_model_has_the_arithmetic_that_it_is_patched_with(name):
-    """On the CPU, where tensor cores are refused."""
+    """On the CPU, which has it of bfloat16 alone."""
     model = drawn(name).to(torch.bfloat16)
     with torch.no_grad():
         theirs = run(model).logits
         with patch(model, attention=True, arithmetic="tensor") as report:
             assert model.config._attn_implementation == "isobit_tensor"
             assert "attn_implementation is 'isobit_tensor'" in repr(report)
-            with pytest.raises(RuntimeError, match="attention: arithmetic tensor needs f16 or"):
-                run(model)
+            ours = run(model).logits
+            assert ours.isfinite().all() and bits(ours) != bits(theirs)
             again = patch(model, attention=True)
             assert again.models == [] and again.skipped[""] == "has Isobit's attention already"
         assert model.config._attn_implementation == "eager"
         assert bits(run(model).logits) == bits(theirs)
         register_transformers_attention()
         model.set_attn_implementation("isobit_tensor")
-        with pytest.raises(RuntimeError, match="attention: arithmetic tensor needs f16 or"):
-            run(model)
+        assert bits(run(model).logits) == bits(ours)
+        with pytest.raises(RuntimeError, match="attention: arithmetic tensor needs bf16 on"):
+            run(model.half())
 
 
 class Module(torch.nn.Module):
@@ -253,9 +254,9 @@ def test_what_is_passed_counts():
     )
     with pytest.raises(ValueError, match="arithmetic is 'fast'; allowed"):
         attended(q, k, v, None, arithmetic="fast")
-    narrow = [each.bfloat16() for each in (q, k, v)]
+    narrow = [each.half() for each in (q, k, v)]
     for more in ({}, {"cu_seq_lens_q": torch.tensor([0, 10])}):
-        with pytest.raises(RuntimeError, match="attention: arithmetic tensor needs f16 or"):
+        with pytest.raises(RuntimeError, match="attention: arithmetic tensor needs bf16 on"):
             attended(*narrow, None, arithmetic="tensor", **more)
 
 

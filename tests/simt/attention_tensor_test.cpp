@@ -215,7 +215,7 @@ TEST(AttentionTensorKernels, HaveTheBitsOfTheirGeneration) {
 
 TEST(AttentionTensorKernels, AreWantedOnGpusThatHaveTensorCores) {
   lab::attach_devices();
-  Given<bf16> given({1, 1, 1, 8, 8, 8, 8}, {});
+  Given<f16> given({1, 1, 1, 8, 8, 8, 8}, {});  // processors have bf16
   const Operation& operation = forward_operation();
   const Arguments args = operation.make_arguments();
   auto& typed = *static_cast<ForwardArgs*>(args.get());
@@ -228,8 +228,8 @@ TEST(AttentionTensorKernels, AreWantedOnGpusThatHaveTensorCores) {
   typed.arithmetic = Arithmetic::tensor;
   const auto refusal = [&](const Machine& on) { return lab::tensor::refusal(operation, args, on); };
   const std::string expected =
-      "attention: arithmetic tensor needs f16 or bf16 on a GPU with tensor cores (sm_80 and "
-      "later); use canonical";
+      "attention: arithmetic tensor needs bf16 on a processor, or f16 or bf16 on a GPU with tensor "
+      "cores (sm_80 and later); use canonical";
   EXPECT_EQ(refusal(Machine::here()), expected);
   EXPECT_THROW(operation.call(args, lab::execution_for(Machine::here().isa, 1)), Unsupported);
   machine.gpu.capability = 75;

@@ -237,7 +237,7 @@ std::string refuses_forward(const Problem& p, const Machine& machine) {
 std::string refuses_backward(const Problem& p, const Machine& machine) {
   if (p.arithmetic == Arithmetic::canonical || has_tensor_cores(p, machine)) return {};
   return "arithmetic tensor needs f16 or bf16 on a GPU with tensor cores (sm_80 and later); use "
-         "canonical, on a processor of any forward";
+         "canonical";
 }
 
 std::int64_t places_of(const ForwardArgs& args) { return args.blocks.shape[1]; }
