@@ -47,10 +47,10 @@ ARITHMETIC = [
     "-fhip-fp32-correctly-rounded-divide-sqrt",
     "-fno-gpu-flush-denormals-to-zero",
 ]
-FLAGS = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 # A call of a function keeps the kernel's parameters in memory, and registers across it: all that is
 # not marked otherwise becomes part of its kernel, as by nvcc.
-FLAGS += ["-Xarch_device", "-mllvm=-inline-threshold=100000"]
+INLINED = ["-Xarch_device", "-mllvm=-inline-threshold=100000"]
+FLAGS = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 FLAGS += ["-D__HIP_PLATFORM_AMD__", f'-DISOBIT_VERSION="{VERSION}"']
 FLAGS += [f"-I{ROOT / 'src'}", f"-I{ROOT / 'tests'}", f"-fmacro-prefix-map={ROOT}/="]
 # What the metadata of a code object says of each kernel.
@@ -96,7 +96,7 @@ def find_clang():
 def hip_command(clang, archs, *more):
     """The compiler, told all that decides about bits. What it links to kernels, simt/hip has."""
     targets = [f"--offload-arch={arch}" for arch in archs]
-    return [clang, "-x", "hip", *targets, "-nogpulib", *FLAGS, *ARITHMETIC, *more]
+    return [clang, "-x", "hip", *targets, "-nogpulib", *INLINED, *FLAGS, *ARITHMETIC, *more]
 
 
 def code_objects(file):
