@@ -147,7 +147,15 @@ def kernels_of(clang, file):
 
 def approximate(code):
     """What in an assembler's text is left of an approximation: reciprocals and roots of which no
-    exact quotient or root was made."""
+    exact quotient or root was made. Two quotients by one divisor may share a reciprocal, so each
+    function is asked by itself."""
+    found = Counter()
+    for function in re.split(r"^[0-9a-f]+ <\S+>:$", code, flags=re.MULTILINE):
+        found.update(approximate_of_function(function))
+    return dict(found)
+
+
+def approximate_of_function(code):
     count = Counter(re.findall(r"\bv_(?:dual_)?(\w+_f\d\d)", code))
     # Whole numbers of 64 bits are divided by way of a reciprocal times just below 2^64.
     whole = len(re.findall(r"\bv_mul_f32\w* .*0x5f7ffffc", code))
@@ -157,7 +165,7 @@ def approximate(code):
         "inverse roots of f32": count["rsq_f32"],
         "roots of f64": count["sqrt_f64"],
     }
-    return {name: number for name, number in found.items() if number != 0}
+    return {name: number for name, number in found.items() if number > 0}
 
 
 def fused(code):
