@@ -47,10 +47,10 @@ ARITHMETIC = [
     "-fhip-fp32-correctly-rounded-divide-sqrt",
     "-fno-gpu-flush-denormals-to-zero",
 ]
-FLAGS = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 # A call of a function keeps the kernel's parameters in memory, and registers across it: all that is
 # not marked otherwise becomes part of its kernel, as by nvcc.
-FLAGS += ["-Xarch_device", "-mllvm=-inline-threshold=100000"]
+INLINED = ["-Xarch_device", "-mllvm=-inline-threshold=100000"]
+FLAGS = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 FLAGS += ["-D__HIP_PLATFORM_AMD__", f'-DISOBIT_VERSION="{VERSION}"']
 FLAGS += [f"-I{ROOT / 'src'}", f"-I{ROOT / 'tests'}", f"-fmacro-prefix-map={ROOT}/="]
 # What the metadata of a code object says of each kernel.
@@ -96,7 +96,7 @@ def find_clang():
 def hip_command(clang, archs, *more):
     """The compiler, told all that decides about bits. What it links to kernels, simt/hip has."""
     targets = [f"--offload-arch={arch}" for arch in archs]
-    return [clang, "-x", "hip", *targets, "-nogpulib", *FLAGS, *ARITHMETIC, *more]
+    return [clang, "-x", "hip", *targets, "-nogpulib", *INLINED, *FLAGS, *ARITHMETIC, *more]
 
 
 def code_objects(file):
@@ -147,7 +147,15 @@ def kernels_of(clang, file):
 
 def approximate(code):
     """What in an assembler's text is left of an approximation: reciprocals and roots of which no
-    exact quotient or root was made."""
+    exact quotient or root was made. Two quotients by one divisor may share a reciprocal, so each
+    function is asked by itself."""
+    found = Counter()
+    for function in re.split(r"^[0-9a-f]+ <\S+>:$", code, flags=re.MULTILINE):
+        found.update(approximate_of_function(function))
+    return dict(found)
+
+
+def approximate_of_function(code):
     count = Counter(re.findall(r"\bv_(?:dual_)?(\w+_f\d\d)", code))
     # Whole numbers of 64 bits are divided by way of a reciprocal times just below 2^64.
     whole = len(re.findall(r"\bv_mul_f32\w* .*0x5f7ffffc", code))
@@ -157,7 +165,7 @@ def approximate(code):
         "inverse roots of f32": count["rsq_f32"],
         "roots of f64": count["sqrt_f64"],
     }
-    return {name: number for name, number in found.items() if number != 0}
+    return {name: number for name, number in found.items() if number > 0}
 
 
 def fused(code):

@@ -273,7 +273,9 @@ std::int64_t most_bytes(const Machine& machine) {
   return std::min(kMostBytes, machine.gpu.shared_bytes);
 }
 
-std::string declines(const Problem& problem, const Machine& machine) {
+}  // namespace
+
+std::string Depthwise::declines(const Problem& problem, const Machine& machine) {
   if (problem.ins != 1) return "needs groups of one channel; these have several";
   if (problem.gradient && problem.mode != PaddingMode::zeros)
     return "has gradients only where zeros are padded";
@@ -284,7 +286,7 @@ std::string declines(const Problem& problem, const Machine& machine) {
   return {};
 }
 
-void run_depthwise(const Problem& problem, const Plan& plan, const Execution& execution) {
+void Depthwise::run(const Problem& problem, const Plan& plan, const Execution& execution) {
   if (problem.empty()) return;
   const int threads = threads_within(most_bytes(execution.machine), plan[0], [&](int asked) {
     return Tiling(problem, asked).bytes(problem);
@@ -294,14 +296,5 @@ void run_depthwise(const Problem& problem, const Plan& plan, const Execution& ex
     matmul::launch(kernel, kernel.tiles(), threads, execution);
   });
 }
-
-}  // namespace
-
-constexpr AnyVariant<Problem> kCudaDepthwise = {
-    .name = "depthwise_tiled",
-    .knobs = kDepthwiseKnobs,
-    .declines = declines,
-    .choose = [](const Problem&, const Machine&) -> Plan { return {kChosenThreads}; },
-    .run_plan = run_depthwise};
 
 }  // namespace isobit::convolution

@@ -133,19 +133,6 @@ template <class Real, int kEach>
 using Tiles = matmul::RegisterTiled<Real, kEach, matmul::RowsOfA<Real>, WindowsAsColumns<Real>,
                                     ProductCall<Real>>;
 
-void run_implicit(const Problem& problem, const Plan& plan, const Execution& execution) {
-  if (problem.empty()) return;
-  const Room room(problem, execution.machine, false, execution.workspace);
-  const matmul::Problem product = with_weights(problem, room.positions, room.weights);
-  with_tile(product, plan, [&]<class Real, int kEach>(Real, std::integral_constant<int, kEach>) {
-    pack<Real>(problem, room, execution);
-    const ProductCall<Real> call(product, problem, 0);
-    matmul::launch_tiles(Tiles<Real, kEach>(call, room.runs, {}, {Windows<Real>(problem)}),
-                         execution);
-    mend(problem, room, execution);
-  });
-}
-
 // Columns as an image of one row, of which the windows are single elements of k channels.
 Problem of_columns(const Problem& problem, std::byte* columns, std::int64_t positions) {
   Problem result;
@@ -158,7 +145,22 @@ Problem of_columns(const Problem& problem, std::byte* columns, std::int64_t posi
   return result;
 }
 
-void run_im2col(const Problem& problem, const Plan& plan, const Execution& execution) {
+}  // namespace
+
+void Implicit::run(const Problem& problem, const Plan& plan, const Execution& execution) {
+  if (problem.empty()) return;
+  const Room room(problem, execution.machine, false, execution.workspace);
+  const matmul::Problem product = with_weights(problem, room.positions, room.weights);
+  with_tile(product, plan, [&]<class Real, int kEach>(Real, std::integral_constant<int, kEach>) {
+    pack<Real>(problem, room, execution);
+    const ProductCall<Real> call(product, problem, 0);
+    matmul::launch_tiles(Tiles<Real, kEach>(call, room.runs, {}, {Windows<Real>(problem)}),
+                         execution);
+    mend(problem, room, execution);
+  });
+}
+
+void Implicit::run_im2col(const Problem& problem, const Plan& plan, const Execution& execution) {
   if (problem.empty()) return;
   const Room room(problem, execution.machine, true, execution.workspace);
   const std::int64_t all = positions_of(problem);
@@ -179,7 +181,7 @@ void run_im2col(const Problem& problem, const Plan& plan, const Execution& execu
             });
 }
 
-std::string declines(const Problem& problem, const Machine&) {
+std::string Implicit::declines(const Problem& problem, const Machine&) {
   if (problem.gradient && problem.mode != PaddingMode::zeros)
     return "has gradients only where zeros are padded";
   if (positions_of(problem) >= kDividedBelow || terms_of(problem) >= kDividedBelow)
@@ -190,7 +192,7 @@ std::string declines(const Problem& problem, const Machine&) {
 // By a model, as nothing was measured: of machine code an fma takes 4.4 instructions in a tile of
 // 64 rows and a depth of 16, and 46 to 52 in `tiled_halo` (`isobit profile conv2d --device sass`,
 // 3 x 3 taps, 28 x 28 results, 64 channels to 64 filters, and 16 to 8).
-bool suits_implicit(const Problem& problem, const Machine&) {
+bool Implicit::suits(const Problem& problem, const Machine&) {
   const auto of_tile = [](std::int64_t count, std::int64_t tile) {
     return (count + tile - 1) / tile * tile;
   };
@@ -201,36 +203,20 @@ bool suits_implicit(const Problem& problem, const Machine&) {
 }
 
 template <bool kWithColumns>
-std::size_t workspace(const Problem& problem, const Machine& machine) {
+std::size_t Implicit::workspace(const Problem& problem, const Machine& machine) {
   return Room(problem, machine, kWithColumns).bytes;
 }
-Plan choose(const Problem& problem, const Machine& machine) {
+Plan Implicit::choose(const Problem& problem, const Machine& machine) {
   return choose_tile_of(product_of(problem, positions_of(problem)), machine);
 }
 
-}  // namespace
-
-constexpr AnyVariant<Problem> kCudaImplicit = {.name = "implicit",
-                                               .knobs = matmul::kTileKnobs,
-                                               .declines = declines,
-                                               .suits = suits_implicit,
-                                               .choose = choose,
-                                               .workspace = workspace<false>,
-                                               .run_plan = run_implicit};
-// It writes and reads each element once a tap, so that it is nobody's default.
-constexpr AnyVariant<Problem> kCudaIm2col = {
-    .name = "im2col",
-    .knobs = matmul::kTileKnobs,
-    .declines = declines,
-    .suits = [](const Problem&, const Machine&) { return false; },
-    .choose = choose,
-    .workspace = workspace<true>,
-    .run_plan = run_im2col};
+template std::size_t Implicit::workspace<false>(const Problem&, const Machine&);
+template std::size_t Implicit::workspace<true>(const Problem&, const Machine&);
 
 // By the same model: 4.1 instructions in a tile; with one weight a thread 245 (3 x 3 taps, 56 x 56
 // positions).
 bool tiles_suit_weights(const Problem& problem) {
-  if (!declines(problem, {}).empty()) return false;
+  if (!Implicit::declines(problem, {}).empty()) return false;
   const double terms = static_cast<double>(terms_of(problem));
   const double outs = static_cast<double>(problem.outs);
   const double done = static_cast<double>((problem.outs + 63) / 64) *

@@ -4,16 +4,16 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "isobit/dispatch/threads.h"
 #include "isobit/ops/convolution/problem.h"
 #include "isobit/ops/matmul/cuda_call.h"
+#include "isobit/ops/matmul/cuda_tiles.h"
 
 namespace isobit::convolution {
-
-// Of forward, and of the gradient of x.
-extern const AnyVariant<Problem> kCudaDepthwise, kCudaImplicit, kCudaIm2col;
 
 inline constexpr int kWidestDepthwise = 512;  // threads of a block
 inline constexpr Knob kDepthwiseKnobs[] = {threads_knob(
@@ -54,5 +54,44 @@ int threads_within(std::int64_t most, int asked, const Bytes& bytes) {
   while (threads > kChosenThreads && bytes(threads) > most) threads /= 2;
   return bytes(threads) > most ? kChosenThreads : threads;
 }
+
+// Variants of forward, and of the gradient of x. Each is inline: of a constant that stands in one
+// file and is seen by others clang makes a copy for AMD's GPUs, where these functions are not.
+struct Depthwise {
+  static std::string declines(const Problem& problem, const Machine& machine);
+  static void run(const Problem& problem, const Plan& plan, const Execution& execution);
+};
+inline constexpr AnyVariant<Problem> kCudaDepthwise = {
+    .name = "depthwise_tiled",
+    .knobs = kDepthwiseKnobs,
+    .declines = Depthwise::declines,
+    .choose = [](const Problem&, const Machine&) -> Plan { return {kChosenThreads}; },
+    .run_plan = Depthwise::run};
+
+struct Implicit {
+  static std::string declines(const Problem& problem, const Machine& machine);
+  static bool suits(const Problem& problem, const Machine& machine);
+  static Plan choose(const Problem& problem, const Machine& machine);
+  template <bool kWithColumns>
+  static std::size_t workspace(const Problem& problem, const Machine& machine);
+  static void run(const Problem& problem, const Plan& plan, const Execution& execution);
+  static void run_im2col(const Problem& problem, const Plan& plan, const Execution& execution);
+};
+inline constexpr AnyVariant<Problem> kCudaImplicit = {.name = "implicit",
+                                                      .knobs = matmul::kTileKnobs,
+                                                      .declines = Implicit::declines,
+                                                      .suits = Implicit::suits,
+                                                      .choose = Implicit::choose,
+                                                      .workspace = Implicit::workspace<false>,
+                                                      .run_plan = Implicit::run};
+// It writes and reads each element once a tap, so that it is nobody's default.
+inline constexpr AnyVariant<Problem> kCudaIm2col = {
+    .name = "im2col",
+    .knobs = matmul::kTileKnobs,
+    .declines = Implicit::declines,
+    .suits = [](const Problem&, const Machine&) { return false; },
+    .choose = Implicit::choose,
+    .workspace = Implicit::workspace<true>,
+    .run_plan = Implicit::run_im2col};
 
 }  // namespace isobit::convolution
