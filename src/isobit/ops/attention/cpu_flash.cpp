@@ -21,7 +21,7 @@ constexpr Knob kKnobs[] = {
 struct Sizes {
   std::int64_t part, k, v, panels;  // a part of a panel of k, a panel of k and of v
   std::int64_t lanes, queries, tile, weights, state;  // of one block of columns
-  std::int64_t levels, job, unit;  // where rows are gathered, a task's unit is free
+  std::int64_t levels, job, rows, unit;               // rows: before those that a unit gathers
 
   Sizes(const Problem& p, const Products& products, std::int64_t columns) {
     part = products.part;
@@ -35,8 +35,8 @@ struct Sizes {
     state = lines_of((products.rows + 2) * lanes);
     levels = levels_of(parts_of(p.seq_k, kRunKeys));
     job = panels * (k + v) + lines_of(panels);  // a flag a panel
-    unit = std::max(columns * (queries + levels * state) + 2 * tile + weights + state,
-                    room_for_rows(p));
+    rows = columns * (queries + levels * state) + 2 * tile + weights + state;
+    unit = rows + room_for_rows(p);
   }
 };
 
@@ -67,16 +67,21 @@ class Flash {
         kernels(kernels_for(problem.dtype, isa)),
         sizes(problem, products, columns),
         columns(columns),
+        in_turn(units() == 1),
         scaling(Scaling<Real>::of(problem.scale, problem.softcap, problem.head_dim)),
         dropout(Dropout<Real>::of(problem.dropout, problem.dropout_seed)) {}
 
   std::int64_t panels() const { return sizes.panels; }
   std::int64_t units() const { return p.group() * parts_of(p.seq_q, columns * products.lanes); }
 
+  // Whether a unit packs each panel where the one before it stood: nobody else reads them.
+  bool packs_in_turn() const { return in_turn; }
+
   // A panel of the keys and values of a job. The room is that of a unit.
   void pack_panel(Real* job, Real* room, std::int64_t batch, std::int64_t kv_head,
                   std::int64_t panel) const {
     const std::int64_t first = panel * kPanel, keys = keys_in(panel);
+    room += sizes.rows;
     const Rows k = rows_of<T>(p, p.k, batch, kv_head, first, keys, p.head_dim, room);
     for (std::int64_t at = 0; at < keys; at += kPart)
       products.pack_keys({k.data + at * k.row * p.k.size, k.row, k.col, std::min(kPart, keys - at)},
@@ -88,11 +93,11 @@ class Flash {
     if constexpr (std::is_same_v<T, bf16>)
       if (!finite && is_tensor()) v = finite_rows<T>(v, keys, p.value_dim, room);
     products.pack_values({v.data, v.col, v.row, p.value_dim}, keys, v_of(job, panel));
-    flags_of(job)[panel] = finite ? 1 : 0;
+    flags_of(job)[slot_of(panel)] = finite ? 1 : 0;
   }
 
   // Some queries of one head.
-  void run_unit(const Real* job, Real* room, std::int64_t batch, std::int64_t kv_head,
+  void run_unit(Real* job, Real* room, std::int64_t batch, std::int64_t kv_head,
                 std::int64_t unit) const {
     const std::int64_t blocks = parts_of(p.seq_q, columns * products.lanes);
     Unit u{job, room, batch, kv_head * p.group() + unit / blocks,
@@ -104,6 +109,7 @@ class Flash {
           {p.q.at(u.batch, u.head, u.first + c * products.lanes), p.q.row, p.q.col, count_of(u, c)},
           queries_of(u, c));
     products.begin();
+    const std::int64_t begin = p.keys_of(u.first).begin;
     const std::int64_t end = p.keys_of(u.first + u.queries - 1).end;
     const std::int64_t runs = std::max<std::int64_t>(1, parts_of(end, kRunKeys));
     std::int64_t depth = 0;
@@ -111,8 +117,11 @@ class Flash {
       bool fresh[16];
       std::fill_n(fresh, u.columns, true);
       for (std::int64_t panel = run * kRun;
-           panel < std::min((run + 1) * kRun, parts_of(end, kPanel)); ++panel)
+           panel < std::min((run + 1) * kRun, parts_of(end, kPanel)); ++panel) {
+        if ((panel + 1) * kPanel <= begin) continue;
+        if (in_turn) pack_panel(job, room, batch, kv_head, panel);
         for (std::int64_t c = 0; c < u.columns; ++c) take(u, c, panel, depth, fresh[c]);
+      }
       for (std::int64_t c = 0; c < u.columns; ++c)
         if (fresh[c]) clear(state_of(u, c, depth), cols_of(u, c));
       for (std::int64_t count = run; count & 1; count >>= 1) join(u, depth--);
@@ -125,7 +134,7 @@ class Flash {
 
  private:
   struct Unit {
-    const Real* job;
+    const Real* job;  // packed panels
     Real* room;
     std::int64_t batch, head, first;  // query
     std::int64_t queries = 0, columns = 0;
@@ -135,9 +144,10 @@ class Flash {
   std::int64_t keys_in(std::int64_t panel) const {
     return std::min<std::int64_t>(kPanel, p.seq_k - panel * kPanel);
   }
+  std::int64_t slot_of(std::int64_t panel) const { return in_turn ? 0 : panel; }
   template <class Job>
   Job* k_of(Job* job, std::int64_t panel) const {
-    return job + panel * (sizes.k + sizes.v);
+    return job + slot_of(panel) * (sizes.k + sizes.v);
   }
   template <class Job>
   Job* v_of(Job* job, std::int64_t panel) const {
@@ -228,7 +238,7 @@ class Flash {
     const bool are_products = treat_lines(u, c, panel, keys, tile);
     products.weigh(kernels, &scaling, {tile, cols, keys, are_products, part.max, part.sum},
                    weights_of(u), bool{dropout}, [&] { drop(u, c, panel, keys, tile); });
-    const bool finite = flags_of(u.job)[panel] != 0;
+    const bool finite = flags_of(u.job)[slot_of(panel)] != 0;
     if (finite || is_tensor())
       products.multiply_values(v_of(u.job, panel), tile, weights_of(u),
                                static_cast<Real*>(part.rows), keys, keys_in(panel), cols);
@@ -300,6 +310,7 @@ class Flash {
   const Kernels& kernels;
   Sizes sizes;
   std::int64_t columns;
+  bool in_turn;
   Scaling<Real> scaling;
   Dropout<Real> dropout;
 };
@@ -320,9 +331,11 @@ void run_of_type(const Problem& problem, const Plan& plan, const Execution& exec
     Real* const units = memory + sizes.job;
     const Problem of_job = problem.of(sequence);
     const Flash<T, Real> flash(of_job, products, execution.machine.isa, columns);
-    deal(execution, tasks, flash.panels(), [&](std::int64_t task, std::int64_t panel) {
-      flash.pack_panel(memory, units + task * sizes.unit, sequence, head, panel);
-    });
+    const std::int64_t beforehand = flash.packs_in_turn() ? 0 : flash.panels();
+    if (beforehand > 0)
+      deal(execution, tasks, beforehand, [&](std::int64_t task, std::int64_t panel) {
+        flash.pack_panel(memory, units + task * sizes.unit, sequence, head, panel);
+      });
     // The last queries may see the most keys.
     deal(execution, tasks, flash.units(), [&](std::int64_t task, std::int64_t unit) {
       flash.run_unit(memory, units + task * sizes.unit, sequence, head, flash.units() - 1 - unit);
@@ -340,7 +353,7 @@ void run_of_type(const Problem& problem, const Plan& plan, const Execution& exec
     const Flash<T, Real> flash(of_job, products, execution.machine.isa, columns);
     if (flash.units() == 0) return;
     Real *const packed = memory + task * sizes.job, *const room = units + task * sizes.unit;
-    for (std::int64_t panel = 0; panel < flash.panels(); ++panel)
+    for (std::int64_t panel = 0; !flash.packs_in_turn() && panel < flash.panels(); ++panel)
       flash.pack_panel(packed, room, sequence, head, panel);
     for (std::int64_t unit = 0; unit < flash.units(); ++unit)
       flash.run_unit(packed, room, sequence, head, unit);
