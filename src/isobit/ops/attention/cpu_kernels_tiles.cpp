@@ -135,46 +135,19 @@ void pack(const void* weights, std::int64_t cols, void* tiles) {
     }
 }
 
-// So many panels of a and of b: the sums in 0 and 1, of the rows in 4, or in 2 and 3, of those in
-// 5; the columns in 6 and 7.
 template <int kDown, int kAcross>
-ISOBIT_INLINE void multiply_tiles(const matmul::Tiles& tiles, std::int64_t i) {
-  const auto* a = static_cast<const std::byte*>(tiles.a) + i * tiles.a_pitch;
-  const auto* b = static_cast<const std::byte*>(tiles.b);
-  float* const c = tiles.c + i * kLanes * tiles.c_pitch;
-  float* const below = c + kLanes * tiles.c_pitch;
-  constexpr std::int64_t kLine = 64;
-  const std::int64_t pitch = tiles.c_pitch * static_cast<std::int64_t>(sizeof(float));
-  ISOBIT_ZERO(0);
-  if constexpr (kAcross == 2) ISOBIT_ZERO(1);
-  if constexpr (kDown == 2) ISOBIT_ZERO(2);
-  if constexpr (kDown * kAcross == 4) ISOBIT_ZERO(3);
-  for (std::int64_t step = 0; step < tiles.steps; ++step, a += kTile, b += kTile) {
-    ISOBIT_LOAD(6, b, kLine);
-    ISOBIT_LOAD(4, a, kLine);
-    ISOBIT_MULTIPLY_ADD(0, 4, 6);
-    if constexpr (kAcross == 2) {
-      ISOBIT_LOAD(7, b + tiles.b_pitch, kLine);
-      ISOBIT_MULTIPLY_ADD(1, 4, 7);
-    }
-    if constexpr (kDown == 2) {
-      ISOBIT_LOAD(5, a + tiles.a_pitch, kLine);
-      ISOBIT_MULTIPLY_ADD(2, 5, 6);
-    }
-    if constexpr (kDown * kAcross == 4) ISOBIT_MULTIPLY_ADD(3, 5, 7);
-  }
-  ISOBIT_STORE(0, c, pitch);
-  if constexpr (kAcross == 2) ISOBIT_STORE(1, c + kLanes, pitch);
-  if constexpr (kDown == 2) ISOBIT_STORE(2, below, pitch);
-  if constexpr (kDown * kAcross == 4) ISOBIT_STORE(3, below + kLanes, pitch);
+ISOBIT_INLINE void multiply_panels(const matmul::Tiles& tiles, std::int64_t i) {
+  matmul::ISOBIT_ISA::multiply_tiles<kDown, kAcross>(
+      tiles, static_cast<const std::byte*>(tiles.a) + i * tiles.a_pitch,
+      static_cast<const std::byte*>(tiles.b), tiles.c + i * kLanes * tiles.c_pitch, tiles.steps,
+      false);
 }
-
 template <int kAcross>
 void multiply_across(const matmul::Tiles& tiles) {
   const std::int64_t down = (tiles.m + kLanes - 1) / kLanes;
   std::int64_t i = 0;
-  for (; i + 2 <= down; i += 2) multiply_tiles<2, kAcross>(tiles, i);
-  if (i < down) multiply_tiles<1, kAcross>(tiles, i);
+  for (; i + 2 <= down; i += 2) multiply_panels<2, kAcross>(tiles, i);
+  if (i < down) multiply_panels<1, kAcross>(tiles, i);
 }
 
 // Of one or two panels of b.

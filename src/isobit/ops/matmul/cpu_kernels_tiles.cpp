@@ -86,52 +86,6 @@ void pack(const Lanes& lanes, std::int64_t k, void* to, std::int64_t pitch) {
   }
 }
 
-// What is fetched while tiles are multiplied: so many lines a step.
-struct Ahead {
-  const std::byte* next;
-  std::int64_t lines;
-};
-
-// So many panels of a and of b, and so many steps of k, whose sums go to or on from c: the sums in
-// 0 and 1, of the rows in 4, or in 2 and 3, of those in 5; the columns in 6 and 7.
-template <int kDown, int kAcross>
-void multiply_tiles(const Tiles& tiles, const std::byte* a, const std::byte* b, float* c,
-                    std::int64_t steps, bool adds, Ahead ahead) {
-  const std::int64_t pitch = tiles.c_pitch * static_cast<std::int64_t>(sizeof(float));
-  float* const below = c + kLanes * tiles.c_pitch;
-  if (adds) {
-    ISOBIT_LOAD(0, c, pitch);
-    if constexpr (kAcross == 2) ISOBIT_LOAD(1, c + kLanes, pitch);
-    if constexpr (kDown == 2) ISOBIT_LOAD(2, below, pitch);
-    if constexpr (kDown * kAcross == 4) ISOBIT_LOAD(3, below + kLanes, pitch);
-  } else {
-    ISOBIT_ZERO(0);
-    if constexpr (kAcross == 2) ISOBIT_ZERO(1);
-    if constexpr (kDown == 2) ISOBIT_ZERO(2);
-    if constexpr (kDown * kAcross == 4) ISOBIT_ZERO(3);
-  }
-  for (std::int64_t step = 0; step < steps; ++step, a += kTile, b += kTile) {
-    ISOBIT_LOAD(6, b, kLine);
-    ISOBIT_LOAD(4, a, kLine);
-    ISOBIT_MULTIPLY_ADD(0, 4, 6);
-    if constexpr (kAcross == 2) {
-      ISOBIT_LOAD(7, b + tiles.b_pitch, kLine);
-      ISOBIT_MULTIPLY_ADD(1, 4, 7);
-    }
-    if constexpr (kDown == 2) {
-      ISOBIT_LOAD(5, a + tiles.a_pitch, kLine);
-      ISOBIT_MULTIPLY_ADD(2, 5, 6);
-    }
-    if constexpr (kDown * kAcross == 4) ISOBIT_MULTIPLY_ADD(3, 5, 7);
-    for (std::int64_t line = 0; line < ahead.lines; ++line, ahead.next += kLine)
-      __builtin_prefetch(ahead.next, 0, 2);
-  }
-  ISOBIT_STORE(0, c, pitch);
-  if constexpr (kAcross == 2) ISOBIT_STORE(1, c + kLanes, pitch);
-  if constexpr (kDown == 2) ISOBIT_STORE(2, below, pitch);
-  if constexpr (kDown * kAcross == 4) ISOBIT_STORE(3, below + kLanes, pitch);
-}
-
 // Two panels of b, and of them so many k as the first cache holds beside what passes of a; and what
 // comes after them, from the third cache: 7 % less time where b takes 2 MiB and more [Xeon, family
 // 6, model 167].
