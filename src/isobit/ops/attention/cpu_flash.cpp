@@ -398,6 +398,7 @@ ForwardVariant amx_forward_variant() {
         if (p.dtype != DType::bf16) return "needs bf16";
         return matmul::declines_tiles(machine);
       },
+      .suits = [](const Problem& p, const Machine&) { return p.arithmetic == Arithmetic::tensor; },
       .choose = choose,
       .workspace =
           [](const Problem& p, const Plan& plan, const Machine& machine) {
