@@ -332,6 +332,10 @@ TEST(Sass, SharedAndLocalMemoryHaveGenericAddresses) {
   for (std::uint32_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], both(i ^ 1, 100 + i));
 }
 
+TEST(Sass, ConstantsOfTwoBytesHaveZerosBeforeThem) {
+  EXPECT_EQ(run("LDC.U16 R12, c[0x2][0x2]", {}, {}, ".bank 2 0102fffe\n")[5], 0xfeffU);
+}
+
 TEST(Sass, EachLaneAddsToOneWordAndGetsWhatWasThere) {
   const Words out = run(R"(
     LDC.64 R14, c[0x0][0x218]

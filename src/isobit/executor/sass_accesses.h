@@ -145,8 +145,8 @@ class MachineAccesses : protected MachineLine {
     if (from.is != Is::constant || (from.bank != 0 && from.bank != kOtherBank)) unknown();
     if (parts.size() > 2) unknown();
     if (parts.size() == 2) {
-      if (parts[1] != "64" && parts[1] != "U8") unknown();
-      instruction_.bytes = parts[1] == "64" ? 8 : 1;
+      if (parts[1] != "64" && parts[1] != "U8" && parts[1] != "U16") unknown();
+      instruction_.bytes = parts[1] == "64" ? 8 : parts[1] == "U8" ? 1 : 2;
     }
     instruction_.count = static_cast<std::uint8_t>(from.bank);
     instruction_.number = from.offset;
