@@ -90,16 +90,16 @@ struct Call {
       for (const float number : *each) all.push_back(std::bit_cast<std::uint32_t>(number));
     return all;
   }
-  // By one variant, where it does not decline; with the default plan, or another.
+  // By one variant, with the default plan, or another. Where it declines, the results stay.
   bool by(const ForwardArgs& args, std::string_view name, const Execution& execution,
           const Plan* plan = nullptr) {
-    std::fill(y.begin(), y.end(), rounded(kNan));
-    for (Floats* each : {&lse, &max, &sum}) std::fill(each->begin(), each->end(), kNan);
     const Operation& operation = forward_operation();
     const Arguments given = operation.make_arguments();
     *static_cast<ForwardArgs*>(given.get()) = args;
     const int variant = index_of(name);
     if (!operation.declines(variant, given, execution.machine).empty()) return false;
+    std::fill(y.begin(), y.end(), rounded(kNan));
+    for (Floats* each : {&lse, &max, &sum}) std::fill(each->begin(), each->end(), kNan);
     operation.run(variant, plan ? *plan : operation.choose(variant, given, execution.machine),
                   given, execution);
     return true;
