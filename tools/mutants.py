@@ -45,6 +45,8 @@ THOROUGH = (
     ":*ThreadCount*:*RowAlone*-*ThousandRuns*"
 )
 
+# Sources that are executed where a processor has AMX, and nowhere else.
+OF_AMX = ("/cpu_amx.cpp", "/cpu_kernels_tiles.cpp")
 KERNELS = "*Kernels*"  # of the two programs that execute kernels
 
 
@@ -199,14 +201,20 @@ def first_failure(program, tests):
     return (named or ["the program"])[0], how
 
 
+def processor_flags():
+    return Path("/proc/cpuinfo").read_text().split()
+
+
 def missing_isa(mutant, build):
     """The instruction set of a mutant that this build or processor lacks."""
-    flags = Path("/proc/cpuinfo").read_text().split()
+    flags = processor_flags()
     needed = {"avx2": "avx2", "avx512": "avx512dq"}
     built = {isa for _, *isa_of in build.commands for isa in isa_of}
     isas = [isa for _, *isa_of in mutant.units for isa in isa_of]
-    lacks = (isa for isa in isas if isa not in built or needed.get(isa, flags[0]) not in flags)
-    return next(lacks, None)
+    lacks = [isa for isa in isas if isa not in built or needed.get(isa, flags[0]) not in flags]
+    if any(unit[0].endswith(OF_AMX) for unit in mutant.units) and "amx_bf16" not in flags:
+        lacks.append("amx")
+    return lacks[0] if lacks else None
 
 
 def look_for(mutant, build, folder):

@@ -126,6 +126,16 @@ def test_first_failure_is_named(tmp_path, monkeypatch, script, failure):
     assert mutants.first_failure(program(tmp_path, script), "*") == failure
 
 
+@pytest.mark.parametrize(("flags", "lacks"), [("avx512dq", "amx"), ("avx512dq amx_bf16", None)])
+def test_mutant_of_amx_is_left_out_where_there_is_none(monkeypatch, flags, lacks):
+    monkeypatch.setattr(mutants, "processor_flags", flags.split)
+    mutant = mutants.Mutant(mutants.PATCHES / "amx_runs_never_end.patch")
+    build = mutants.Build.__new__(mutants.Build)
+    build.commands = {("a.cpp", "avx512"): []}
+    found = mutants.missing_isa(mutant, build)
+    assert found == lacks
+
+
 def test_chosen_are_changed_ones_and_a_few_more(tmp_path, monkeypatch):
     all_mutants = [mutants.Mutant(path) for path in PATCHES]
     changed = next(mutant for mutant in all_mutants if mutant.name == MINUS_ZERO)
