@@ -158,7 +158,8 @@ def test_attention_by_warpgroups_has_the_bits_of_warps(order, early, dtype, word
     declined = re.findall(
         r"^flash_wgmma on ptx.*: unavailable: it takes", done.stdout, re.MULTILINE
     )
-    assert (len(taken), len(declined)) == (4, 4)
+    # Alone and in other batches too, but for dropout, which counts the batch.
+    assert (len(taken), len(declined)) == (1 if "--dropout" in words else 4, 4)
 
 
 def test_tensor_cores_of_another_generation_are_right_and_have_other_bits():
