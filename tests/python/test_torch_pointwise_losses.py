@@ -60,7 +60,7 @@ def test_bends_are_pytorchs(name, option, value):
     if option == "beta":
         found = isobit.torch.smooth_l1_loss(x, target, beta=0.0)
         torch.testing.assert_close(found, F.l1_loss(x, target))
-    with pytest.raises(ValueError, match="beta is -1"):
+    with pytest.raises(ValueError, match=f"{option} is -1"):
         getattr(isobit.torch, name)(x, target, **{option: -1.0})
 
 
@@ -74,8 +74,68 @@ def test_weights_broadcast():
     torch.testing.assert_close(ours, theirs)
     grads = [torch.autograd.grad(each, x)[0] for each in (ours, theirs)]
     torch.testing.assert_close(*grads)
-    found = isobit.torch.mse_loss(x, target, weight=weight.expand(6, 33))
-    torch.testing.assert_close(found, ((x - target) ** 2 * weight).mean())
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss"])
+def test_a_mean_of_weighted_losses_is_divided_by_what_pytorch_divides_by(name, reduction):
+    """By the sum of the weights, but that of huber_loss by the number of elements."""
+    x, target = arrays(name)
+    weight = draw(6, 33, seed=3).abs()
+    given = {"weight": weight, "reduction": reduction}
+    x.requires_grad_()
+    ours, theirs = (getattr(each, name)(x, target, **given) for each in (isobit.torch, F))
+    torch.testing.assert_close(ours, theirs)
+    into = torch.ones_like(ours)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, x, into), torch.autograd.grad(theirs, x, into)
+    )
+    given["weight"] = weight.numpy()
+    found = getattr(isobit.numpy, name)(x.detach().numpy(), target.numpy(), **given)
+    assert found.tobytes() == ours.detach().numpy().tobytes()
+    for wrong in (weight[:1], weight[0, 0]):
+        with pytest.raises(ValueError, match=f"{name}: weight has shape"):
+            getattr(isobit.torch, name)(x, target, weight=wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mean_is_a_number_where_the_sum_of_losses_is_not(name, dtype):
+    largest = torch.finfo(dtype).max
+    far = largest**0.5 / 2 if name == "mse_loss" else largest / 2
+    x, target = torch.full((40,), far, dtype=dtype), torch.zeros(40, dtype=dtype)
+    each = getattr(isobit.torch, name)(x, target, reduction="none")
+    found = getattr(isobit.torch, name)(x, target)
+    assert each.isfinite().all()
+    torch.testing.assert_close(found, each[0])
+    assert getattr(isobit.numpy, name)(x.numpy(), target.numpy()) == found.numpy()
+
+
+def test_targets_of_another_shape_are_warned_of():
+    x, target = arrays("mse_loss")
+    for name in NAMES:
+        with pytest.warns(UserWarning, match=f"{name}: target has shape \\(33,\\), input"):
+            found = getattr(isobit.torch, name)(x, target[0])
+        with pytest.warns(UserWarning):
+            torch.testing.assert_close(found, getattr(F, name)(x, target[0]))
+
+
+def test_a_second_derivative_of_smooth_l1_loss_with_a_beta_of_0_is_that_of_l1_loss():
+    x, target = arrays("l1_loss")
+    x.requires_grad_()
+    loss = isobit.torch.smooth_l1_loss(x, target, beta=0.0)
+    (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+    (found,) = torch.autograd.grad(slope.square().sum(), x)
+    assert found.equal(torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("delta", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_wrong_delta_is_told_as_delta(delta):
+    x, target = arrays("huber_loss")
+    with pytest.raises(ValueError, match="huber_loss: delta is"):
+        isobit.torch.huber_loss(x, target, delta=delta)
+    with pytest.raises(ValueError, match="huber_loss: delta is"):
+        isobit.numpy.huber_loss(x.numpy(), target.numpy(), delta=delta)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -179,7 +239,10 @@ def test_what_is_wrong_is_told_by_name():
     x, target = arrays("mse_loss")
     with pytest.raises(ValueError, match="mse_loss: reduction is 'median'; allowed: none"):
         isobit.torch.mse_loss(x, target, reduction="median")
-    with pytest.raises(ValueError, match="l1_loss: shapes do not broadcast"):
+    with (
+        pytest.warns(UserWarning, match="l1_loss: target has shape"),
+        pytest.raises(ValueError, match="l1_loss: shapes do not broadcast"),
+    ):
         isobit.torch.l1_loss(x, target[:, :5])
     with pytest.raises(TypeError, match="huber_loss: target must be a Tensor; it is float"):
         isobit.torch.huber_loss(x, 1.0)

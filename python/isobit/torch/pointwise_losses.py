@@ -68,7 +68,9 @@ def _second(call):
             found = found * (1 + (call.pos_weight - 1) * call.target)
     else:
         inside = (difference.abs() < call.beta).to(call.x.dtype)
-        found = inside / call.beta if call.kind == CODES["smooth_l1"] else inside
+        # Beside a beta of 0 nothing is inside.
+        divides = call.kind == CODES["smooth_l1"] and call.beta != 0
+        found = inside / call.beta if divides else inside
     return found if call.weight is None else found * call.weight
 
 
