@@ -180,7 +180,12 @@ def test_derivatives_of_every_order(name):
     target.requires_grad_(name != BCE)
     function = getattr(isobit.torch, name)
     assert torch.autograd.gradcheck(lambda x, t: function(x, t, reduction="none"), (x, target))
-    assert torch.autograd.gradgradcheck(function, (x, target))
+    assert torch.autograd.gradgradcheck(function, (x, target), check_fwd_over_rev=name != BCE)
+    hessians = [
+        torch.func.hessian(lambda x, each=each: getattr(each, name)(x, target.detach()))(x.detach())
+        for each in (isobit.torch, F)
+    ]
+    torch.testing.assert_close(*hessians)
     tangent = draw(2, 5, seed=7).double()
     ours, theirs = (
         torch.func.jvp(
@@ -198,6 +203,12 @@ def test_no_derivative_by_targets_or_weights_is_made_up():
     with pytest.raises(NotImplementedError, match="no derivative by weight"):
         weight = torch.ones(6, 33, requires_grad=True)
         isobit.torch.mse_loss(x, target.detach(), weight=weight).backward()
+    with pytest.raises(NotImplementedError, match="no derivative by weight"):
+        torch.func.jvp(
+            lambda weight: isobit.torch.mse_loss(x, target.detach(), weight=weight),
+            (weight.detach(),),
+            (weight.detach(),),
+        )
 
 
 MODULES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCEWithLogitsLoss", "NLLLoss")

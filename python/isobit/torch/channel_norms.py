@@ -40,9 +40,10 @@ def _rows(call, v):
     if v is None:
         return None
     groups = getattr(call, "groups", 0)
+    batch, channels, extent = v.shape
     if groups:
-        return v.reshape(v.shape[0], groups, -1)
-    return v.transpose(0, 1).reshape(v.shape[1], -1)
+        return v.reshape(batch, groups, channels // groups * extent)
+    return v.transpose(0, 1).reshape(channels, batch * extent)
 
 
 def _back(call, rows):

@@ -28,12 +28,17 @@ def _slope(grad_loss, call):
     return BACKWARD.operator(grad_loss, *given)
 
 
-def _refuse(call, wanted):
+def _refuse(call, by):
+    """by: of each tensor whether a derivative by it is wanted, or its tangent or None."""
     for name in ("weight", "pos_weight"):
-        if getattr(wanted, name):
+        if _asks(getattr(by, name)):
             raise NotImplementedError(f"pointwise_loss has no derivative by {name}")
-    if wanted.target and call.kind == _BCE:
+    if _asks(by.target) and call.kind == _BCE:
         raise NotImplementedError("binary_cross_entropy_with_logits has no derivative by target")
+
+
+def _asks(flag_or_tangent):
+    return flag_or_tangent is not None and flag_or_tangent is not False
 
 
 def _gradients(call, wanted, grad_loss):
@@ -43,12 +48,11 @@ def _gradients(call, wanted, grad_loss):
 
 
 def _tangents(call, along):
+    _refuse(call, along)
     terms = []
     for name, sign in (("x", 1), ("target", -1)):
         tangent = getattr(along, name)
         if tangent is not None:
-            if name == "target" and call.kind == _BCE:
-                raise NotImplementedError("binary_cross_entropy_with_logits: no such derivative")
             slope = _slope(torch.ones_like(call.x, dtype=_real(call.x)), call).to(_real(call.x))
             terms.append(sign * slope * tangent)
     return total_of(*terms)
@@ -86,6 +90,18 @@ def _gradients_of_gradient(call, wanted, into):
     }
 
 
+def _tangents_of_gradient(call, along):
+    _refuse(call, along)
+    terms = []
+    if along.grad_loss is not None:
+        terms.append(_slope(along.grad_loss, call))
+    for name, sign in (("x", 1), ("target", -1)):
+        tangent = getattr(along, name)
+        if tangent is not None:
+            terms.append(sign * (_second(call) * call.grad_loss * tangent).to(call.x.dtype))
+    return total_of(*terms)
+
+
 LOSS = Operator(
     "pointwise_loss",
     lambda call: call.x.new_empty(call.x.shape, dtype=_real(call.x)),
@@ -102,5 +118,6 @@ BACKWARD = Operator(
     axes=_axes,
     keeps=("grad_loss", *_INPUTS),
     gradients=_gradients_of_gradient,
+    tangents=_tangents_of_gradient,
 )
 RECORDS = (LOSS, BACKWARD)
