@@ -82,7 +82,7 @@ def test_layers_without_inputs_or_outputs_begin_as_pytorchs():
 
 
 def test_integers_are_no_orthogonal_matrix():
-    with pytest.raises(ValueError, match="orthogonal_: tensor has dtype torch.int64"):
+    with pytest.raises(ValueError, match=r"orthogonal_: tensor has dtype torch\.int64"):
         init.orthogonal_(torch.empty(4, 5, dtype=torch.int64))
 
 
