@@ -129,6 +129,25 @@ def test_a_second_derivative_of_smooth_l1_loss_with_a_beta_of_0_is_that_of_l1_lo
     assert found.equal(torch.zeros_like(x))
 
 
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ALL)
+def test_autocast_makes_losses_of_16_bits_float32_as_pytorchs(name, dtype, reduction):
+    """A loss of float16 leaves its range where a GradScaler multiplies it."""
+    x, target = arrays(name, dtype)
+    target = torch.arange(6) if name == "nll_loss" else target
+    x.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        ours, theirs = (
+            getattr(each, name)(x, target, reduction=reduction) for each in (isobit.torch, F)
+        )
+    assert ours.dtype == theirs.dtype
+    torch.testing.assert_close(ours, theirs)
+    grads = [torch.autograd.grad(each.sum(), x)[0] for each in (ours, theirs)]
+    assert grads[0].dtype == dtype
+    torch.testing.assert_close(*grads)
+
+
 @pytest.mark.parametrize("delta", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_wrong_delta_is_told_as_delta(delta):
     x, target = arrays("huber_loss")

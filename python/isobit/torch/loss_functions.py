@@ -48,11 +48,11 @@ def _check_classes(op, target, weight, expected, classes, input):
         raise ValueError(f"{op}: there are no classes, but targets")
 
 
-def _result_dtype(input):
-    """As PyTorch's, which autocast makes float32."""
-    if input.dtype in NARROW and torch.is_autocast_enabled(input.device.type):
+def result_dtype(dtype, device):
+    """As that of PyTorch's losses, which autocast makes float32."""
+    if dtype in NARROW and torch.is_autocast_enabled(device.type):
         return torch.float32
-    return input.dtype
+    return dtype
 
 
 @overridable
@@ -91,7 +91,7 @@ def _reduced(record, tensors, weights, reduction, ignore_index, options):
     x = tensors["x"]
     if tensors[weights] is not None:
         tensors[weights] = tensors[weights].to(torch.promote_types(x.dtype, torch.float32))
-    dtype = _result_dtype(x)
+    dtype = result_dtype(x.dtype, x.device)
     totals = reduction != "none"
     loss, _, _, total, count = run(
         record, tensors, ignore_index=ignore_index, **options, totals=totals

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from isobit.torch import reduction_functions
 from isobit.torch.functional import overridable, run
+from isobit.torch.loss_functions import result_dtype
 from isobit.torch.pointwise_losses import CODES, LOSS
 from isobit.torch.records import NARROW
 
@@ -49,16 +50,13 @@ def _loss(op, kind, tensors, reduction, beta=1.0, by_weight=False):
     given = {name: each.to(dtype) for name, each in zip(given, spread, strict=True)}
     arguments = {"x": given["input"]}
     arguments |= {name: given.get(name) for name in ("target", "weight", "pos_weight")}
-    losses = run(LOSS, arguments, kind=CODES[kind], beta=float(beta))
-    if reduction == "none":
-        return losses.to(dtype)
-    if reduction == "sum":
-        return reduction_functions.sum(losses).to(dtype)
-    if by_weight and tensors["weight"] is not None:
+    losses = found = run(LOSS, arguments, kind=CODES[kind], beta=float(beta))
+    if reduction == "mean" and by_weight and tensors["weight"] is not None:
         weights = tensors["weight"].to(dtype).to(losses.dtype)
         found = reduction_functions.sum(losses) / reduction_functions.sum(weights)
-        return found.to(dtype)
-    return reduction_functions.mean(losses).to(dtype)
+    elif reduction != "none":
+        found = getattr(reduction_functions, reduction)(losses)
+    return found.to(result_dtype(dtype, found.device))
 
 
 def _of_difference(op, kind, input, target, weight, reduction, beta=1.0):
@@ -154,7 +152,7 @@ def nll_loss(
     logs = input.gather(dim, places.unsqueeze(dim)).squeeze(dim).to(wide)
     share = counted.to(wide) if weight is None else torch.where(counted, weight.to(wide)[places], 0)
     losses = torch.where(counted, -logs * share, 0)
-    if reduction == "none":
-        return losses.to(input.dtype)
-    found = reduction_functions.sum(losses)
-    return (found if reduction == "sum" else found / reduction_functions.sum(share)).to(input.dtype)
+    found = losses if reduction == "none" else reduction_functions.sum(losses)
+    if reduction == "mean":
+        found = found / reduction_functions.sum(share)
+    return found.to(result_dtype(input.dtype, input.device))
