@@ -248,6 +248,13 @@ def test_further_derivatives_of_nothing_are_nothing(name, shape):
     assert torch.func.grad(lambda x: slope(x).sum())(x).shape == shape
 
 
+def test_a_derivative_by_running_statistics_is_refused_and_not_left_out():
+    """As PyTorch refuses it."""
+    mean, var = torch.zeros(3, requires_grad=True), torch.ones(3)
+    with pytest.raises(NotImplementedError, match="no derivative by running statistics"):
+        isobit.torch.batch_norm(drawn(2, 3, 4).float(), mean, var).sum().backward()
+
+
 def test_one_value_of_each_channel_is_refused_in_training():
     one = torch.ones(1, 4, 1)
     with pytest.raises(ValueError, match="one value of each channel; there must be more"):

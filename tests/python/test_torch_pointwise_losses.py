@@ -2,6 +2,7 @@
 """Losses of single elements, and nll_loss, beside PyTorch's."""
 
 import inspect
+from functools import partial
 
 import numpy as np
 import pytest
@@ -192,42 +193,45 @@ def test_sums_do_not_depend_on_threads():
     assert len({each.item() for each in found}) == 1
 
 
+def with_weights(name):
+    """The losses as a function of all tensors that they take, and these."""
+    tensors = [each.double()[:2, :5].clone() for each in arrays(name)]
+    names = {"smooth_l1_loss": (), BCE: ("weight", "pos_weight")}.get(name, ("weight",))
+    tensors += [draw(2, 5, seed=3 + i).double().abs() for i in range(len(names))]
+
+    def loss(function, *tensors, **more):
+        return function(*tensors[:2], **dict(zip(names, tensors[2:], strict=True)), **more)
+
+    return loss, tensors
+
+
 @pytest.mark.parametrize("name", (*NAMES, BCE))
-def test_derivatives_of_every_order(name):
-    x, target = (each.double()[:2, :5].clone() for each in arrays(name))
-    x.requires_grad_()
-    target.requires_grad_(name != BCE)
-    function = getattr(isobit.torch, name)
-    assert torch.autograd.gradcheck(lambda x, t: function(x, t, reduction="none"), (x, target))
-    assert torch.autograd.gradgradcheck(function, (x, target), check_fwd_over_rev=name != BCE)
-    hessians = [
-        torch.func.hessian(lambda x, each=each: getattr(each, name)(x, target.detach()))(x.detach())
-        for each in (isobit.torch, F)
-    ]
+def test_derivatives_of_every_order_by_every_tensor(name):
+    loss, tensors = with_weights(name)
+    ours, theirs = (partial(loss, getattr(each, name)) for each in (isobit.torch, F))
+    leaves = [each.requires_grad_() for each in tensors]
+    unreduced = partial(ours, reduction="none")
+    assert torch.autograd.gradcheck(unreduced, leaves, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(unreduced, leaves, check_fwd_over_rev=True)
+    detached = [each.detach() for each in leaves]
+    hessians = [torch.func.hessian(each)(*detached) for each in (ours, theirs)]
     torch.testing.assert_close(*hessians)
-    tangent = draw(2, 5, seed=7).double()
-    ours, theirs = (
-        torch.func.jvp(
-            lambda x, each=each: getattr(each, name)(x, target.detach()), (x.detach(),), (tangent,)
-        )
-        for each in (isobit.torch, F)
-    )
-    torch.testing.assert_close(ours, theirs)
 
 
-def test_no_derivative_by_targets_or_weights_is_made_up():
-    x, target = arrays(BCE)
-    with pytest.raises(NotImplementedError, match="no derivative by target"):
-        isobit.torch.binary_cross_entropy_with_logits(x, target.requires_grad_()).backward()
-    with pytest.raises(NotImplementedError, match="no derivative by weight"):
-        weight = torch.ones(6, 33, requires_grad=True)
-        isobit.torch.mse_loss(x, target.detach(), weight=weight).backward()
-    with pytest.raises(NotImplementedError, match="no derivative by weight"):
-        torch.func.jvp(
-            lambda weight: isobit.torch.mse_loss(x, target.detach(), weight=weight),
-            (weight.detach(),),
-            (weight.detach(),),
-        )
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", (*NAMES, BCE))
+def test_gradients_by_targets_and_weights_are_pytorchs(name, dtype):
+    loss, tensors = with_weights(name)
+    given = [each.to(dtype).requires_grad_() for each in tensors]
+    wide = [each.detach().double().requires_grad_() for each in given]
+    if name == BCE:  # of which PyTorch has no derivative by weights
+        given[2:], wide[2:] = ([each.detach() for each in some[2:]] for some in (given, wide))
+    leaves = [[each for each in some if each.requires_grad] for some in (given, wide)]
+    found = torch.autograd.grad(loss(getattr(isobit.torch, name), *given), leaves[0])
+    expected = torch.autograd.grad(loss(getattr(F, name), *wide), leaves[1])
+    few = {} if dtype.itemsize > 2 else {"atol": 0.01, "rtol": 0.05}  # two roundings cancel
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other.to(dtype), **few)
 
 
 MODULES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCEWithLogitsLoss", "NLLLoss")

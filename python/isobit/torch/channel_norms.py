@@ -231,6 +231,8 @@ def _batch_results(call):
 
 
 def _batch_gradients(call, wanted, grad_y, _next_mean, _next_var):
+    if wanted.running_mean or wanted.running_var:
+        raise NotImplementedError("batch_norm has no derivative by running statistics; detach them")
     if grad_y is None:
         return {}
     needs = (bool(wanted.x), bool(wanted.weight), bool(wanted.bias))

@@ -112,7 +112,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 def binary_cross_entropy_with_logits(
     input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
 ):
-    """torch.nn.functional.binary_cross_entropy_with_logits. There is no derivative by target."""
+    """torch.nn.functional.binary_cross_entropy_with_logits."""
     op = "binary_cross_entropy_with_logits"
     reduction = _reduction(op, reduction, size_average, reduce)
     _require_tensors(op, input=input, target=target)
