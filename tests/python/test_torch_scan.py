@@ -313,7 +313,7 @@ def test_what_is_wrong_is_refused_by_name():
     for call, error, words in (
         (lambda: isobit.torch.cumsum(x, 2), ValueError, "cumsum: dim is 2; allowed: -2 to 1"),
         (lambda: isobit.torch.cumsum(x, 1.5), TypeError, "dim must be an integer"),
-        (lambda: isobit.torch.cumprod([1.0], 0), TypeError, "x must be a Tensor; it is list"),
+        (lambda: isobit.torch.cumprod([1.0], 0), TypeError, "input must be a Tensor; it is list"),
         (
             lambda: isobit.torch.cumsum(x, 1, init=draw(8)),
             ValueError,
