@@ -284,6 +284,23 @@ def test_what_is_wrong_is_told_by_name():
         isobit.torch.binary_cross_entropy_with_logits(x, target[0])
     with pytest.raises(ValueError, match="nll_loss: target has shape"):
         isobit.torch.nll_loss(x, torch.zeros(5, dtype=torch.int64))
+    for wrong in (-1, 33):
+        with pytest.raises(
+            ValueError, match="nll_loss: target has an index of no class; there are"
+        ):
+            isobit.torch.nll_loss(x, torch.full((6,), wrong))
+
+
+@pytest.mark.parametrize("name", ["nll_loss", "cross_entropy"])
+def test_indices_of_classes_may_be_bytes_and_nothing_else(name):
+    """As PyTorch has it, which refuses flags, too."""
+    x, target, ours = draw(6, 33), torch.arange(6), getattr(isobit.torch, name)
+    assert ours(x, target.to(torch.uint8)).equal(ours(x, target))
+    for wrong in (target > 2, target.int(), target.to(torch.int8)):
+        with pytest.raises(
+            ValueError, match=f"{name}: target has dtype {wrong.dtype}; must be int"
+        ):
+            ours(x, wrong)
 
 
 def test_opcheck():

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from isobit.torch import reduction_functions
 from isobit.torch.functional import overridable, run
-from isobit.torch.loss_functions import result_dtype
+from isobit.torch.loss_functions import indices, result_dtype
 from isobit.torch.pointwise_losses import CODES, LOSS
 from isobit.torch.records import NARROW
 
@@ -146,10 +146,19 @@ def nll_loss(
         raise ValueError(
             f"{op}: weight has shape {tuple(weight.shape)}; there are {classes} classes"
         )
+    target = indices(op, target)
     counted = target != ignore_index
     places = torch.where(counted, target, 0)
     wide = torch.float32 if input.dtype in NARROW else input.dtype
-    logs = input.gather(dim, places.unsqueeze(dim)).squeeze(dim).to(wide)
+    try:
+        logs = input.gather(dim, places.unsqueeze(dim)).squeeze(dim).to(wide)
+    except RuntimeError as error:
+        if "out of bounds" not in str(error):
+            raise
+        raise ValueError(
+            f"{op}: target has an index of no class; there are classes from 0 to {classes - 1}, "
+            f"and ignore_index is {ignore_index}"
+        ) from None
     share = counted.to(wide) if weight is None else torch.where(counted, weight.to(wide)[places], 0)
     losses = torch.where(counted, -logs * share, 0)
     found = losses if reduction == "none" else reduction_functions.sum(losses)
