@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses of single elements, and nll_loss, of isobit.numpy, with the bits of isobit.torch."""
 
+import math
+
 import numpy as np
 
 from isobit import _arguments, _arrays, _reductions, c_abi
@@ -11,13 +13,13 @@ _REDUCTIONS = ("none", "mean", "sum")
 
 def mse_loss(input, target, weight=None, *, reduction="mean"):
     """The squares of differences, each times a weight: of each element ("none"), or their sum, or
-    their mean."""
-    return _loss("mse_loss", "mse", input, target, reduction, weight=weight)
+    their mean, which is the sum divided by that of the weights."""
+    return _loss("mse_loss", "mse", input, target, reduction, by_weight=True, weight=weight)
 
 
 def l1_loss(input, target, weight=None, *, reduction="mean"):
     """The magnitudes of differences; see mse_loss."""
-    return _loss("l1_loss", "l1", input, target, reduction, weight=weight)
+    return _loss("l1_loss", "l1", input, target, reduction, by_weight=True, weight=weight)
 
 
 def smooth_l1_loss(input, target, *, beta=1.0, reduction="mean"):
@@ -26,7 +28,8 @@ def smooth_l1_loss(input, target, *, beta=1.0, reduction="mean"):
 
 
 def huber_loss(input, target, *, delta=1.0, weight=None, reduction="mean"):
-    """d^2 / 2 of distances d below delta, else delta (d - delta / 2); see mse_loss."""
+    """d^2 / 2 of distances d below delta, else delta (d - delta / 2); see mse_loss, but a mean is
+    always divided by the number of elements."""
     return _loss("huber_loss", "huber", input, target, reduction, delta, weight=weight)
 
 
@@ -34,7 +37,7 @@ def binary_cross_entropy_with_logits(
     input, target, weight=None, *, pos_weight=None, reduction="mean"
 ):
     """The cross entropy of targets from 0 to 1 and of the sigmoids of input; pos_weight is how much
-    targets of 1 count. See mse_loss."""
+    targets of 1 count. See mse_loss, but a mean is always divided by the number of elements."""
     weights = {"weight": weight, "pos_weight": pos_weight}
     name = "binary_cross_entropy_with_logits"
     return _loss(name, "bce_with_logits", input, target, reduction, **weights)
@@ -68,7 +71,7 @@ def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean")
         share = np.where(counted, weights[places], real.type(0))
     logs = _wide(np.take_along_axis(x, places[..., None], -1)[..., 0]).astype(real)
     losses = np.where(counted, -logs * share, real.type(0))
-    return _reduced(call, losses, reduction, lambda: _reductions.sum(share))
+    return _reduced(call, losses, reduction, share)
 
 
 def _call(function, input, reduction):
@@ -89,7 +92,7 @@ def _wide(array):
     return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-def _loss(function, kind, input, target, reduction, beta=1.0, **weights):
+def _loss(function, kind, input, target, reduction, beta=1.0, by_weight=False, **weights):
     call = _call(function, input, reduction)
     arrays = {"x": call.x}
     for name, each in {"target": target, **weights}.items():
@@ -108,19 +111,28 @@ def _loss(function, kind, input, target, reduction, beta=1.0, **weights):
         name: call.tensor(array if array.ndim else array.reshape(1))
         for name, array in (*arrays.items(), ("loss", losses))
     }
-    name = "delta" if kind == "huber" else "beta"
-    beta = _arguments.number(function, name, beta, lambda b: b >= 0, "a number, not negative")
+    if kind == "huber":
+        needed = "a finite number above 0"
+        beta = _arguments.number(function, "delta", beta, lambda d: 0 < d < math.inf, needed)
+    else:
+        beta = _arguments.number(function, "beta", beta, lambda b: b >= 0, "a number, not negative")
     c_abi.call("pointwise_loss", "fwd", context(), **tensors, function=kind, beta=beta)
-    return _reduced(call, losses, reduction, lambda: losses.dtype.type(losses.size))
+    share = None
+    if by_weight and "weight" in arrays:
+        share = _wide(arrays["weight"]).astype(losses.dtype)
+    return _reduced(call, losses, reduction, share)
 
 
-def _reduced(call, losses, reduction, count):
+def _reduced(call, losses, reduction, share=None):
+    """share: of a mean, what each loss counts; None where all count alike."""
     found = losses
-    if reduction != "none":
+    if reduction == "mean" and share is None:
+        found = _reductions.mean(losses)
+    elif reduction != "none":
         found = _reductions.sum(losses)
         if reduction == "mean":
             with np.errstate(invalid="ignore", divide="ignore"):
-                found = found / count()  # of nothing it is NaN
+                found = found / _reductions.sum(share)  # of nothing it is NaN
     return call.result(_narrowed(call, np.asarray(found)))
 
 

@@ -20,7 +20,7 @@ __all__ = ["bernoulli", "normal", "truncated_normal", "uniform"]
 
 
 def uniform(size, low=0.0, high=1.0, *, seed, offset=0, dtype="float32"):
-    """Numbers from low to high, without high itself."""
+    """Numbers from low to high, without high itself where that is not low."""
     return _filled("uniform", size, seed, offset, dtype, low=low, high=high)
 
 
@@ -61,6 +61,8 @@ def _filled(distribution, size, seed, offset, dtype, **numbers):
         value = _arguments.integer(function, label, value, -(2**63), 2**64 - 1, "-2^63 to 2^64 - 1")
         whole[label] = value % 2**64
     numbers = _arguments.reals(function, **numbers)
+    if distribution == "uniform" and numbers["low"] == numbers["high"]:
+        distribution, numbers = "normal", {"mean": numbers["low"] + 0.0, "std": 0.0}
     row = y.reshape(1, math.prod(shape))
     whole = {f"random_{label}": value for label, value in whole.items()}
     c_abi.call(

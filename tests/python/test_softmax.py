@@ -159,7 +159,7 @@ def test_modules_take_the_places_of_pytorchs():
     ("call", "message"),
     [
         (lambda x: isobit.torch.softmax(x, 3), "softmax: dim is 3; allowed: -2 to 1"),
-        (lambda x: isobit.torch.softmax(x.int(), 1), "softmax: x has dtype torch.int32"),
+        (lambda x: isobit.torch.softmax(x.int(), 1), "softmax: input has dtype torch.int32"),
         (lambda x: isobit.torch.softmax(x, 1, scale=0.0), "scale is 0; must be another number"),
         (lambda x: isobit.torch.softmax(x, 1, scale=torch.inf), "scale is inf"),
         (

@@ -231,6 +231,30 @@ def test_empty_batches_change_nothing():
     assert isobit.torch.instance_norm(torch.empty(0, 4, 5)).shape == (0, 4, 5)
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (0, 4, 5), (3, 0, 5), (3, 4, 0)])
+@pytest.mark.parametrize("name", NAMES)
+def test_further_derivatives_of_nothing_are_nothing(name, shape):
+    if name == "instance_norm" and len(shape) == 2:
+        return
+    more = {"batch_norm": (None, None, None, None, True), "group_norm": (2,), "instance_norm": ()}
+
+    def loss(x):
+        return getattr(isobit.torch, name)(x, *more[name]).square().sum()
+
+    x = torch.empty(shape, dtype=torch.float64)
+    slope = torch.func.grad(loss)
+    assert torch.func.jvp(loss, (x,), (x,))[1] == 0
+    assert torch.func.jvp(slope, (x,), (x,))[1].shape == shape
+    assert torch.func.grad(lambda x: slope(x).sum())(x).shape == shape
+
+
+def test_a_derivative_by_running_statistics_is_refused_and_not_left_out():
+    """As PyTorch refuses it."""
+    mean, var = torch.zeros(3, requires_grad=True), torch.ones(3)
+    with pytest.raises(NotImplementedError, match="no derivative by running statistics"):
+        isobit.torch.batch_norm(drawn(2, 3, 4).float(), mean, var).sum().backward()
+
+
 def test_one_value_of_each_channel_is_refused_in_training():
     one = torch.ones(1, 4, 1)
     with pytest.raises(ValueError, match="one value of each channel; there must be more"):

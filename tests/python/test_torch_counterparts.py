@@ -263,6 +263,7 @@ def whole_numbers():
         F.max_pool1d(SIGNAL.to(torch.int32).float(), 2),
         F.scaled_dot_product_attention(HEADS, HEADS, HEADS, is_causal=True),
         ROWS.cumsum(0, dtype=torch.float64),
+        *(F.linear(ROWS, SQUARE, bias) for bias in (ROWS, ROWS[:1], ROWS[0, 0], ROWS[0, :1])),
     )
 
 
@@ -273,6 +274,24 @@ def test_calls_that_isobit_lacks_stay_pytorchs():
         found = whole_numbers()
     for one, other in zip(found, expected, strict=True):
         assert one.dtype == other.dtype and torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_names_of_numpy_for_arguments_are_isobits_too():
+    calls = [
+        lambda: torch.sum(ROWS, axis=0, keepdims=True),
+        lambda: ROWS.mean(axis=(0, -1)),
+        lambda: ROWS.var(axis=1, keepdims=True, correction=0),
+        lambda: torch.std(ROWS, axis=0),
+        lambda: ROWS.amax(axis=1),
+        lambda: ROWS.cumsum(axis=0),
+        lambda: torch.var_mean(ROWS, axis=1)[0],
+    ]
+    for i, call in enumerate(calls):
+        seen = Watcher({}, {}, {})
+        with seen, intercept(every=True):
+            found = call()
+        assert seen.functions, i
+        torch.testing.assert_close(found, call())
 
 
 def test_intercepted_functions_have_isobits_gradients():

@@ -210,6 +210,22 @@ def test_results_have_the_types_of_pytorchs_under_autocast_too(dtype):
     assert torch.equal(y, isobit.torch.cross_entropy(x.float(), target, reduction="none"))
 
 
+def test_a_derivative_by_weights_of_classes_is_refused_and_not_left_out():
+    """As PyTorch refuses it."""
+    x, weight, target = drawn(5, 8).requires_grad_(), torch.rand(8, requires_grad=True), classes(5)
+    with pytest.raises(NotImplementedError, match=r"^cross_entropy has no derivative by weight"):
+        isobit.torch.cross_entropy(x, target, weight).backward()
+    table = drawn(8, 4, seed=2)
+    with pytest.raises(NotImplementedError, match="linear_cross_entropy has no derivative by weig"):
+        isobit.torch.linear_cross_entropy(x[:, :4], table, target, weight=weight).backward()
+    with pytest.raises(NotImplementedError, match=r"^cross_entropy has no derivative by weight"):
+        torch.func.jvp(
+            lambda w: isobit.torch.cross_entropy(x.detach(), target, w),
+            (weight.detach(),),
+            (weight.detach(),),
+        )
+
+
 def test_the_module_takes_the_place_of_pytorchs():
     assert issubclass(isobit.torch.CrossEntropyLoss, torch.nn.CrossEntropyLoss)
     x, target, weight = drawn(4, 5), classes(4), drawn(5, seed=3).abs()

@@ -127,5 +127,5 @@ def test_what_is_wrong_is_told_by_name():
         dropout(x, seed=0.5)
     with pytest.raises(TypeError, match="dropout: input must be a Tensor; it is list"):
         dropout([1.0])
-    with pytest.raises(ValueError, match=r"dropout: x has dtype torch.int64; must be float32"):
+    with pytest.raises(ValueError, match=r"dropout: input has dtype torch.int64; must be float32"):
         dropout(torch.ones(3, dtype=torch.int64))

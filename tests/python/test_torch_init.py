@@ -50,6 +50,42 @@ def test_numbers_are_spread_as_pytorchs(name, dtype):
     assert ours.float().min() >= theirs.float().min() - scale
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("name", NAMES + OF_MATRICES[:1])
+def test_tensors_without_elements_are_drawn_as_pytorch_draws_them(name):
+    for shape in ((0, 3), (3, 0), (2, 0, 4)):
+        empty = torch.empty(shape)
+        assert getattr(init, name)(empty) is empty
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_range_without_width_gives_its_only_number(dtype):
+    generator = Generator(3)
+    for value in (1.5, 0.0, -2.0):
+        found = init.uniform_(torch.empty(5, dtype=dtype), value, value, generator)
+        expected = nn.init.uniform_(torch.empty(5, dtype=dtype), value, value)
+        assert same(found, expected)
+        if dtype != torch.bfloat16:
+            name = str(dtype).removeprefix("torch.")
+            array = isobit.numpy.random.uniform(5, value, value, seed=3, dtype=name)
+            assert array.tobytes() == found.numpy().tobytes()
+    assert generator.offset == 15
+    zeros = init.xavier_uniform_(torch.empty(4, 3, dtype=dtype), gain=0.0)
+    assert same(zeros, torch.zeros(4, 3, dtype=dtype))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_layers_without_inputs_or_outputs_begin_as_pytorchs():
+    for shape in ((0, 3), (3, 0)):
+        model = init.reset_parameters_(nn.Linear(*shape), seed=1)
+        assert model.bias.isfinite().all()
+
+
+def test_integers_are_no_orthogonal_matrix():
+    with pytest.raises(ValueError, match=r"orthogonal_: tensor has dtype torch\.int64"):
+        init.orthogonal_(torch.empty(4, 5, dtype=torch.int64))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(70, 40), (40, 70), (33, 33), (1, 5), (5, 1), (6, 4, 3, 2)])
 def test_orthogonal_matrices_are_those_of_pytorch_out_of_the_same_numbers(shape, dtype):

@@ -260,7 +260,7 @@ def test_what_is_pytorchs_alone_is_named_and_stays_pytorchs(shape, options):
 
 
 def test_wrong_types_are_told():
-    with pytest.raises(ValueError, match=r"x has dtype torch\.int64"):
+    with pytest.raises(ValueError, match=r"input has dtype torch\.int64"):
         isobit.torch.interpolate(images(4, 2, 3).long(), 5)
     with pytest.raises(TypeError, match="input must be a Tensor; it is list"):
         isobit.torch.interpolate([1.0], 1)

@@ -2,6 +2,7 @@
 """Losses of single elements, and nll_loss, beside PyTorch's."""
 
 import inspect
+from functools import partial
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_bends_are_pytorchs(name, option, value):
     if option == "beta":
         found = isobit.torch.smooth_l1_loss(x, target, beta=0.0)
         torch.testing.assert_close(found, F.l1_loss(x, target))
-    with pytest.raises(ValueError, match="beta is -1"):
+    with pytest.raises(ValueError, match=f"{option} is -1"):
         getattr(isobit.torch, name)(x, target, **{option: -1.0})
 
 
@@ -74,8 +75,87 @@ def test_weights_broadcast():
     torch.testing.assert_close(ours, theirs)
     grads = [torch.autograd.grad(each, x)[0] for each in (ours, theirs)]
     torch.testing.assert_close(*grads)
-    found = isobit.torch.mse_loss(x, target, weight=weight.expand(6, 33))
-    torch.testing.assert_close(found, ((x - target) ** 2 * weight).mean())
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss"])
+def test_a_mean_of_weighted_losses_is_divided_by_what_pytorch_divides_by(name, reduction):
+    """By the sum of the weights, but that of huber_loss by the number of elements."""
+    x, target = arrays(name)
+    weight = draw(6, 33, seed=3).abs()
+    given = {"weight": weight, "reduction": reduction}
+    x.requires_grad_()
+    ours, theirs = (getattr(each, name)(x, target, **given) for each in (isobit.torch, F))
+    torch.testing.assert_close(ours, theirs)
+    into = torch.ones_like(ours)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, x, into), torch.autograd.grad(theirs, x, into)
+    )
+    given["weight"] = weight.numpy()
+    found = getattr(isobit.numpy, name)(x.detach().numpy(), target.numpy(), **given)
+    assert found.tobytes() == ours.detach().numpy().tobytes()
+    for wrong in (weight[:1], weight[0, 0]):
+        with pytest.raises(ValueError, match=f"{name}: weight has shape"):
+            getattr(isobit.torch, name)(x, target, weight=wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mean_is_a_number_where_the_sum_of_losses_is_not(name, dtype):
+    largest = torch.finfo(dtype).max
+    far = largest**0.5 / 2 if name == "mse_loss" else largest / 2
+    x, target = torch.full((40,), far, dtype=dtype), torch.zeros(40, dtype=dtype)
+    each = getattr(isobit.torch, name)(x, target, reduction="none")
+    found = getattr(isobit.torch, name)(x, target)
+    assert each.isfinite().all()
+    torch.testing.assert_close(found, each[0])
+    assert getattr(isobit.numpy, name)(x.numpy(), target.numpy()) == found.numpy()
+
+
+def test_targets_of_another_shape_are_warned_of():
+    x, target = arrays("mse_loss")
+    for name in NAMES:
+        with pytest.warns(UserWarning, match=f"{name}: target has shape \\(33,\\), input"):
+            found = getattr(isobit.torch, name)(x, target[0])
+        with pytest.warns(UserWarning):
+            torch.testing.assert_close(found, getattr(F, name)(x, target[0]))
+
+
+def test_a_second_derivative_of_smooth_l1_loss_with_a_beta_of_0_is_that_of_l1_loss():
+    x, target = arrays("l1_loss")
+    x.requires_grad_()
+    loss = isobit.torch.smooth_l1_loss(x, target, beta=0.0)
+    (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+    (found,) = torch.autograd.grad(slope.square().sum(), x)
+    assert found.equal(torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ALL)
+def test_autocast_makes_losses_of_16_bits_float32_as_pytorchs(name, dtype, reduction):
+    """A loss of float16 leaves its range where a GradScaler multiplies it."""
+    x, target = arrays(name, dtype)
+    target = torch.arange(6) if name == "nll_loss" else target
+    x.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        ours, theirs = (
+            getattr(each, name)(x, target, reduction=reduction) for each in (isobit.torch, F)
+        )
+    assert ours.dtype == theirs.dtype
+    torch.testing.assert_close(ours, theirs)
+    grads = [torch.autograd.grad(each.sum(), x)[0] for each in (ours, theirs)]
+    assert grads[0].dtype == dtype
+    torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("delta", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_wrong_delta_is_told_as_delta(delta):
+    x, target = arrays("huber_loss")
+    with pytest.raises(ValueError, match="huber_loss: delta is"):
+        isobit.torch.huber_loss(x, target, delta=delta)
+    with pytest.raises(ValueError, match="huber_loss: delta is"):
+        isobit.numpy.huber_loss(x.numpy(), target.numpy(), delta=delta)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -113,31 +193,45 @@ def test_sums_do_not_depend_on_threads():
     assert len({each.item() for each in found}) == 1
 
 
+def with_weights(name):
+    """The losses as a function of all tensors that they take, and these."""
+    tensors = [each.double()[:2, :5].clone() for each in arrays(name)]
+    names = {"smooth_l1_loss": (), BCE: ("weight", "pos_weight")}.get(name, ("weight",))
+    tensors += [draw(2, 5, seed=3 + i).double().abs() for i in range(len(names))]
+
+    def loss(function, *tensors, **more):
+        return function(*tensors[:2], **dict(zip(names, tensors[2:], strict=True)), **more)
+
+    return loss, tensors
+
+
 @pytest.mark.parametrize("name", (*NAMES, BCE))
-def test_derivatives_of_every_order(name):
-    x, target = (each.double()[:2, :5].clone() for each in arrays(name))
-    x.requires_grad_()
-    target.requires_grad_(name != BCE)
-    function = getattr(isobit.torch, name)
-    assert torch.autograd.gradcheck(lambda x, t: function(x, t, reduction="none"), (x, target))
-    assert torch.autograd.gradgradcheck(function, (x, target))
-    tangent = draw(2, 5, seed=7).double()
-    ours, theirs = (
-        torch.func.jvp(
-            lambda x, each=each: getattr(each, name)(x, target.detach()), (x.detach(),), (tangent,)
-        )
-        for each in (isobit.torch, F)
-    )
-    torch.testing.assert_close(ours, theirs)
+def test_derivatives_of_every_order_by_every_tensor(name):
+    loss, tensors = with_weights(name)
+    ours, theirs = (partial(loss, getattr(each, name)) for each in (isobit.torch, F))
+    leaves = [each.requires_grad_() for each in tensors]
+    unreduced = partial(ours, reduction="none")
+    assert torch.autograd.gradcheck(unreduced, leaves, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(unreduced, leaves, check_fwd_over_rev=True)
+    detached = [each.detach() for each in leaves]
+    hessians = [torch.func.hessian(each)(*detached) for each in (ours, theirs)]
+    torch.testing.assert_close(*hessians)
 
 
-def test_no_derivative_by_targets_or_weights_is_made_up():
-    x, target = arrays(BCE)
-    with pytest.raises(NotImplementedError, match="no derivative by target"):
-        isobit.torch.binary_cross_entropy_with_logits(x, target.requires_grad_()).backward()
-    with pytest.raises(NotImplementedError, match="no derivative by weight"):
-        weight = torch.ones(6, 33, requires_grad=True)
-        isobit.torch.mse_loss(x, target.detach(), weight=weight).backward()
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", (*NAMES, BCE))
+def test_gradients_by_targets_and_weights_are_pytorchs(name, dtype):
+    loss, tensors = with_weights(name)
+    given = [each.to(dtype).requires_grad_() for each in tensors]
+    wide = [each.detach().double().requires_grad_() for each in given]
+    if name == BCE:  # of which PyTorch has no derivative by weights
+        given[2:], wide[2:] = ([each.detach() for each in some[2:]] for some in (given, wide))
+    leaves = [[each for each in some if each.requires_grad] for some in (given, wide)]
+    found = torch.autograd.grad(loss(getattr(isobit.torch, name), *given), leaves[0])
+    expected = torch.autograd.grad(loss(getattr(F, name), *wide), leaves[1])
+    few = {} if dtype.itemsize > 2 else {"atol": 0.01, "rtol": 0.05}  # two roundings cancel
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other.to(dtype), **few)
 
 
 MODULES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCEWithLogitsLoss", "NLLLoss")
@@ -179,7 +273,10 @@ def test_what_is_wrong_is_told_by_name():
     x, target = arrays("mse_loss")
     with pytest.raises(ValueError, match="mse_loss: reduction is 'median'; allowed: none"):
         isobit.torch.mse_loss(x, target, reduction="median")
-    with pytest.raises(ValueError, match="l1_loss: shapes do not broadcast"):
+    with (
+        pytest.warns(UserWarning, match="l1_loss: target has shape"),
+        pytest.raises(ValueError, match="l1_loss: shapes do not broadcast"),
+    ):
         isobit.torch.l1_loss(x, target[:, :5])
     with pytest.raises(TypeError, match="huber_loss: target must be a Tensor; it is float"):
         isobit.torch.huber_loss(x, 1.0)
@@ -187,6 +284,23 @@ def test_what_is_wrong_is_told_by_name():
         isobit.torch.binary_cross_entropy_with_logits(x, target[0])
     with pytest.raises(ValueError, match="nll_loss: target has shape"):
         isobit.torch.nll_loss(x, torch.zeros(5, dtype=torch.int64))
+    for wrong in (-1, 33):
+        with pytest.raises(
+            ValueError, match="nll_loss: target has an index of no class; there are"
+        ):
+            isobit.torch.nll_loss(x, torch.full((6,), wrong))
+
+
+@pytest.mark.parametrize("name", ["nll_loss", "cross_entropy"])
+def test_indices_of_classes_may_be_bytes_and_nothing_else(name):
+    """As PyTorch has it, which refuses flags, too."""
+    x, target, ours = draw(6, 33), torch.arange(6), getattr(isobit.torch, name)
+    assert ours(x, target.to(torch.uint8)).equal(ours(x, target))
+    for wrong in (target > 2, target.int(), target.to(torch.int8)):
+        with pytest.raises(
+            ValueError, match=f"{name}: target has dtype {wrong.dtype}; must be int"
+        ):
+            ours(x, wrong)
 
 
 def test_opcheck():

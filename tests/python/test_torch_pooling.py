@@ -188,7 +188,7 @@ def test_wrong_calls_are_told_what_is_wrong(call, words):
 
 def test_wrong_types_are_told():
     x = images("max_pool2d", 2, 3)
-    with pytest.raises(ValueError, match=r"x has dtype torch\.int64"):
+    with pytest.raises(ValueError, match=r"input has dtype torch\.int64"):
         isobit.torch.max_pool2d(x.long(), 2)
     with pytest.raises(TypeError, match="input must be a Tensor; it is list"):
         isobit.torch.avg_pool1d([1.0], 1)

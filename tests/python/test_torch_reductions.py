@@ -287,7 +287,7 @@ def test_what_is_refused_names_function_and_argument():
         isobit.torch.mean(x, 2)
     with pytest.raises(TypeError, match="sum: input must be a Tensor; it is list"):
         isobit.torch.sum([1.0])
-    with pytest.raises(ValueError, match=r"x has dtype torch\.int64"):
+    with pytest.raises(ValueError, match=r"input has dtype torch\.int64"):
         isobit.torch.sum(torch.arange(3))
     with pytest.raises(NotImplementedError, match="norm: ord is 3; allowed: 2, 1, inf, -inf and 0"):
         isobit.torch.norm(x, 3)

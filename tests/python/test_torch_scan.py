@@ -313,7 +313,7 @@ def test_what_is_wrong_is_refused_by_name():
     for call, error, words in (
         (lambda: isobit.torch.cumsum(x, 2), ValueError, "cumsum: dim is 2; allowed: -2 to 1"),
         (lambda: isobit.torch.cumsum(x, 1.5), TypeError, "dim must be an integer"),
-        (lambda: isobit.torch.cumprod([1.0], 0), TypeError, "x must be a Tensor; it is list"),
+        (lambda: isobit.torch.cumprod([1.0], 0), TypeError, "input must be a Tensor; it is list"),
         (
             lambda: isobit.torch.cumsum(x, 1, init=draw(8)),
             ValueError,
@@ -390,3 +390,20 @@ def test_values_and_gradients_at_pytorchs_samples(internal, kind, dtype):
             (expected,) = torch.autograd.grad(truth, wide, to.double())
             (found,) = torch.autograd.grad(found, x, to)
             torch.testing.assert_close(found, expected.to(x.dtype))
+
+
+@pytest.mark.parametrize("scale", [1.0, 600.0, 1e10, 1e19, 1e38])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_logcumsumexp_of_large_numbers_keep_their_digits(dtype, scale):
+    """Results of 1e19 are thousands apart, in float64 too, and gradients are powers of e."""
+    generator = torch.Generator().manual_seed(3)
+    drawn = torch.randn(8, 33, generator=generator, dtype=dtype).clamp(-3, 3) * scale
+    x = drawn.requires_grad_()
+    into = torch.randn(8, 33, generator=generator, dtype=dtype)
+    (found,) = torch.autograd.grad(isobit.torch.logcumsumexp(x, 1), x, into)
+    of_x, along = x.detach().double(), into.double()
+    expected = torch.zeros_like(of_x)
+    for end in range(1, 34):
+        expected[:, :end] += of_x[:, :end].softmax(1) * along[:, end - 1 : end]
+    few = 100 * torch.finfo(dtype).eps
+    torch.testing.assert_close(found.double(), expected, rtol=few, atol=few)

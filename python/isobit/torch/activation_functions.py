@@ -3,11 +3,11 @@
 are computed."""
 
 from isobit.torch.activations import ACTIVATION, CODES, GATED_ACTIVATION
-from isobit.torch.functional import overridable, run
+from isobit.torch.functional import overridable, run, run_as
 
 
-def _of(name, input):
-    return run(ACTIVATION, {"x": input}, function=CODES[name])
+def _of(name, input, function=None):
+    return run_as(function or name, ACTIVATION, {"x": input}, function=CODES[name])
 
 
 def _gelu(op, approximate):
@@ -43,7 +43,7 @@ def tanh(input):
 @overridable
 def gelu(input, *, approximate="none"):
     """torch.nn.functional.gelu. approximate: "none" or "tanh"."""
-    return _of(_gelu("gelu", approximate), input)
+    return _of(_gelu("gelu", approximate), input, "gelu")
 
 
 @overridable

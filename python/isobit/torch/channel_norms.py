@@ -40,9 +40,10 @@ def _rows(call, v):
     if v is None:
         return None
     groups = getattr(call, "groups", 0)
+    batch, channels, extent = v.shape
     if groups:
-        return v.reshape(v.shape[0], groups, -1)
-    return v.transpose(0, 1).reshape(v.shape[1], -1)
+        return v.reshape(batch, groups, channels // groups * extent)
+    return v.transpose(0, 1).reshape(channels, batch * extent)
 
 
 def _back(call, rows):
@@ -230,6 +231,8 @@ def _batch_results(call):
 
 
 def _batch_gradients(call, wanted, grad_y, _next_mean, _next_var):
+    if wanted.running_mean or wanted.running_var:
+        raise NotImplementedError("batch_norm has no derivative by running statistics; detach them")
     if grad_y is None:
         return {}
     needs = (bool(wanted.x), bool(wanted.weight), bool(wanted.bias))

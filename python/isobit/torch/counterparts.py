@@ -67,16 +67,25 @@ def _suits(args, kwargs):
     return bool(real) and _multiplies(*real)
 
 
-def exchanged(theirs, ours, suits=_suits):
+# What PyTorch's own functions call arguments, too, for users of NumPy.
+_OF_NUMPY = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def exchanged(theirs, ours, suits=_suits, aliases=None):
     """A call of ours where it suits and ours has all arguments that are given; of theirs
-    elsewhere."""
+    elsewhere. aliases: other names of arguments that theirs knows."""
     parameters = signature(ours).parameters
     names = tuple(parameters)
     most = sum(each.kind is Parameter.POSITIONAL_OR_KEYWORD for each in parameters.values())
 
     def call(*args, **kwargs):
-        known = len(args) <= most and all(name in names for name in kwargs)
-        return (ours if known and suits(args, kwargs) else theirs)(*args, **kwargs)
+        given = kwargs
+        if aliases:
+            given = {aliases.get(name, name): each for name, each in kwargs.items()}
+        known = len(args) <= most and len(given) == len(kwargs)
+        if known and all(name in names for name in given) and suits(args, given):
+            return ours(*args, **given)
+        return theirs(*args, **kwargs)
 
     return call
 
@@ -125,7 +134,8 @@ def _product(theirs, ours):
 
 
 def _linear(input, weight, bias=None):
-    if _multiplies(input, weight, bias):
+    suits = _multiplies(input, weight, bias)
+    if suits and (bias is None or bias.shape == weight.shape[:-1]):
         return product_functions.linear(input, weight, bias)
     return F.linear(input, weight, bias)
 
@@ -399,9 +409,16 @@ FURTHER = {
     **_named(pooling_functions, *_TWO_NAMES, of=(F, torch)),
     **_each(_with_indices(pooling_functions.max_pool1d), F.max_pool1d_with_indices),
     **_each(_with_indices(pooling_functions.max_pool2d), F.max_pool2d_with_indices),
-    **_named(scans, "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"),
-    **_named(reduction_functions, "sum", "mean", "var", "std", "amax", "amin", suits=_reduces),
-    **_named(reduction_functions, "var_mean", "std_mean", of=(torch,), suits=_reduces),
+    **_named(scans, "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", aliases=_OF_NUMPY),
+    **_named(
+        reduction_functions,
+        *("sum", "mean", "var", "std", "amax", "amin"),
+        suits=_reduces,
+        aliases=_OF_NUMPY,
+    ),
+    **_named(
+        reduction_functions, "var_mean", "std_mean", of=(torch,), suits=_reduces, aliases=_OF_NUMPY
+    ),
     **_LENGTHS,
     **_broadcasts(*_OF_TWO, *_INTO_ONE),
     **_expand(torch.Tensor.expand),

@@ -46,7 +46,14 @@ def _backward(call, grad):
     )
 
 
-def _gradients(call, _wanted, loss, _largest, _sum, total, _count):
+def refuse(operator, weight):
+    """A derivative by the weights of classes; weight: whether one is wanted, or a tangent."""
+    if weight is not None and weight is not False:
+        raise NotImplementedError(f"{operator} has no derivative by weight; detach it")
+
+
+def _gradients(call, wanted, loss, _largest, _sum, total, _count):
+    refuse("cross_entropy", wanted.weight)
     if not call.totals:
         total = None
     grad = total_of(loss, None if total is None else total.expand(call.x.shape[:-1]))
@@ -59,6 +66,7 @@ def _along(call, slopes, tangent):
 
 
 def _tangents(call, along):
+    refuse("cross_entropy", along.weight)
     ones = torch.ones_like(call.largest)
     loss = _along(call, _backward(call, ones), along.x)
     total = loss.sum() if call.totals else loss.new_zeros((*loss.shape, 0))

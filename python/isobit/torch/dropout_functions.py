@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from isobit.torch.dropping import DROPOUT
-from isobit.torch.functional import _seed, overridable, run
+from isobit.torch.functional import _seed, overridable, run_as
 
 
 @overridable
@@ -19,7 +19,8 @@ def dropout(input, p=0.5, training=True, inplace=False, *, seed=None):
         raise TypeError(f"dropout: input must be a Tensor; it is {type(input).__name__}")
     if not training or p == 0:
         return input if inplace else input.clone()
-    y = run(DROPOUT, {"x": input, "seed": _seed("dropout", p, seed)}, p=float(p))
+    tensors = {"x": input, "seed": _seed("dropout", p, seed)}
+    y = run_as("dropout", DROPOUT, tensors, p=float(p))
     return input.copy_(y) if inplace else y
 
 

@@ -341,6 +341,23 @@ def dropout_add_rms_norm(
     return _added(ADD_RMS_NORM, x, residual, normalized_shape, weight, None, options, seed)
 
 
+def _retold(error, record, function):
+    """What an operator says of its arguments, as the function that was called has it."""
+    name, _, words = str(error).partition(": ")
+    if name != record.name or not words:
+        return error
+    words = words.replace("x ", "input ", 1) if words.startswith("x ") else words
+    return type(error)(f"{function}: {words}")
+
+
+def run_as(function, record, tensors, /, **options):
+    """run, for a function that has another name than the operator, and whose input is x there."""
+    try:
+        return run(record, tensors, **options)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise _retold(error, record, function) from None
+
+
 def run(record, tensors, behind=None, last=None, **options):
     """An operator of which its record says everything. tensors: by their names in the schema, in
     front of which nothing stands; the options follow them there, and then tensors `behind`, and

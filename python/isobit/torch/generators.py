@@ -80,8 +80,10 @@ def _signed(number):
 
 def fill(tensor, distribution, seed, offset, *, low=0.0, high=1.0, mean=0.0, std=1.0, p=0.5):
     """Numbers offset, offset + 1, ... of a sequence as the elements of a tensor, in C order."""
-    if tensor.is_meta:
+    if tensor.is_meta or tensor.numel() == 0:
         return tensor
+    if distribution == "uniform" and low == high:  # as layers without inputs begin
+        distribution, mean, std = "normal", low + 0.0, 0.0
     with torch.no_grad():
         dense = tensor.is_contiguous()
         to = tensor if dense else torch.empty_like(tensor, memory_format=torch.contiguous_format)

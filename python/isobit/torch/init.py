@@ -39,7 +39,7 @@ __all__ = [
 
 
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
-    """Numbers from a to b, without b itself."""
+    """Numbers from a to b, without b itself where that is not a."""
     return draw(tensor, "uniform", generator, low=a, high=b)
 
 
@@ -92,6 +92,8 @@ def orthogonal_(tensor, gain=1, generator=None):
     """
     if tensor.ndim < 2:
         raise ValueError(f"orthogonal_: tensor has {tensor.ndim} dimensions; must have 2 or more")
+    if not tensor.is_floating_point():
+        raise ValueError(f"orthogonal_: tensor has dtype {tensor.dtype}; must be floating-point")
     if tensor.numel() == 0:
         return tensor
     rows = len(tensor)

@@ -5,7 +5,7 @@ it is computed."""
 import torch
 
 from isobit import _resampling
-from isobit.torch.functional import overridable, run
+from isobit.torch.functional import overridable, run_as
 from isobit.torch.interpolating import INTERPOLATE
 from isobit.torch.pooling_functions import adaptive_avg_pool1d, adaptive_avg_pool2d
 
@@ -50,7 +50,8 @@ def interpolate(
     if mode == "area":
         return adaptive_avg_pool1d(input, size) if one else adaptive_avg_pool2d(input, size)
     scale_h, scale_w = (0.0, *scales) if one else scales
-    y = run(
+    y = run_as(
+        "interpolate",
         INTERPOLATE,
         {"x": input.unsqueeze(2) if one else input},
         size=(1, *size) if one else tuple(size),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from isobit.torch.cross_entropies import CROSS_ENTROPY_BACKWARD
+from isobit.torch.cross_entropies import CROSS_ENTROPY_BACKWARD, refuse
 from isobit.torch.products import MATMUL, NONE
 from isobit.torch.records import SUM, Axis, Operator, narrow_inputs, total_of
 
@@ -107,6 +107,7 @@ def _named(call, wanted, *found):
 
 
 def _gradients(call, wanted, loss, _largest, _sum, total, _count):
+    refuse("linear_cross_entropy", wanted.class_weight)
     if not call.totals:
         total = None
     grad = total_of(loss, None if total is None else total.expand(call.x.shape[:-1]))
@@ -122,6 +123,7 @@ def _gradients(call, wanted, loss, _largest, _sum, total, _count):
 
 
 def _tangents(call, along):
+    refuse("linear_cross_entropy", along.class_weight)
     slopes = _slopes(_inner(call, torch.ones_like(call.largest)))
     moved = _along_logits(call, along)
     loss = torch.zeros_like(call.largest)

@@ -34,6 +34,15 @@ def _check(op, tensors, reduction):
         )
 
 
+def indices(op, target):
+    """Of classes, as int64: PyTorch takes bytes, too."""
+    if target.dtype == torch.uint8:
+        return target.long()
+    if target.dtype != torch.int64:
+        raise ValueError(f"{op}: target has dtype {target.dtype}; must be int64 or uint8")
+    return target
+
+
 def _check_classes(op, target, weight, expected, classes, input):
     """expected: the shape of target."""
     if target.shape != expected:
@@ -48,11 +57,11 @@ def _check_classes(op, target, weight, expected, classes, input):
         raise ValueError(f"{op}: there are no classes, but targets")
 
 
-def _result_dtype(input):
-    """As PyTorch's, which autocast makes float32."""
-    if input.dtype in NARROW and torch.is_autocast_enabled(input.device.type):
+def result_dtype(dtype, device):
+    """As that of PyTorch's losses, which autocast makes float32."""
+    if dtype in NARROW and torch.is_autocast_enabled(device.type):
         return torch.float32
-    return input.dtype
+    return dtype
 
 
 @overridable
@@ -81,6 +90,7 @@ def cross_entropy(
     classes = min(input.dim() - 1, 1)
     expected = (*input.shape[:classes], *input.shape[classes + 1 :])
     _check_classes(op, target, weight, expected, input.shape[classes], input)
+    target = indices(op, target)
     tensors = {"x": input.movedim(classes, -1), "target": target, "weight": weight}
     options = {"label_smoothing": label_smoothing, "z_loss": z_loss}
     return _reduced(CROSS_ENTROPY, tensors, "weight", reduction, ignore_index, options)
@@ -91,7 +101,7 @@ def _reduced(record, tensors, weights, reduction, ignore_index, options):
     x = tensors["x"]
     if tensors[weights] is not None:
         tensors[weights] = tensors[weights].to(torch.promote_types(x.dtype, torch.float32))
-    dtype = _result_dtype(x)
+    dtype = result_dtype(x.dtype, x.device)
     totals = reduction != "none"
     loss, _, _, total, count = run(
         record, tensors, ignore_index=ignore_index, **options, totals=totals
@@ -147,6 +157,6 @@ def linear_cross_entropy(
         losses |= {"ignore_index": ignore_index, "reduction": reduction}
         return cross_entropy(logits, target, weight, **losses)
     _check_classes(op, target, weight, input.shape[:-1], linear_weight.shape[0], input)
-    tensors = {"x": input, "weight": linear_weight, "bias": linear_bias, "target": target}
-    tensors["class_weight"] = weight
+    tensors = {"x": input, "weight": linear_weight, "bias": linear_bias}
+    tensors |= {"target": indices(op, target), "class_weight": weight}
     return _reduced(LINEAR_CROSS_ENTROPY, tensors, "class_weight", reduction, ignore_index, losses)

@@ -2,11 +2,15 @@
 """mse_loss, l1_loss, smooth_l1_loss, huber_loss, binary_cross_entropy_with_logits and nll_loss:
 torch.nn.functional's, whose elements and sums have the same bits wherever they are computed."""
 
+import warnings
+from math import inf
+
 import torch
 import torch.nn.functional as F
 
 from isobit.torch import reduction_functions
 from isobit.torch.functional import overridable, run
+from isobit.torch.loss_functions import indices, result_dtype
 from isobit.torch.pointwise_losses import CODES, LOSS
 from isobit.torch.records import NARROW
 
@@ -30,8 +34,9 @@ def _require_tensors(op, **tensors):
             raise NotImplementedError(f"{op}: {name} is nested; its values() are rows")
 
 
-def _loss(op, kind, tensors, reduction, beta=1.0):
-    """tensors: by their names in the call; those that are not given are None."""
+def _loss(op, kind, tensors, reduction, beta=1.0, by_weight=False):
+    """tensors: by their names in the call; those that are not given are None. by_weight: a mean is
+    divided by the sum of the weights."""
     given = {name: each for name, each in tensors.items() if each is not None}
     _require_tensors(op, **given)
     try:
@@ -45,28 +50,43 @@ def _loss(op, kind, tensors, reduction, beta=1.0):
     given = {name: each.to(dtype) for name, each in zip(given, spread, strict=True)}
     arguments = {"x": given["input"]}
     arguments |= {name: given.get(name) for name in ("target", "weight", "pos_weight")}
-    losses = run(LOSS, arguments, kind=CODES[kind], beta=float(beta))
-    if reduction == "none":
-        return losses.to(dtype)
-    found = reduction_functions.sum(losses)
-    return (found if reduction == "sum" else found / losses.numel()).to(dtype)
+    losses = found = run(LOSS, arguments, kind=CODES[kind], beta=float(beta))
+    if reduction == "mean" and by_weight and tensors["weight"] is not None:
+        weights = tensors["weight"].to(dtype).to(losses.dtype)
+        found = reduction_functions.sum(losses) / reduction_functions.sum(weights)
+    elif reduction != "none":
+        found = getattr(reduction_functions, reduction)(losses)
+    return found.to(result_dtype(dtype, found.device))
 
 
 def _of_difference(op, kind, input, target, weight, reduction, beta=1.0):
     tensors = {"input": input, "target": target, "weight": weight}
-    return _loss(op, kind, tensors, reduction, beta)
+    _require_tensors(op, **{name: each for name, each in tensors.items() if each is not None})
+    if weight is not None and weight.shape != input.shape:
+        raise ValueError(
+            f"{op}: weight has shape {tuple(weight.shape)}; must have that of input, "
+            f"{tuple(input.shape)}"
+        )
+    if target.shape != input.shape:
+        warnings.warn(
+            f"{op}: target has shape {tuple(target.shape)}, input {tuple(input.shape)}; they are "
+            "broadcast, which is likely not what is wanted",
+            stacklevel=4,
+        )
+    return _loss(op, kind, tensors, reduction, beta, by_weight=kind in ("mse", "l1"))
 
 
 @overridable
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
-    """torch.nn.functional.mse_loss."""
+    """torch.nn.functional.mse_loss. The mean of weighted losses is their sum divided by that of the
+    weights."""
     reduction = _reduction("mse_loss", reduction, size_average, reduce)
     return _of_difference("mse_loss", "mse", input, target, weight, reduction)
 
 
 @overridable
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
-    """torch.nn.functional.l1_loss."""
+    """torch.nn.functional.l1_loss; see mse_loss."""
     reduction = _reduction("l1_loss", reduction, size_average, reduce)
     return _of_difference("l1_loss", "l1", input, target, weight, reduction)
 
@@ -80,8 +100,11 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
 
 @overridable
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
-    """torch.nn.functional.huber_loss."""
+    """torch.nn.functional.huber_loss. The mean of weighted losses is their sum divided by their
+    number."""
     reduction = _reduction("huber_loss", reduction)
+    if not 0 < delta < inf:
+        raise ValueError(f"huber_loss: delta is {delta}; must be above 0, and finite")
     return _of_difference("huber_loss", "huber", input, target, weight, reduction, delta)
 
 
@@ -89,7 +112,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 def binary_cross_entropy_with_logits(
     input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
 ):
-    """torch.nn.functional.binary_cross_entropy_with_logits. There is no derivative by target."""
+    """torch.nn.functional.binary_cross_entropy_with_logits."""
     op = "binary_cross_entropy_with_logits"
     reduction = _reduction(op, reduction, size_average, reduce)
     _require_tensors(op, input=input, target=target)
@@ -123,13 +146,22 @@ def nll_loss(
         raise ValueError(
             f"{op}: weight has shape {tuple(weight.shape)}; there are {classes} classes"
         )
+    target = indices(op, target)
     counted = target != ignore_index
     places = torch.where(counted, target, 0)
     wide = torch.float32 if input.dtype in NARROW else input.dtype
-    logs = input.gather(dim, places.unsqueeze(dim)).squeeze(dim).to(wide)
+    try:
+        logs = input.gather(dim, places.unsqueeze(dim)).squeeze(dim).to(wide)
+    except RuntimeError as error:
+        if "out of bounds" not in str(error):
+            raise
+        raise ValueError(
+            f"{op}: target has an index of no class; there are classes from 0 to {classes - 1}, "
+            f"and ignore_index is {ignore_index}"
+        ) from None
     share = counted.to(wide) if weight is None else torch.where(counted, weight.to(wide)[places], 0)
     losses = torch.where(counted, -logs * share, 0)
-    if reduction == "none":
-        return losses.to(input.dtype)
-    found = reduction_functions.sum(losses)
-    return (found if reduction == "sum" else found / reduction_functions.sum(share)).to(input.dtype)
+    found = losses if reduction == "none" else reduction_functions.sum(losses)
+    if reduction == "mean":
+        found = found / reduction_functions.sum(share)
+    return found.to(result_dtype(input.dtype, input.device))

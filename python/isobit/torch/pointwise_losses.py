@@ -28,60 +28,111 @@ def _slope(grad_loss, call):
     return BACKWARD.operator(grad_loss, *given)
 
 
-def _refuse(call, wanted):
-    for name in ("weight", "pos_weight"):
-        if getattr(wanted, name):
-            raise NotImplementedError(f"pointwise_loss has no derivative by {name}")
-    if wanted.target and call.kind == _BCE:
-        raise NotImplementedError("binary_cross_entropy_with_logits has no derivative by target")
+def _weighted(call, values):
+    return values if call.weight is None else values * call.weight
+
+
+def _derivative(call, name):
+    """Of the losses, by an argument that is neither x nor a difference's target: they are linear in
+    each, and made of losses of other arguments."""
+    if name == "weight":
+        return LOSS.operator(call.x, call.target, None, call.pos_weight, call.kind, call.beta)
+    # log(1 + e^-x), the loss of a target of 1.
+    bent = LOSS.operator(call.x, torch.ones_like(call.target), None, None, _BCE, call.beta)
+    if name == "pos_weight":
+        return _weighted(call, call.target * bent)
+    falls = -call.x.to(bent.dtype)
+    if call.pos_weight is not None:
+        falls = falls + (call.pos_weight.to(bent.dtype) - 1) * bent
+    return _weighted(call, falls)
+
+
+def _other_names(call):
+    return ("weight", "pos_weight", "target") if call.kind == _BCE else ("weight", "pos_weight")
 
 
 def _gradients(call, wanted, grad_loss):
-    _refuse(call, wanted)
-    grad_x = _slope(grad_loss, call)
-    return {"x": grad_x, "target": -grad_x if wanted.target else None}
+    others = [name for name in _other_names(call) if getattr(wanted, name)]
+    found = {
+        name: (grad_loss * _derivative(call, name)).to(getattr(call, name).dtype) for name in others
+    }
+    if wanted.x or (wanted.target and "target" not in found):
+        found["x"] = _slope(grad_loss, call)
+        found.setdefault("target", -found["x"] if wanted.target else None)
+    return found
 
 
 def _tangents(call, along):
-    terms = []
-    for name, sign in (("x", 1), ("target", -1)):
+    terms, others = [], _other_names(call)
+    for name in _INPUTS:
         tangent = getattr(along, name)
-        if tangent is not None:
-            if name == "target" and call.kind == _BCE:
-                raise NotImplementedError("binary_cross_entropy_with_logits: no such derivative")
-            slope = _slope(torch.ones_like(call.x, dtype=_real(call.x)), call).to(_real(call.x))
-            terms.append(sign * slope * tangent)
+        if tangent is None:
+            continue
+        if name in others:
+            terms.append(_derivative(call, name) * tangent)
+        else:
+            ones = torch.ones_like(call.x, dtype=_real(call.x))
+            slope = _slope(ones, call).to(_real(call.x))
+            terms.append((slope if name == "x" else -slope) * tangent)
     return total_of(*terms)
+
+
+def _of_slope(call, name):
+    """The derivative of the slope of the losses by an argument."""
+    real = _real(call.x)
+    if name == "weight":
+        given = (call.x, call.target, None, call.pos_weight, call.kind, call.beta)
+        return BACKWARD.operator(torch.ones_like(call.x, dtype=real), *given).to(real)
+    if name not in _other_names(call):
+        return _second(call) if name == "x" else -_second(call)
+    small = torch.sigmoid(-call.x.to(real))
+    if name == "pos_weight":
+        return _weighted(call, -call.target * small)
+    more = 0 if call.pos_weight is None else (call.pos_weight.to(real) - 1) * small
+    return _weighted(call, -1 - more + torch.zeros_like(small))
 
 
 def _second(call):
     """Of the loss by x, twice."""
-    difference = call.x - call.target
+    real = _real(call.x)
+    x, target = call.x.to(real), call.target.to(real)
     if call.kind == CODES["mse"]:
-        found = torch.full_like(difference, 2)
+        found = torch.full_like(x, 2)
     elif call.kind == CODES["l1"]:
-        found = torch.zeros_like(difference)
+        found = torch.zeros_like(x)
     elif call.kind == _BCE:
-        y = torch.sigmoid(call.x)
-        found = y * torch.sigmoid(-call.x)
+        found = torch.sigmoid(x) * torch.sigmoid(-x)
         if call.pos_weight is not None:
-            found = found * (1 + (call.pos_weight - 1) * call.target)
+            found = found * (1 + (call.pos_weight.to(real) - 1) * target)
     else:
-        inside = (difference.abs() < call.beta).to(call.x.dtype)
-        found = inside / call.beta if call.kind == CODES["smooth_l1"] else inside
-    return found if call.weight is None else found * call.weight
+        inside = ((x - target).abs() < call.beta).to(real)
+        # Beside a beta of 0 nothing is inside.
+        divides = call.kind == CODES["smooth_l1"] and call.beta != 0
+        found = inside / call.beta if divides else inside
+    return _weighted(call, found)
 
 
 def _gradients_of_gradient(call, wanted, into):
-    _refuse(call, wanted)
-    by_x = None
-    if wanted.x or wanted.target:
-        by_x = into * (_second(call) * call.grad_loss).to(call.x.dtype)
-    return {
-        "grad_loss": _slope(into.to(_real(call.x)), call).to(_real(call.x)),
-        "x": by_x,
-        "target": -by_x if wanted.target else None,
-    }
+    real = _real(call.x)
+    found = {}
+    if wanted.grad_loss:
+        found["grad_loss"] = _slope(into.to(real), call).to(real)
+    for name in _INPUTS:
+        if getattr(wanted, name):
+            by = into * _of_slope(call, name) * call.grad_loss
+            found[name] = by.to(getattr(call, name).dtype)
+    return found
+
+
+def _tangents_of_gradient(call, along):
+    terms = []
+    if along.grad_loss is not None:
+        terms.append(_slope(along.grad_loss, call))
+    for name in _INPUTS:
+        tangent = getattr(along, name)
+        if tangent is not None:
+            terms.append((_of_slope(call, name) * call.grad_loss * tangent).to(call.x.dtype))
+    return total_of(*terms)
 
 
 LOSS = Operator(
@@ -100,5 +151,6 @@ BACKWARD = Operator(
     axes=_axes,
     keeps=("grad_loss", *_INPUTS),
     gradients=_gradients_of_gradient,
+    tangents=_tangents_of_gradient,
 )
 RECORDS = (LOSS, BACKWARD)

@@ -5,7 +5,7 @@ computed."""
 import torch
 
 from isobit.torch.convolutions import numbers
-from isobit.torch.functional import overridable, run
+from isobit.torch.functional import overridable, run_as
 from isobit.torch.operators import transforms_active
 from isobit.torch.pooling import AVERAGE_POOL, MAX_POOL
 
@@ -68,14 +68,16 @@ def _max_pool(op, dims, input, kernel_size, stride, padding, dilation, ceil_mode
     x = _images(op, dims, input)
     windows = _windows(op, dims, kernel_size, stride, padding, dilation)
     with_index = bool(return_indices) or _finds_index(input)
-    y, index = run(MAX_POOL, {"x": x}, **windows, ceil_mode=ceil_mode, with_index=with_index)
+    more = {"ceil_mode": ceil_mode, "with_index": with_index}
+    y, index = run_as(op, MAX_POOL, {"x": x}, **windows, **more)
     y = _back(y, dims, input)
     return (y, _back(index, dims, input)) if return_indices else y
 
 
 def _average_pool(op, dims, input, windows, ceil_mode=False, counts_padding=False, divisor=0):
     more = {"ceil_mode": ceil_mode, "count_include_pad": counts_padding, "divisor": divisor}
-    return _back(run(AVERAGE_POOL, {"x": _images(op, dims, input)}, **windows, **more), dims, input)
+    y = run_as(op, AVERAGE_POOL, {"x": _images(op, dims, input)}, **windows, **more)
+    return _back(y, dims, input)
 
 
 def _adaptive(op, dims, input, output_size):

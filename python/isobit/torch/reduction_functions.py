@@ -7,10 +7,11 @@ import math
 import torch
 
 from isobit import _arguments
-from isobit.torch.functional import overridable, run
+from isobit.torch.functional import overridable, run_as
 from isobit.torch.records import NARROW
 from isobit.torch.reductions import CODES, REDUCE, TOTAL
 
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 ORDERS = {2.0: "l2", 1.0: "l1", math.inf: "largest", -math.inf: "smallest", 0.0: "nonzero"}
 
 
@@ -32,11 +33,14 @@ def _dims(function, dim, rank):
     return tuple(sorted(place - rank for place in places)) if rank else ()
 
 
-def _cast(input, dtype):
+def _cast(function, input, dtype):
     """(input, dtype of the result): PyTorch casts the input. A wider result of 16 bits is that of a
     wider input."""
     if dtype is None or dtype == input.dtype:
         return input, None
+    if dtype not in DTYPES:
+        allowed = ", ".join(map(str, DTYPES))
+        raise ValueError(f"{function}: dtype is {dtype}; allowed: None, {allowed}")
     if input.dtype in NARROW and dtype == torch.float32:
         return input, dtype
     return input.to(dtype), None
@@ -53,8 +57,8 @@ def _total(function, input, dim, keepdim, dtype, mean):
     _check(function, input)
     rank = input.dim()
     dims = _dims(function, dim, rank)
-    input, dtype = _cast(input, dtype)
-    y = run(TOTAL, {"x": input}, dims=dims, mean=mean, dtype=dtype)
+    input, dtype = _cast(function, input, dtype)
+    y = run_as(function, TOTAL, {"x": input}, dims=dims, mean=mean, dtype=dtype)
     return _shaped(y, rank, dims, keepdim)
 
 
@@ -74,8 +78,9 @@ def _reduce(function, input, dim, keepdim, dtype, kind, correction=0.0):
     _check(function, input)
     rank = input.dim()
     dims = _dims(function, dim, rank)
-    input, dtype = _cast(input, dtype)
-    y = run(REDUCE, {"x": input}, dims=dims, kind=CODES[kind], correction=correction, dtype=dtype)
+    input, dtype = _cast(function, input, dtype)
+    options = {"dims": dims, "kind": CODES[kind], "correction": correction, "dtype": dtype}
+    y = run_as(function, REDUCE, {"x": input}, **options)
     return _shaped(y, rank, dims, keepdim)
 
 
@@ -126,10 +131,10 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 @overridable
 def norm(input, ord=2, dim=None, keepdim=False, *, dtype=None):
     """torch.linalg.vector_norm of the orders 2, 1, inf, -inf and 0."""
-    kind = ORDERS.get(float(ord))
+    kind = None if isinstance(ord, str) or ord is None else ORDERS.get(float(ord))
     if kind is None:
         raise NotImplementedError(
-            f"norm: ord is {ord}; allowed: 2, 1, inf, -inf and 0; torch.linalg.vector_norm has "
+            f"norm: ord is {ord!r}; allowed: 2, 1, inf, -inf and 0; torch.linalg.vector_norm has "
             "others"
         )
     _check("norm", input)

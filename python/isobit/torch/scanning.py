@@ -131,9 +131,16 @@ class _Weights:
             self.own = SCAN.operator(sequence, None, None, call.kind, -1, True)
             self.next = _part(sequence, 1, length)
         else:
-            results = SCAN.operator(sequence, None, None, call.kind, -1)
-            self.own = _minus(sequence, results)
-            self.next = _minus(_part(results, 0, length - 1), _part(results, 1, length))
+            # Results are the largest so far plus the logarithm of a sum from 1 to the length: a
+            # result rounded to one number may be so far from it that its exponential has no digits.
+            # What is subtracted is no part of any derivative, as it cancels.
+            largest = SCAN_EXTREME.operator(sequence.detach(), None, CODE["max"], -1)[0]
+            terms = _minus(sequence, largest)
+            shrunk = _minus(_part(largest, 0, length - 1), _part(largest, 1, length))
+            sums = _forward(terms, shrunk)
+            sums = sums.masked_fill(largest == -torch.inf, 1)
+            self.own = terms / sums
+            self.next = _part(sums, 0, length - 1) * shrunk / _part(sums, 1, length)
 
 
 def _no_segments(call):

@@ -4,7 +4,7 @@ they are computed."""
 
 import torch
 
-from isobit.torch.functional import overridable, run
+from isobit.torch.functional import overridable, run_as
 from isobit.torch.scanning import CODE, KINDS, SCAN, SCAN_EXTREME
 
 _NARROW = (torch.bool, torch.uint8, torch.int8, torch.int16)  # computed in int64
@@ -26,9 +26,9 @@ def _tensors(input, init, dtype):
     }
 
 
-def _scan(kind, tensors, dim, exclusive, reverse, dtype=None):
+def _scan(function, kind, tensors, dim, exclusive, reverse, dtype=None):
     options = {"dim": dim, "exclusive": exclusive, "reverse": reverse, "dtype": dtype}
-    return run(SCAN, {**tensors, "reset": None}, kind=CODE[kind], **options)
+    return run_as(function, SCAN, {**tensors, "reset": None}, kind=CODE[kind], **options)
 
 
 def _accumulated(function, kind, input, dim, dtype, exclusive, reverse, init):
@@ -43,11 +43,11 @@ def _accumulated(function, kind, input, dim, dtype, exclusive, reverse, init):
             name: each.to(torch.int64) if each is not None else None
             for name, each in _tensors(input, init, dtype).items()
         }
-        return _scan(kind, tensors, dim, exclusive, reverse).to(dtype)
+        return _scan(function, kind, tensors, dim, exclusive, reverse).to(dtype)
     if own is not None and dtype not in (own, _WIDER.get(own)):
         tensors["x"] = input.to(dtype)
     asked = dtype if own in _EXACT or dtype != own else None  # then autocast may choose
-    return _scan(kind, tensors, dim, exclusive, reverse, asked)
+    return _scan(function, kind, tensors, dim, exclusive, reverse, asked)
 
 
 @overridable
@@ -67,7 +67,8 @@ def cumprod(input, dim, *, dtype=None, exclusive=False, reverse=False, init=None
 @overridable
 def logcumsumexp(input, dim, *, exclusive=False, reverse=False, init=None):
     """torch.logcumsumexp; see cumsum."""
-    return _scan("logsumexp", {"x": input, "init": init}, dim, exclusive, reverse)
+    tensors = {"x": input, "init": init}
+    return _scan("logcumsumexp", "logsumexp", tensors, dim, exclusive, reverse)
 
 
 def _lowest(dtype):
@@ -88,7 +89,7 @@ def _extremes(kind, results, input, dim, exclusive, reverse, init):
             first = tensors["x"] if input.dim() == 0 else tensors["x"].sum(dim)
             tensors["init"] = torch.full_like(first, least)
     options = {"dim": dim, "exclusive": exclusive, "reverse": reverse}
-    values, indices = run(SCAN_EXTREME, tensors, kind=CODE[kind], **options)
+    values, indices = run_as(f"cum{kind}", SCAN_EXTREME, tensors, kind=CODE[kind], **options)
     return results((values.to(own) if own in _NARROW else values, indices))
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from isobit import _arguments
-from isobit.torch.functional import overridable, run
+from isobit.torch.functional import overridable, run_as
 from isobit.torch.softmaxes import SOFTMAX
 
 
@@ -33,7 +33,8 @@ def _along(function, input, dim, mask, scale, dtype, log):
     if not last:
         input = input.movedim(dim, -1)
         mask = None if mask is None else mask.movedim(dim, -1)
-    y = run(SOFTMAX, {"x": input, "mask": mask}, scale=scale, log=log, dtype=dtype)
+    tensors = {"x": input, "mask": mask}
+    y = run_as(function, SOFTMAX, tensors, scale=scale, log=log, dtype=dtype)
     return y if last else y.movedim(-1, dim).contiguous()
 
 
