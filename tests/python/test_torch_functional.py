@@ -530,3 +530,29 @@ def test_a_wrong_type_of_the_result_is_told_as_such(name):
 def test_an_order_of_a_norm_that_is_none_is_told_by_name(order):
     with pytest.raises(NotImplementedError, match=f"^norm: ord is {order!r}; allowed: 2, 1, inf"):
         isobit.torch.norm(torch.ones(3), order)
+
+
+def test_what_is_wrong_with_a_product_is_told_in_the_words_of_its_function():
+    x, whole = torch.ones(3, 4), torch.ones(3, 4, dtype=torch.int64)
+    matmul, linear = isobit.torch.matmul, isobit.torch.linear
+    for call, words in (
+        (
+            lambda: matmul(whole, whole.t()),
+            r"^matmul: input has dtype torch\.int64; must be float32",
+        ),
+        (
+            lambda: isobit.torch.mm(x, x.t().double()),
+            r"^mm: mat2 has dtype torch\.float64; input has",
+        ),
+        (
+            lambda: linear(x, x.double()),
+            r"^linear: weight has dtype torch\.float64; input has torch",
+        ),
+        (lambda: matmul(x, x), "^matmul: input has 4 columns; other has 3 rows"),
+        (
+            lambda: matmul(x.expand(2, 3, 4), x.t().expand(3, 4, 3)),
+            r"^matmul: the batch of input is",
+        ),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
