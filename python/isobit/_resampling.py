@@ -36,6 +36,8 @@ def rule(sides, size, scale_factor, mode, align_corners, recompute_scale_factor,
     elif scale_factor is not None:
         scales = _each("scale_factor", scale_factor, dims)
         for each in scales:
+            if each is None or isinstance(each, str):
+                raise TypeError(f"interpolate: scale_factor is {each!r}; must be a number")
             if not 0 < each < inf:
                 raise ValueError(
                     f"interpolate: scale_factor is {each}; must be above 0, and finite"

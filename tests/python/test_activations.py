@@ -56,6 +56,26 @@ def test_derivatives_of_gates_of_both_orders(name):
     assert torch.autograd.gradgradcheck(gated, (x, gate))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["sigmoid", "tanh", "gelu", "gelu_tanh", "silu"])
+def test_second_derivatives_keep_their_digits_and_end_at_0(name, dtype):
+    """Of numbers whose powers leave the range, too, and where 1 - tanh(x)^2 has no digits left."""
+
+    def second(function, x):
+        x = x.requires_grad_()
+        (slope,) = torch.autograd.grad(function(x).sum(), x, create_graph=True)
+        return torch.autograd.grad(slope.sum(), x)[0]
+
+    ours, theirs = ALONE[name]
+    few = 1e4 * torch.finfo(dtype).eps if dtype == torch.float32 else 1e-6
+    most = 5.0 if name == "gelu_tanh" else 9.0  # beyond it PyTorch's in float64 have none
+    near = torch.tensor([1e-5, -1e-5, 0.3, -3.0, most, -most], dtype=dtype)
+    expected = second(theirs, near.double())
+    torch.testing.assert_close(second(ours, near).double(), expected, rtol=few, atol=0)
+    far = [sign * size for size in (1e10, 1e30, torch.inf) for sign in (1, -1)]
+    assert second(ours, torch.tensor(far, dtype=dtype)).abs().max() == 0
+
+
 def test_third_derivatives_of_silu():
     x = drawn(4).requires_grad_()
     results = []

@@ -315,3 +315,31 @@ def test_models_that_share_a_rotary_function_give_it_back_when_the_last_is_resto
     assert source.apply_rotary_pos_emb is exchanged is not apply_rotary_pos_emb
     second.restore()
     assert source.apply_rotary_pos_emb is apply_rotary_pos_emb
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 3, 8), (0, 5, 3, 8), (2, 5, 0, 8)])
+def test_a_slice_without_elements_is_turned(shape):
+    """Memory of nothing begins where other memory of nothing does, whatever the strides say."""
+    cos, sin = rotary_tables(10, 8)
+    q = drawn(2, 5, 3, 8)[: shape[0], : shape[1], : shape[2]].requires_grad_()
+    y = apply_rotary(q, cos=cos, sin=sin)
+    y.sum().backward()
+    assert y.shape == q.grad.shape == shape
+    found = of_numpy.apply_rotary(q.detach().numpy(), cos=cos.numpy(), sin=sin.numpy())
+    assert found.shape == shape
+    assert apply_rotary(q.detach(), cos=cos, sin=sin, inplace=True).shape == shape
+
+
+def test_positions_may_be_int32():
+    cos, sin = rotary_tables(10, 8)
+    q, positions = drawn(2, 5, 3, 8), torch.tensor([3, 1, 0, 2, 9])
+    found = apply_rotary(q, cos=cos, sin=sin, position_ids=positions.int())
+    assert found.equal(apply_rotary(q, cos=cos, sin=sin, position_ids=positions))
+
+
+@pytest.mark.parametrize("name", ["q", "k", "cos", "sin"])
+def test_what_is_no_tensor_is_told_by_name(name):
+    cos, sin = rotary_tables(10, 8)
+    given = {"q": drawn(2, 5, 3, 8), "k": None, "cos": cos, "sin": sin} | {name: [1.0]}
+    with pytest.raises(TypeError, match=f"apply_rotary: {name} must be a Tensor; it is list"):
+        apply_rotary(**given)

@@ -260,6 +260,9 @@ def test_what_is_pytorchs_alone_is_named_and_stays_pytorchs(shape, options):
 
 
 def test_wrong_types_are_told():
+    for factor, shown in (("2", "'2'"), ((2.0, None), "None")):
+        with pytest.raises(TypeError, match=f"interpolate: scale_factor is {shown}; must be a num"):
+            isobit.torch.interpolate(torch.ones(1, 1, 4, 4), scale_factor=factor)
     with pytest.raises(ValueError, match=r"input has dtype torch\.int64"):
         isobit.torch.interpolate(images(4, 2, 3).long(), 5)
     with pytest.raises(TypeError, match="input must be a Tensor; it is list"):

@@ -119,6 +119,11 @@ def test_targets_of_another_shape_are_warned_of():
             found = getattr(isobit.torch, name)(x, target[0])
         with pytest.warns(UserWarning):
             torch.testing.assert_close(found, getattr(F, name)(x, target[0]))
+    torch._dynamo.reset()
+    compiled = torch.compile(isobit.torch.l1_loss, fullgraph=True, backend="aot_eager")
+    with pytest.warns(UserWarning):
+        assert compiled(x, target[0]).equal(isobit.torch.l1_loss(x, target[0]))
+    torch._dynamo.reset()
 
 
 def test_a_second_derivative_of_smooth_l1_loss_with_a_beta_of_0_is_that_of_l1_loss():

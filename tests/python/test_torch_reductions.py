@@ -304,6 +304,24 @@ def test_what_is_refused_names_function_and_argument():
         isobit.torch.sum(nested, 2)
 
 
+@pytest.mark.parametrize("name", ["std", "norm"])
+def test_second_derivatives_of_a_deviation_or_a_length_of_0_are_0(name):
+    """As PyTorch's of a deviation; there the slope is 0 by agreement."""
+    x = torch.tensor([[5.0, 5.0, 5.0], [0.0, 0.0, 0.0], [1.0, 2.0, 4.0]], requires_grad=True)
+    (slope,) = torch.autograd.grad(
+        getattr(isobit.torch, name)(x, dim=1).sum(), x, create_graph=True
+    )
+    (found,) = torch.autograd.grad((slope * torch.arange(9.0).view(3, 3)).sum(), x)
+    rows = slice(0, 2) if name == "std" else slice(1, 2)
+    assert found[rows].equal(torch.zeros_like(found[rows])) and found.isfinite().all()
+    moved = torch.func.jvp(
+        torch.func.grad(lambda x: getattr(isobit.torch, name)(x, dim=1).sum()),
+        (x.detach(),),
+        (torch.ones_like(x),),
+    )[1]
+    assert moved.isfinite().all()
+
+
 def test_what_is_repeated_has_a_gradient_in_the_order_of_sums():
     x, grad = draw(3, 1, 40).requires_grad_(), draw(2, 3, 50, 40, seed=1)
     y = expanded(x, (2, 3, 50, 40))

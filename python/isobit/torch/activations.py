@@ -13,38 +13,43 @@ FUNCTIONS = ("exp", "log", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu")
 CODES = {name: code for code, name in enumerate(FUNCTIONS)}
 
 
+# The second derivatives. Factors that grow are cut where the others have long been 0.
+
+
 def _sigmoid_derivatives(x):
-    y = torch.sigmoid(x)
-    first = y * torch.sigmoid(-x)
-    return y, first, first * (1 - 2 * y)
+    """The first and the second; 1 - 2 sigmoid(x) is -tanh(x / 2)."""
+    first = torch.sigmoid(x) * torch.sigmoid(-x)
+    return first, -first * torch.tanh(x / 2)
 
 
 def _second_gelu(x):
+    x = x.clamp(-64, 64)
     return (2 - x * x) * torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
 
 def _second_gelu_tanh(x):
+    x = x.clamp(-64, 64)
     root = math.sqrt(8 / math.pi)
     v = root * (x + 0.044715 * x**3)
     slope, bend = root * (1 + 3 * 0.044715 * x * x), root * 6 * 0.044715 * x
-    _, first, second = _sigmoid_derivatives(v)
+    first, second = _sigmoid_derivatives(v)
     return 2 * first * slope + x * (second * slope * slope + first * bend)
 
 
 def _second_silu(x):
-    _, first, second = _sigmoid_derivatives(x)
+    x = x.clamp(-2048, 2048)
+    first, second = _sigmoid_derivatives(x)
     return 2 * first + x * second
 
 
 def _second_tanh(x):
-    y = torch.tanh(x)
-    return -2 * y * (1 - y * y)
+    return 8 * _sigmoid_derivatives(2 * x)[1]  # tanh(x) is 2 sigmoid(2 x) - 1
 
 
 _SECOND = (
     torch.exp,
     lambda x: -1 / (x * x),
-    lambda x: _sigmoid_derivatives(x)[2],
+    lambda x: _sigmoid_derivatives(x)[1],
     _second_tanh,
     _second_gelu,
     _second_gelu_tanh,

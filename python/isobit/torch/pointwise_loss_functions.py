@@ -67,7 +67,7 @@ def _of_difference(op, kind, input, target, weight, reduction, beta=1.0):
             f"{op}: weight has shape {tuple(weight.shape)}; must have that of input, "
             f"{tuple(input.shape)}"
         )
-    if target.shape != input.shape:
+    if target.shape != input.shape and not torch.compiler.is_compiling():
         warnings.warn(
             f"{op}: target has shape {tuple(target.shape)}, input {tuple(input.shape)}; they are "
             "broadcast, which is likely not what is wanted",

@@ -9,6 +9,7 @@ from isobit.torch.functional import overridable, run
 from isobit.torch.products import ACTIVATED_MATMUL, ARITHMETICS, CODE, MATMUL, NONE
 
 _MOST_DIMS = 8
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _SECOND = {"linear": "weight", "mm": "mat2", "bmm": "mat2"}
 
 
@@ -24,7 +25,29 @@ def options(op, activation, arithmetic="canonical"):
     return {"activation": code, "out_dtype": None, "arithmetic": ARITHMETICS.index(arithmetic)}
 
 
-def _multiplied(a, b, bias, chosen):
+def _tell(op, second, a, b):
+    """What a product has refused, in the words of the function that was called."""
+    if a.dtype not in _FLOATS:
+        allowed = "float32, float16, bfloat16 or float64"
+        raise ValueError(f"{op}: input has dtype {a.dtype}; must be {allowed}") from None
+    if b.dtype != a.dtype and not torch.is_autocast_enabled(a.device.type):
+        raise ValueError(f"{op}: {second} has dtype {b.dtype}; input has {a.dtype}") from None
+    if a.shape[-1] != b.shape[-2]:
+        rows = b.shape[-2]
+        raise ValueError(
+            f"{op}: input has {a.shape[-1]} columns; {second} has {rows} rows"
+        ) from None
+
+
+def _multiplied(op, second, a, b, bias, chosen):
+    try:
+        return _run(a, b, bias, chosen)
+    except ValueError:
+        _tell(op, second, a, b)
+        raise
+
+
+def _run(a, b, bias, chosen):
     tensors = {"a": a, "b": b, "bias": bias}
     given = [tensor for tensor in tensors.values() if tensor is not None]
     bends = chosen["activation"] != NONE
@@ -78,15 +101,21 @@ def _product(op, a, b, bias, chosen):
     row, column = a.ndim == 1, b.ndim == 1
     a, b = a.unsqueeze(0) if row else a, b.unsqueeze(-1) if column else b
     if b.ndim == 2 and a.ndim > 2:  # rows of one product, of which gradients are one product too
-        y = _multiplied(a.flatten(0, -2), b, bias, chosen)
+        y = _multiplied(op, second, a.flatten(0, -2), b, bias, chosen)
         y = y.view(*a.shape[:-1], b.shape[-1])
     else:
-        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        try:
+            batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        except RuntimeError:
+            raise ValueError(
+                f"{op}: the batch of input is {tuple(a.shape[:-2])}, that of {second} "
+                f"{tuple(b.shape[:-2])}; they must broadcast"
+            ) from None
         a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
         many = len(batch) + 2 > _MOST_DIMS
         if many:
             a, b = a.flatten(0, -3), b.flatten(0, -3)
-        y = _multiplied(a, b, bias, chosen)
+        y = _multiplied(op, second, a, b, bias, chosen)
         y = y.view(*batch, *y.shape[-2:]) if many else y
     y = y.squeeze(-2) if row else y
     return y.squeeze(-1) if column else y

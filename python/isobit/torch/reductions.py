@@ -113,10 +113,9 @@ def _curved(call, along):
     x, dims, correction = call.x, call.dims, call.correction
     if call.kind == CODES["var"]:
         return REDUCE_BACKWARD.operator(call.grad_y, along, dims, call.kind, correction)
-    slope = _slope(call, x)
-    over = spread(
-        call.grad_y.to(x.dtype) / REDUCE.operator(x, dims, call.kind, correction), x.shape, dims
-    )
+    slope, y = _slope(call, x), REDUCE.operator(x, dims, call.kind, correction)
+    # Where a deviation or a length is 0 the slope is, too, and has no derivative.
+    over = spread((call.grad_y.to(x.dtype) / y).masked_fill(y == 0, 0), x.shape, dims)
     moved = along
     if call.kind == CODES["std"]:  # half of a variance's gradient is deviations over the divisor
         halves = torch.full_like(call.grad_y, 0.5, dtype=x.dtype)

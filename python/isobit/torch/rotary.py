@@ -76,6 +76,9 @@ def apply_rotary(
     require_choice(name, "style", style, STYLES)
     require_choice(name, "layout", layout, LAYOUTS)
     packed = cu_seqlens is not None
+    for label, each in (("q", q), ("k", k), ("cos", cos), ("sin", sin)):
+        if not isinstance(each, torch.Tensor) and (label != "k" or each is not None):
+            raise TypeError(f"{name}: {label} must be a Tensor; it is {type(each).__name__}")
     for label, each in (("q", q), ("k", k)):
         if each is not None and each.dim() != (3 if packed else 4):
             raise ValueError(
@@ -85,6 +88,9 @@ def apply_rotary(
         if position_ids is not None:
             raise ValueError(f"{name}: position_ids and cu_seqlens are given; one says positions")
         position_ids = sequence_positions(name, cu_seqlens, q.shape[0 if layout == "bshd" else 1])
+
+    if position_ids is not None and position_ids.dtype == torch.int32:
+        position_ids = position_ids.long()
 
     def there(x):
         if x is None:
