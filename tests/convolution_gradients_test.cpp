@@ -48,6 +48,26 @@ TEST(ConvolutionGradients, TapsThatDoNotLandAreAbsentFromGradients) {
   }
 }
 
+// Panels of positions that lie side by side have places between rows, where they would meet it too.
+TEST(ConvolutionGradients, ASourceThatIsNotFiniteIsMetByItsWindowsAlone) {
+  const Shape s{.height = 30, .width = 40, .taps_h = 3, .taps_w = 3};
+  Arrays arrays(s);
+  arrays.x[7 * 40] = kInfinity;  // the first of a row: no window has it in another column
+  const Operation& operation = conv2d::backward_operation();
+  const Arguments args = operation.make_arguments();
+  Floats weight(arrays.weight.size());
+  auto& call = *static_cast<Backward*>(args.get());
+  call = s.with(Backward{});
+  call.grad_y = view(arrays.grad.data(), s.y());
+  call.x = view(arrays.x.data(), s.x());
+  call.weight = view(arrays.weight.data(), s.weight());
+  call.grad_weight = view(weight.data(), s.weight());
+  for_each_way(operation, args, [&](const std::string& way) {
+    for (std::size_t tap = 0; tap < weight.size(); ++tap)
+      EXPECT_EQ(!std::isfinite(weight[tap]), tap % 3 == 0) << way << ' ' << tap;
+  });
+}
+
 // Where weights take more than the second cache, and windows less.
 TEST(ConvolutionGradients, ManyWeightsAndSmallImagesGiveTheSameBits) {
   const Shape s{.batch = 2,
