@@ -14,8 +14,9 @@ namespace isobit::convolutions {
 namespace {
 
 TEST(ConvolutionGradients, TapsThatDoNotLandAreAbsentFromGradients) {
-  for (const std::int64_t stride : {1, 2}) {
-    const Shape s{.channels = 3,
+  for (const int which : {0, 1, 2, 3}) {
+    const std::int64_t channels = which < 2 ? 3 : 1, stride = 1 + which % 2;
+    const Shape s{.channels = channels,
                   .filters = 4,
                   .height = 9,
                   .width = 13,
@@ -35,7 +36,7 @@ TEST(ConvolutionGradients, TapsThatDoNotLandAreAbsentFromGradients) {
     call.weight = view(arrays.weight.data(), s.weight());
     call.grad_x = view(x.data(), s.x());
     for_each_way(operation, args, [&](const std::string& way) {
-      for (std::int64_t c = 0; c < 3; ++c)
+      for (std::int64_t c = 0; c < channels; ++c)
         for (std::int64_t row = 0; row < 9; ++row)
           for (std::int64_t col = 0; col < 13; ++col) {
             const std::int64_t h = row + 1, w = col + 1;  // the window that has it first

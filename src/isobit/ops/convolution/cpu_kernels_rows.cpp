@@ -12,8 +12,8 @@
 namespace isobit::convolution::ISOBIT_ISA {
 namespace {
 
-// Sums of so many rows and vectors leave registers for what they are made of. Chains wait for
-// themselves four times as long as they take: two a cycle need eight.
+// Sums of so many rows and vectors leave registers for what they are made of. An fma takes four
+// cycles, and two begin in each: eight sums keep them busy.
 #if ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx512 || \
     ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_neon
 constexpr int kMostRows = 6, kMostVectors = 4;
