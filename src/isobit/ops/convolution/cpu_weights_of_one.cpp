@@ -30,7 +30,10 @@ class WeightsOfOne {
         taps_(problem.h.taps * problem.w.taps),
         runs_(parts_of(positions_, matmul::kRunK)),
         reach_((problem.w.taps - 1) * problem.w.dilation),
-        pitch_(problem.w.results - 1 + parts_of(1 + reach_, problem.w.stride)),
+        pitch_(pitch_of(problem.w)),
+        shift_(-problem.w.window(0, 0) % kAbreast == 0
+                   ? 0
+                   : kAbreast - -problem.w.window(0, 0) % kAbreast),
         stage_(stage_kernel_for(problem.element, machine.isa)),
         interleave_(interleave_kernel_for(problem.real(), machine.isa)),
         multiply_(abreast_kernel_for(problem.real(), machine.isa)) {
@@ -70,6 +73,12 @@ class WeightsOfOne {
   }
 
  private:
+  // Of long rows whole lines of the cache, which vectors then do not straddle.
+  static std::int64_t pitch_of(const Axis& w) {
+    constexpr std::int64_t kLong = 128;
+    const std::int64_t least = w.results - 1 + parts_of(1 + (w.taps - 1) * w.dilation, w.stride);
+    return least < kLong ? least : parts_of(least, kAbreast) * kAbreast;
+  }
   std::int64_t totals_bytes() const {
     return parts_of(count_of({p_.groups, runs_, taps_}) * size_, 64) * 64;
   }
@@ -79,7 +88,7 @@ class WeightsOfOne {
     return (positions / p_.w.results + 2) * (pitch_ - p_.w.results) + positions;
   }
   std::int64_t stream() const { return slots(matmul::kRunK) + slots(order::kPanel) + 2 * kAbreast; }
-  std::int64_t source_stream() const { return stream() * p_.w.stride + reach_; }
+  std::int64_t source_stream() const { return shift_ + stream() * p_.w.stride + reach_; }
   // Of a chunk.
   std::int64_t sources() const {
     return parts_of((kChunk - 1) * p_.w.stride + 1 + reach_, kAbreast) * kAbreast;
@@ -164,17 +173,40 @@ class WeightsOfOne {
     const std::int64_t grads = run.slots + run.most + kAbreast;
     std::memset(room.grads + run.slots * size_, 0,
                 static_cast<std::size_t>((grads - run.slots) * size_));
+    const std::int64_t behind = (run.most + kAbreast) * p_.w.stride + reach_;
+    const auto end_with_zeros = [&](std::byte* to, std::int64_t staged) {
+      std::memset(to + staged * size_, 0, static_cast<std::size_t>(behind * size_));
+    };
+    // Tap rows of one image that move by one are the same stream from later rows on.
+    const std::int64_t width = p_.w.results, height = p_.h.results;
+    const std::int64_t rows =
+        (run.end - 1) / width - run.first_row + 1 + count_of({p_.h.taps - 1, p_.h.dilation});
+    const bool shares =
+        p_.h.stride == 1 && run.begin / width / height == (run.end - 1) / width / height &&
+        shift_ + count_of({rows, pitch_, p_.w.stride}) + behind <= tap_rows() * source_stream();
+    const std::int64_t shift = shares || run.first_col == 0 ? shift_ : 0;
+    std::byte* const sources = room.sources + shift * size_;
+    if (shares) {
+      stage_sources(run, {run.first_row / height, run.first_row % height, rows, 0, width, 0}, 0,
+                    sources);
+      end_with_zeros(sources, rows * pitch_ * p_.w.stride);
+    }
     bool numbers = true;
     for (std::int64_t tap = 0; tap < p_.h.taps; tap += tap_rows()) {
       const std::int64_t taps = std::min(tap_rows(), p_.h.taps - tap);
+      const std::byte* streams[kTapRows];
       for (std::int64_t u = 0; u < taps; ++u) {
-        std::byte* const to = room.sources + u * source_stream() * size_;
-        const std::int64_t staged = (run.slots + pitch_ - p_.w.results) * p_.w.stride;
-        for_each_rows(run, [&](const Rows& rows) { stage_sources(run, rows, tap + u, to); });
-        std::memset(to + staged * size_, 0,
-                    static_cast<std::size_t>((grads * p_.w.stride + reach_ - staged) * size_));
+        if (shares) {
+          streams[u] =
+              sources + (run.first_col + (tap + u) * p_.h.dilation * pitch_) * p_.w.stride * size_;
+          continue;
+        }
+        std::byte* const to = sources + u * source_stream() * size_;
+        for_each_rows(run, [&](const Rows& some) { stage_sources(run, some, tap + u, to); });
+        end_with_zeros(to, (run.slots + pitch_ - width) * p_.w.stride);
+        streams[u] = to;
       }
-      add_taps<Real>(run, taps, room);
+      add_taps<Real>(run, taps, streams, room);
       const auto* const sums = reinterpret_cast<const Real*>(room.sums);
       for (std::int64_t t = 0; t < taps * p_.w.taps; ++t) {
         Real total = 0;
@@ -187,7 +219,8 @@ class WeightsOfOne {
   }
 
   template <class Real>
-  void add_taps(const Run& run, std::int64_t taps, const Room& room) const {
+  void add_taps(const Run& run, std::int64_t taps, const std::byte* const* streams,
+                const Room& room) const {
     const std::int64_t lanes = sources() * kAbreast;  // of a tap row
     for (std::int64_t t = 0; t < taps * p_.w.taps; ++t)
       room.taps[t] = t / p_.w.taps * lanes + t % p_.w.taps * p_.w.dilation * kAbreast;
@@ -208,8 +241,8 @@ class WeightsOfOne {
           grads[j * kAbreast + i] = 0;
       const std::int64_t seen = (count - 1) * p_.w.stride + 1 + reach_;
       for (std::int64_t u = 0; u < taps; ++u)
-        interleave(room.sources + u * source_stream() * size_, at, p_.w.stride,
-                   parts_of(seen, kAbreast) * kAbreast, room.source_lanes + u * lanes * size_);
+        interleave(streams[u], at, p_.w.stride, parts_of(seen, kAbreast) * kAbreast,
+                   room.source_lanes + u * lanes * size_);
       multiply_({room.grad_lanes, room.source_lanes, room.offsets, room.taps, room.sums, count,
                  taps * p_.w.taps, at > 0});
     }
@@ -265,7 +298,8 @@ class WeightsOfOne {
   const Problem& p_;
   Isa isa_;
   std::int64_t size_, positions_, taps_, runs_, reach_;
-  std::int64_t pitch_;  // slots of a row
+  std::int64_t pitch_;  // slots of a row: of a long one whole lines of the cache
+  std::int64_t shift_;  // elements before a stream that begins with a row, for the same reason
   StageKernel stage_;
   InterleaveKernel interleave_;
   AbreastKernel multiply_;
