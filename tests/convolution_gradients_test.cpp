@@ -14,8 +14,9 @@ namespace isobit::convolutions {
 namespace {
 
 TEST(ConvolutionGradients, TapsThatDoNotLandAreAbsentFromGradients) {
-  for (const std::int64_t stride : {1, 2}) {
-    const Shape s{.channels = 3,
+  for (const int which : {0, 1, 2, 3}) {
+    const std::int64_t channels = which < 2 ? 3 : 1, stride = 1 + which % 2;
+    const Shape s{.channels = channels,
                   .filters = 4,
                   .height = 9,
                   .width = 13,
@@ -35,7 +36,7 @@ TEST(ConvolutionGradients, TapsThatDoNotLandAreAbsentFromGradients) {
     call.weight = view(arrays.weight.data(), s.weight());
     call.grad_x = view(x.data(), s.x());
     for_each_way(operation, args, [&](const std::string& way) {
-      for (std::int64_t c = 0; c < 3; ++c)
+      for (std::int64_t c = 0; c < channels; ++c)
         for (std::int64_t row = 0; row < 9; ++row)
           for (std::int64_t col = 0; col < 13; ++col) {
             const std::int64_t h = row + 1, w = col + 1;  // the window that has it first
@@ -46,6 +47,26 @@ TEST(ConvolutionGradients, TapsThatDoNotLandAreAbsentFromGradients) {
           }
     });
   }
+}
+
+// Panels of positions that lie side by side have places between rows, where they would meet it too.
+TEST(ConvolutionGradients, ASourceThatIsNotFiniteIsMetByItsWindowsAlone) {
+  const Shape s{.height = 30, .width = 40, .taps_h = 3, .taps_w = 3};
+  Arrays arrays(s);
+  arrays.x[7 * 40] = kInfinity;  // the first of a row: no window has it in another column
+  const Operation& operation = conv2d::backward_operation();
+  const Arguments args = operation.make_arguments();
+  Floats weight(arrays.weight.size());
+  auto& call = *static_cast<Backward*>(args.get());
+  call = s.with(Backward{});
+  call.grad_y = view(arrays.grad.data(), s.y());
+  call.x = view(arrays.x.data(), s.x());
+  call.weight = view(arrays.weight.data(), s.weight());
+  call.grad_weight = view(weight.data(), s.weight());
+  for_each_way(operation, args, [&](const std::string& way) {
+    for (std::size_t tap = 0; tap < weight.size(); ++tap)
+      EXPECT_EQ(!std::isfinite(weight[tap]), tap % 3 == 0) << way << ' ' << tap;
+  });
 }
 
 // Where weights take more than the second cache, and windows less.

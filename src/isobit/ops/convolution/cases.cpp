@@ -125,6 +125,8 @@ std::vector<CaseGrid> forward_cases(int dims, std::string_view grid) {
   grids.add_kinds(kSame, {"", "bias"});
   grids.add(kSame, {{1, 1, 1, 1, 1, 1, 1}, {2, 1, 1, 9, 40, 3, 3}, {1, 1, 1, 11, 300, 5, 7}},
             {.padding = 0});
+  // Rows that are read where they lie, but for their edges.
+  grids.add(kSame, {{1, 1, 1, 11, 300, 5, 7}}, {.padding = 3}, {"randn"}, {"bias"});
   grids.add(kFloat, {{1, 70, 7, 4, 18, 3, 3}, {1, 1000, 2, 3, 9, 3, 9}}, {.padding = 1});
   grids.add(kSame, {{1, 3, 9, 19, 23, 7, 7}}, {.stride = 3, .padding = 3});
   // Small images, many filters: a tile has several.
@@ -164,6 +166,7 @@ std::vector<CaseGrid> backward_cases(int dims, std::string_view grid) {
   }
   grids.add_kinds(kSame, {"", "grad_bias"});
   grids.add(kSame, {{1, 1, 1, 1, 1, 1, 1}, {2, 1, 1, 9, 40, 3, 3}}, {}, {"randn"}, {"grad_bias"});
+  grids.add(kSame, {{1, 1, 1, 11, 300, 5, 7}}, {.padding = 3});
   grids.add(kFloat, {{2, 3, 70, 4, 18, 3, 3}, {1, 2, 1000, 5, 9, 3, 9}}, {.padding = 1});
   // Pointwise: one image and several, more positions than a panel has, groups.
   grids.add(kSame, {{1, 9, 12, 23, 29, 1, 1}, {3, 30, 8, 13, 21, 1, 1}}, {}, {"randn"},

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The product of weights and windows, where windows are views of staged images; and the same for
-// one filter at a time, which rows of results share.
+// The product of weights and windows, where windows are views of staged images.
 #include "isobit/ops/convolution/cpu_windows.h"
 
 namespace isobit::convolution {
@@ -9,24 +8,19 @@ namespace {
 constexpr std::int64_t kMostWeights = 6 << 20;  // bytes of packed weights at a time
 constexpr std::int64_t kMostTiles = matmul::kMostMemory - kMostWeights;  // of all threads
 constexpr std::int64_t kMostPhases = 1024;
-constexpr std::int64_t kMostColumns = 256;          // of several images in a tile
-constexpr std::int64_t kMostRowsK = order::kPanel;  // of one filter: one chain
-
-// Which kernel multiplies.
-enum class Way { tiles, rows };
+constexpr std::int64_t kMostColumns = 256;  // of several images in a tile
 
 // How a call is divided: into blocks of panels of weights that are packed at a time, and tiles of
 // results.
 class Work {
  public:
-  Work(const Problem& problem, const Machine& machine, Way way)
+  Work(const Problem& problem, const Machine& machine)
       : p_(problem),
-        way_(way),
         isa_(machine.isa),
         kernel_(product_kernel_for(problem.real(), machine.isa)),
         size_(size_of(problem.real())),
-        cols_(way == Way::tiles ? kernel_.cols : 64),
-        rows_(way == Way::tiles ? kernel_.rows : 1),
+        cols_(kernel_.cols),
+        rows_(kernel_.rows),
         panels_(parts_of(problem.outs, rows_)),
         units_(problem.groups * panels_),
         phases_(Phases::how_many(problem)) {
@@ -94,21 +88,15 @@ class Work {
   std::int64_t most_taps(const Axis& axis) const {
     return p_.gradient ? parts_of(axis.taps, Phase(axis, true, 0).tap_step) : axis.taps;
   }
-  // Rows of results whose sums stay in the first cache until they are results: an even number.
-  static std::int64_t rows_at_once(std::int64_t w) {
-    return std::max<std::int64_t>(2, 2048 / std::max<std::int64_t>(1, w) / 2 * 2);
-  }
   Largest largest(std::int64_t h, std::int64_t w, std::int64_t images = 1) const {
     const std::int64_t rows = most_lines(p_.h, h), cols = most_lines(p_.w, w);
     const std::int64_t scale_h = p_.gradient ? 1 : p_.h.stride;
     const std::int64_t scale_w = p_.gradient ? 1 : p_.w.stride;
     const std::int64_t joined = (h - 1) * std::min(cols, 2 * w) + w;
     return {count_of({images, p_.ins, count_of({rows, cols, scale_h, scale_w}) + 16}),
-            way_ == Way::rows
-                ? rows_at_once(w) * w + 16
-                : std::max({parts_of(joined, cols_) * cols_, h * parts_of(w, cols_) * cols_,
-                            parts_of(images * h * w, cols_) * cols_}) +
-                      16,
+            std::max({parts_of(joined, cols_) * cols_, h * parts_of(w, cols_) * cols_,
+                      parts_of(images * h * w, cols_) * cols_}) +
+                16,
             most_taps(p_.h) * most_taps(p_.w) * p_.ins};
   }
 
@@ -159,36 +147,26 @@ class Work {
     return {phases.w.lines(w), images, h, w, cols_, may_gather()};
   }
   // Columns are gathered where many filters read them.
-  bool may_gather() const {
-    return way_ == Way::tiles && parts_of(outs_at_a_time(), rows_) >= kWorthPacking;
-  }
+  bool may_gather() const { return parts_of(outs_at_a_time(), rows_) >= kWorthPacking; }
 
   void choose_tile(const Machine& machine) {
-    const bool in_rows = way_ == Way::rows;
     std::int64_t h = std::max<std::int64_t>(1, count_h()), w = std::max<std::int64_t>(1, count_w());
     const auto halve = [](std::int64_t& extent, std::int64_t step) {
       extent = parts_of(parts_of(extent, 2), step) * step;
     };
     const auto staged = [&] { return largest(h, w).staged * size_; };
-    if (in_rows) {  // what two lines of results are made of stays in the first cache
-      h = std::min<std::int64_t>(h, 32);
-      const auto of_two = [&] { return largest(std::min<std::int64_t>(h, 2), w).staged * size_; };
-      while (w > 4 * cols_ && of_two() > machine.l1_bytes * 5 / 8) halve(w, cols_);
-      while (h > 2 && staged() > machine.l2_bytes / 4) halve(h, 2);
-    } else {  // all of a tile stays in the second
-      constexpr std::int64_t kMostPositions = 1024;
-      const auto too_large = [&] {
-        return h * w > kMostPositions || staged() > machine.l2_bytes / 2 ||
-               largest(h, w).sums * outs_at_a_time() * size_ > machine.l2_bytes / 4;
-      };
-      while (too_large() && (h > 1 || w > 4 * cols_)) {
-        if (h > 1 && (h * w > 4 * cols_ || w <= cols_))
-          halve(h, 1);
-        else if (w > 4 * cols_)
-          halve(w, cols_);
-        else
-          break;
-      }
+    constexpr std::int64_t kMostPositions = 1024;
+    const auto too_large = [&] {  // all of a tile stays in the second cache
+      return h * w > kMostPositions || staged() > machine.l2_bytes / 2 ||
+             largest(h, w).sums * outs_at_a_time() * size_ > machine.l2_bytes / 4;
+    };
+    while (too_large() && (h > 1 || w > 4 * cols_)) {
+      if (h > 1 && (h * w > 4 * cols_ || w <= cols_))
+        halve(h, 1);
+      else if (w > 4 * cols_)
+        halve(w, cols_);
+      else
+        break;
     }
     while (staged() > kMostTiles / 2 && (h > 1 || w > cols_)) {
       if (h > 1)
@@ -200,14 +178,12 @@ class Work {
     tile_w_ = std::min(w, std::max<std::int64_t>(1, count_w()));
     // Threads have equally much to do. Where all images would be one tile, each has whole images,
     // or else filters.
-    const bool few =
-        way_ == Way::tiles && count_of({p_.batch, count_h(), count_w()}) <= kMostColumns;
+    const bool few = count_of({p_.batch, count_h(), count_w()}) <= kMostColumns;
     if (few) choose_shares(machine);
     const std::int64_t wanted = machine.threads == 1 || few ? 1 : 4 * std::int64_t{machine.threads};
     while (tiles() * groups_at_a_time() < wanted && tile_h_ > 2) halve(tile_h_, 2);
     while (tiles() * groups_at_a_time() < wanted && tile_w_ > 8 * cols_) halve(tile_w_, cols_);
     tile_h_ = parts_of(count_h(), std::max<std::int64_t>(1, parts_of(count_h(), tile_h_)));
-    if (in_rows && tile_h_ % 2 == 1 && tile_h_ > 1) ++tile_h_;
     tile_h_ = std::max<std::int64_t>(1, tile_h_);
     choose_images(machine);
     largest_ = largest(tile_h_, tile_w_, images_);
@@ -249,11 +225,7 @@ class Work {
     return parts_of((largest_.entries + images_ * tile_h_) * 8, 64) * 64;
   }
   std::int64_t sums_bytes() const {
-    return parts_of(
-               largest_.sums * std::min(outs_at_a_time(), way_ == Way::rows ? 1 : p_.outs) * size_ +
-                   64 * size_,
-               64) *
-           64;
+    return parts_of(largest_.sums * outs_at_a_time() * size_ + 64 * size_, 64) * 64;
   }
   std::int64_t task_bytes() const {
     return staged_bytes() + offsets_bytes() + buffers_ * sums_bytes() +
@@ -342,10 +314,7 @@ class Work {
                            w = std::min(tile_w_, phases.w.count - col);
         if (h <= 0 || w <= 0) continue;
         const Tile tile{n, std::min(images_, p_.batch - n), row, col, h, w, room};
-        if (way_ == Way::tiles)
-          multiply_tile(phases, part, share, tile, at, stage, finish);
-        else
-          multiply_rows(phases, part, tile, at, stage, finish);
+        multiply_tile(phases, part, share, tile, at, stage, finish);
       }
     });
   }
@@ -419,38 +388,7 @@ class Work {
              share.count, tile.w, finish_room(tile));
   }
 
-  void multiply_rows(const Phases& phases, const Part& part, const Tile& tile,
-                     const std::byte* weights, const Stager& stage, const Finisher& finish) const {
-    const Staged staged(phases, tile.h, tile.w);
-    stage(phases, staged, tile.n, part.group * p_.ins, tile.row, tile.col, tile.room);
-    find_offsets(phases, staged, offsets_of(tile));
-    const RowsKernel kernel = rows_kernel_for(p_.real(), isa_);
-    Rows rows{};
-    rows.offsets = offsets_of(tile);
-    rows.row_step = staged.cols;
-    rows.sums = sums_of(tile);
-    rows.count = tile.w;
-    const bool even = phases.h.scale == 1 && phases.w.taps * p_.ins > 0;
-    rows.tap_step = even ? phases.h.tap_shift * staged.cols : 0;
-    rows.tap_rows = even ? phases.h.taps : 1;  // or all tap rows as one
-    rows.in_row = even ? phases.w.taps * p_.ins : phases.entries();
-    const std::int64_t at_once = rows_at_once(tile.w);
-    for (std::int64_t o = 0; o < part.count; ++o) {
-      rows.weights = weights + o * phases.entries() * size_;
-      for (std::int64_t row = 0; row < tile.h; row += rows.rows) {
-        rows.rows = std::min(at_once, tile.h - row);
-        rows.source = tile.room + row * staged.cols * size_;
-        kernel(rows);
-        finish.rows_of_one(tile.n, part.group * p_.outs + part.first + o,
-                           phases.h.first + (tile.row + row) * phases.h.step,
-                           phases.w.first + tile.col * phases.w.step, phases.h.step, sums_of(tile),
-                           rows.rows, tile.w, finish_room(tile));
-      }
-    }
-  }
-
   const Problem& p_;
-  Way way_;
   Isa isa_;
   const ProductKernel& kernel_;
   std::int64_t size_, cols_, rows_, panels_, units_, phases_;
@@ -459,37 +397,26 @@ class Work {
   Largest largest_;
 };
 
-std::string obstacle(const Problem& problem, const Machine& machine, Way way) {
+std::string obstacle(const Problem& problem, const Machine& machine) {
   if (const char* const padding = obstacle_of_padding(problem); *padding != '\0') return padding;
-  if (way == Way::rows && problem.k() > kMostRowsK) return "needs at most 512 weights in a filter";
-  if (!problem.empty() && !Work(problem, machine, way).fits())
+  if (!problem.empty() && !Work(problem, machine).fits())
     return "has too little memory for such filters";
   return {};
 }
 
-template <Way kWay>
-constexpr AnyVariant<Problem> variant(std::string_view name,
-                                      bool (*suits)(const Problem&, const Machine&)) {
-  return {.name = name,
-          .each_isa = true,
-          .declines = [](const Problem& problem,
-                         const Machine& machine) { return obstacle(problem, machine, kWay); },
-          .suits = suits,
-          .workspace =
-              [](const Problem& problem, const Machine& machine) {
-                return problem.empty() ? 0 : Work(problem, machine, kWay).workspace();
-              },
-          .run =
-              [](const Problem& problem, const Execution& execution) {
-                if (!problem.empty()) Work(problem, execution.machine, kWay).run(execution);
-              }};
-}
-
 }  // namespace
 
-constinit const AnyVariant<Problem> kImplicit =
-    variant<Way::tiles>("implicit", [](const Problem&, const Machine&) { return true; });
-constinit const AnyVariant<Problem> kOneFilter = variant<Way::rows>(
-    "one_filter", [](const Problem& problem, const Machine&) { return problem.outs <= 2; });
+constinit const AnyVariant<Problem> kImplicit = {
+    .name = "implicit",
+    .each_isa = true,
+    .declines = obstacle,
+    .workspace =
+        [](const Problem& problem, const Machine& machine) {
+          return problem.empty() ? 0 : Work(problem, machine).workspace();
+        },
+    .run =
+        [](const Problem& problem, const Execution& execution) {
+          if (!problem.empty()) Work(problem, execution.machine).run(execution);
+        }};
 
 }  // namespace isobit::convolution

@@ -225,98 +225,6 @@ template <class S>
 constexpr ProductKernel kProduct = {Shape::kRows, Shape::kVectors* S::kWidth, multiply<S>, pack<S>,
                                     multiply_one<S>};
 
-// A row of results, and one whose tap row v - 1 meets what tap row v of the first does.
-template <class S>
-struct Pair {
-  const typename S::Real* source;  // of the first tap row of lead
-  typename S::Real *lead, *trail;  // trail may be null
-};
-
-// kVectors vectors of lead and, if there is one, of trail; the last may be a part.
-template <class S, int kVectors, bool kTwo>
-ISOBIT_INLINE void along(const Rows& rows, const Pair<S>& pair, std::int64_t col) {
-  using Real = typename S::Real;
-  using V = typename S::V;
-  const Real* source = pair.source + col;
-  const auto* weights = static_cast<const Real*>(rows.weights);
-  V lead[kVectors], trail[kVectors];
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) lead[v] = trail[v] = S::zero();
-  const auto row = [&](auto to_lead, auto to_trail) ISOBIT_INLINE_LAMBDA {
-    for (std::int64_t i = 0; i < rows.in_row; ++i) {
-      const Real* const line = source + rows.offsets[i];
-      V columns[kVectors];
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) columns[v] = S::load(line + v * S::kWidth);
-      if constexpr (decltype(to_lead)::value) {
-        const V weight = S::all(weights[i]);
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) lead[v] = S::fma(weight, columns[v], lead[v]);
-      }
-      if constexpr (decltype(to_trail)::value) {
-        const V weight = S::all(weights[i - rows.in_row]);
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) trail[v] = S::fma(weight, columns[v], trail[v]);
-      }
-    }
-    source += rows.tap_step;
-    weights += rows.in_row;
-  };
-  constexpr std::true_type kYes;
-  constexpr std::false_type kNo;
-  if constexpr (kTwo) {
-    row(kYes, kNo);
-    for (std::int64_t tap = 1; tap < rows.tap_rows; ++tap) row(kYes, kYes);
-    row(kNo, kYes);
-  } else {
-    for (std::int64_t tap = 0; tap < rows.tap_rows; ++tap) row(kYes, kNo);
-  }
-  const auto put_row = [&](Real* to, const V* sums) ISOBIT_INLINE_LAMBDA {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors - 1; ++v) put<S>(to + col + v * S::kWidth, sums[v]);
-    const std::int64_t last = col + (kVectors - 1) * S::kWidth, left = rows.count - last;
-    if (left >= S::kWidth)
-      put<S>(to + last, sums[kVectors - 1]);
-    else
-      put<S>(to + last, sums[kVectors - 1], S::first(left));
-  };
-  put_row(pair.lead, lead);
-  if constexpr (kTwo) put_row(pair.trail, trail);
-}
-
-template <class S, bool kTwo>
-ISOBIT_INLINE void along_all(const Rows& rows, const Pair<S>& pair) {
-  constexpr int kMost = kTwo ? 4 : 8;
-  std::int64_t col = 0;
-  for (; rows.count - col > (kMost - 1) * S::kWidth; col += kMost * S::kWidth)
-    along<S, kMost, kTwo>(rows, pair, col);
-  for (; rows.count - col > S::kWidth; col += 2 * S::kWidth) along<S, 2, kTwo>(rows, pair, col);
-  if (col < rows.count) along<S, 1, kTwo>(rows, pair, col);
-}
-
-template <class S>
-void rows_of(const Rows& rows) {
-  using Real = typename S::Real;
-  const bool shares =
-      rows.tap_rows > 1 && (rows.tap_step == rows.row_step || rows.tap_step == -rows.row_step);
-  const auto sums_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
-    return static_cast<Real*>(rows.sums) + row * rows.count;
-  };
-  const auto source_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
-    return static_cast<const Real*>(rows.source) + row * rows.row_step;
-  };
-  for (std::int64_t row = 0; row < rows.rows;) {
-    if (!shares || row + 1 == rows.rows) {
-      along_all<S, false>(rows, {source_of(row), sums_of(row), nullptr});
-      row += 1;
-      continue;
-    }
-    const std::int64_t lead = row + (rows.tap_step < 0 ? 1 : 0), trail = 2 * row + 1 - lead;
-    along_all<S, true>(rows, {source_of(lead), sums_of(lead), sums_of(trail)});
-    row += 2;
-  }
-}
-
 template <class T>
 void stage(const Lines& lines) {
   using S = VectorsOf<T>;
@@ -413,18 +321,35 @@ void abreast_of(const Abreast& abreast) {
   for (; first < abreast.count; ++first) abreast_taps<S, 1>(abreast, first);
 }
 
+template <class S>
+void interleave_lines(const void* const* lines, std::int64_t count, void* to) {
+  using Real = typename S::Real;
+  constexpr int kWidth = S::kWidth;
+  for (std::int64_t lane = 0; lane < kAbreast; lane += kWidth)
+    for (std::int64_t i = 0; i < count; i += kWidth) {
+      typename S::V square[kWidth];
+#pragma GCC unroll 16
+      for (int line = 0; line < kWidth; ++line)
+        square[line] = S::load(static_cast<const Real*>(lines[lane + line]) + i);
+      if constexpr (kWidth > 1) simd::transpose<S>(square);
+#pragma GCC unroll 16
+      for (int j = 0; j < kWidth; ++j)
+        put<S>(static_cast<Real*>(to) + (i + j) * kAbreast + lane, square[j]);
+    }
+}
+
 }  // namespace
 
 const ProductKernel& product_kernel(DType real) {
   return real == DType::f64 ? kProduct<simd::F64> : kProduct<simd::F32>;
 }
 
-RowsKernel rows_kernel(DType real) {
-  return real == DType::f64 ? rows_of<simd::F64> : rows_of<simd::F32>;
-}
-
 AbreastKernel abreast_kernel(DType real) {
   return real == DType::f64 ? abreast_of<simd::F64> : abreast_of<simd::F32>;
+}
+
+InterleaveKernel interleave_kernel(DType real) {
+  return real == DType::f64 ? interleave_lines<simd::F64> : interleave_lines<simd::F32>;
 }
 
 StageKernel stage_kernel(DType element) {

@@ -41,15 +41,17 @@ struct ProductKernel {
   void (*multiply_one)(const Product& product, std::int64_t b_step);
 };
 
-// One filter along rows of results, two of them at a time where their windows are a tap row apart.
+// One filter along rows of results: tap row i of row r is a line of sources, lines[r + i]. Whole
+// vectors of lines are read: a vector of elements may follow what results need.
 struct Rows {
-  const void* source;           // of the first tap row of the first row
+  const void* const* lines;
   const std::int64_t* offsets;  // of what a tap row has
-  std::int64_t tap_step, in_row, tap_rows;
-  const void* weights;    // tap row after tap row
-  std::int64_t row_step;  // of sources, from row to row
-  void* sums;             // rows of `count`, one behind the other
+  std::int64_t in_row, tap_rows;
+  const void* weights;  // tap row after tap row
+  void* const* to;      // rows of `count`
   std::int64_t rows, count;
+  bool settles;  // whether sums become results, by adding +0; and then what is not null
+  const void* bias;
 };
 using RowsKernel = void (*)(const Rows& rows);
 
@@ -85,6 +87,8 @@ struct Abreast {
   bool goes_on;                   // from sums that are there
 };
 using AbreastKernel = void (*)(const Abreast& abreast);
+// So many elements of kAbreast lines side by side: a multiple of kAbreast.
+using InterleaveKernel = void (*)(const void* const* lines, std::int64_t count, void* to);
 
 // Results of channels side by side, of which each is made of its own source alone. Pixel p of tap t
 // lies p * step elements behind the tap's first.
@@ -118,6 +122,7 @@ inline constexpr std::int64_t kSliding[] = {3, 5};
 
 ISOBIT_IN_EACH_ISA(const ProductKernel& product_kernel(DType real);
                    RowsKernel rows_kernel(DType real); AbreastKernel abreast_kernel(DType real);
+                   InterleaveKernel interleave_kernel(DType real);
                    PixelsKernel pixels_kernel(DType element, DType to);
                    WeightsOfPixelsKernel weights_of_pixels_kernel(DType element);
                    StageKernel stage_kernel(DType element); TurnKernel turn_kernel(DType element);

@@ -31,6 +31,12 @@ bool weights_of_pixels(const Problem& problem, const Machine& machine);
 std::size_t weights_of_pixels_workspace(const Problem& problem, const Machine& machine);
 void add_weights_of_pixels(const Problem& problem, const Execution& execution);
 
+// The same of one filter of one channel, with zeros beyond the edge. Says whether it could: all
+// else can be added, then, by what takes any.
+bool has_weights_of_one(const Problem& problem, const Machine& machine);
+std::size_t weights_of_one_workspace(const Problem& problem, const Machine& machine);
+bool add_weights_of_one(const Problem& problem, const Execution& execution);
+
 // All results of the specification in tasks.
 void compute_directly(const Problem& problem, const Execution& execution);
 

@@ -320,7 +320,10 @@ std::size_t weights_workspace(const Problem& problem, const Machine& machine) {
   if (pointwise_weights(problem)) return pointwise_weights_workspace(problem, machine);
   if (weights_of_pixels(problem, machine)) return weights_of_pixels_workspace(problem, machine);
   const WeightSums sums(problem, machine);
-  return sums.fits() ? sums.workspace() : 0;
+  const std::size_t bytes = sums.fits() ? sums.workspace() : 0;
+  return has_weights_of_one(problem, machine)
+             ? std::max(bytes, weights_of_one_workspace(problem, machine))
+             : bytes;
 }
 
 void add_weights(const Problem& problem, const Execution& execution) {
@@ -328,6 +331,8 @@ void add_weights(const Problem& problem, const Execution& execution) {
   if (pointwise_weights(problem)) return add_pointwise_weights(problem, execution);
   if (weights_of_pixels(problem, execution.machine))
     return add_weights_of_pixels(problem, execution);
+  if (has_weights_of_one(problem, execution.machine) && add_weights_of_one(problem, execution))
+    return;
   const WeightSums sums(problem, execution.machine);
   if (sums.fits()) return sums.run(execution);
   add_weights_directly(problem, execution);
