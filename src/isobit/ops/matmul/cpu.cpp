@@ -16,8 +16,9 @@ constexpr Knob kPackedKnobs[] = {
 // What is made is made a panel of rows, or a few panels of columns, at a time: it is packed out of
 // the first or second cache.
 constexpr std::int64_t kMadePanels = 8;
-constexpr std::int64_t kColPanels = 4;   // of columns that are packed before they are multiplied
-constexpr std::int64_t kDeepest = 4096;  // bytes of a row or column that are packed at a time
+constexpr std::int64_t kColPanels = 4;      // of columns that are packed before they are multiplied
+constexpr std::int64_t kDeepest = 4096;     // bytes of a row or column that are packed at a time
+constexpr std::int64_t kStaying = 1 << 20;  // bytes of sums that wait in the second cache
 constexpr std::int64_t kGap = 16;  // elements: lines a power of two apart would push each other out
 
 std::int64_t made_bytes(const Problem& problem, const PackKernels& kernels, std::int64_t k) {
@@ -37,13 +38,16 @@ bool sums_are_in_y(const Problem& problem) {
          (!bias || (bias.dtype == problem.real() && bias.col == 1));
 }
 
-// How many k are packed at a time: of floats that lie in memory more than a panel, since their sums
-// then pass through memory less often.
+// How many k are packed at a time: of floats more than a panel, unless sums stay in the second
+// cache anyway, since they pass through memory less often then. Together with that they wait in y
+// this saves 0 to 11 % of products of 1024 rows; with 256 x 768 x 3072 deeper parts would lose 2 %
+// of three layouts in the mean [Intel Xeon 6/167, one thread of a busy machine].
 std::int64_t depth_of(const Problem& problem) {
-  const bool lies = problem.panels == nullptr && problem.derived == Derived::none &&
-                    !problem.made_a && !problem.made_b && size_of(problem.dtype()) >= 4;
+  const bool are_floats = problem.panels == nullptr && problem.derived == Derived::none &&
+                          !problem.made_b && size_of(problem.dtype()) >= 4;
   const std::int64_t deepest = kDeepest / size_of(problem.real());
-  return lies && (sums_are_in_y(problem) || problem.k <= deepest)
+  const bool stay = problem.m * problem.n * size_of(problem.real()) <= kStaying;
+  return are_floats && (problem.k <= deepest || (sums_are_in_y(problem) && !stay))
              ? std::max<std::int64_t>(deepest, order::kPanel)
              : std::int64_t{order::kPanel};
 }
