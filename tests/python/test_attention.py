@@ -66,6 +66,15 @@ def test_a_query_has_its_bits_whatever_stands_beside_it():
     assert same_bits(ours(*turned, enable_gqa=True), whole)
 
 
+def test_rows_that_become_heads_are_joined_again_without_a_copy():
+    rows = [torch.randn(2, 5, 3 * 4).requires_grad_() for _ in range(3)]
+    q, k, v = (each.view(2, 5, 3, 4).transpose(1, 2) for each in rows)
+    y = ours(q, k, v)
+    assert y.transpose(1, 2).is_contiguous()
+    for gradient in torch.autograd.grad(y, (q, k, v), torch.randn_like(y)):
+        assert gradient.transpose(1, 2).is_contiguous()
+
+
 def test_compiled_code_has_the_same_bits_and_no_break():
     tensors = drawn((2, 3, 9, 8), (2, 3, 11, 8), (2, 3, 11, 8), requires_grad=True)
 

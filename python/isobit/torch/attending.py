@@ -50,10 +50,20 @@ def autocasts(tensor):
     return torch.is_autocast_enabled(tensor.device.type)
 
 
+def _new(like, shape):
+    """Tokens by tokens where those of `like` lie so, as PyTorch's attention has it: who splits rows
+    into heads and joins them again copies nothing."""
+    (_, heads, tokens, _), (_, of_head, of_token, _) = like.shape, like.stride()
+    if heads > 1 and tokens > 1 and of_head < of_token:
+        batch, heads, tokens, elements = shape
+        return like.new_empty((batch, tokens, heads, elements)).transpose(1, 2)
+    return like.new_empty(shape)
+
+
 def _results(call):
     shape = (*call.q.shape[:-1], call.v.shape[-1])
     rows = [call.q.new_empty(shape[:-1], dtype=real(call.q.dtype)) for _ in range(3)]
-    return call.q.new_empty(shape), *rows
+    return _new(call.q, shape), *rows
 
 
 def _cut(call, names, dim):
@@ -314,12 +324,13 @@ ATTENTION = Operator(
 
 
 def _gradients_of(call):
-    needs = (call.needs_q, call.needs_k, call.needs_v, call.needs_bias)
-    tensors = (call.q, call.k, call.v, call.bias)
-    return tuple(
-        call.q.new_empty(each.shape if needed and each is not None else (0,))
-        for each, needed in zip(tensors, needs, strict=True)
-    )
+    needs = (call.needs_q, call.needs_k, call.needs_v)
+    found = [
+        _new(each, each.shape) if needed else each.new_empty((0,))
+        for each, needed in zip((call.q, call.k, call.v), needs, strict=True)
+    ]
+    of_bias = call.bias.shape if call.needs_bias and call.bias is not None else (0,)
+    return *found, call.q.new_empty(of_bias)
 
 
 def _backward_axes(call):

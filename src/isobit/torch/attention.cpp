@@ -2,6 +2,7 @@
 // Attention of PyTorch's tensors by the C ABI, and its gradients.
 #include "isobit/torch/attention.h"
 
+#include <utility>
 #include <vector>
 
 #include "isobit/torch/call.h"
@@ -30,6 +31,18 @@ void take_options(const char* op, Stack& given, Args& args) {
   args.softcap = given.number();
   args.dropout = given.number();
   if (args.dropout != 0) args.dropout_seed = Dropout(op, args.dropout, seed).seed;
+}
+
+// Tokens by tokens where those of `like` lie so, as PyTorch's attention has it: who splits rows
+// into heads and joins them again copies nothing.
+Tensor new_lying_as(const Tensor& like, Shape shape) {
+  const Shape extents = like.shape(), strides = like.strides();
+  if (extents[1] <= 1 || extents[2] <= 1 || strides[1] >= strides[2])
+    return new_output(like, shape, like.dtype());
+  const std::int64_t by_tokens[] = {shape[0], shape[2], shape[1], shape[3]};
+  auto turned = dense_strides(by_tokens);
+  std::swap(turned[1], turned[2]);
+  return new_strided_output(like, shape, Shape(turned.data(), shape.size()), like.dtype());
 }
 
 std::vector<std::int64_t> shape_of(const Tensor& tensor) {
@@ -63,7 +76,7 @@ void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
                         {"blocks", blocks}});
   std::vector<std::int64_t> shape = shape_of(q);
   shape.back() = v.shape().back();
-  Tensor y = new_output(q, shape, q.dtype());
+  Tensor y = new_lying_as(q, shape);
   shape.pop_back();
   const bool is_double = isobit_dtype(q.dtype()) == ISOBIT_F64;
   const std::int32_t real = is_double ? aoti_torch_dtype_float64() : aoti_torch_dtype_float32();
@@ -127,10 +140,11 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
                         {"query_starts", query_starts},
                         {"key_starts", key_starts}});
   const auto gradient = [&](const Tensor& of, bool needed) {
-    return new_output(q, needed ? of.shape() : Shape(kNothing), q.dtype());
+    return needed ? new_lying_as(of, of.shape()) : new_output(q, Shape(kNothing), q.dtype());
   };
   Tensor grad_q = gradient(q, needs_q), grad_k = gradient(k, needs_k),
-         grad_v = gradient(v, needs_v), grad_bias = gradient(bias ? bias : q, needs_bias && bias);
+         grad_v = gradient(v, needs_v),
+         grad_bias = new_output(q, needs_bias && bias ? bias.shape() : Shape(kNothing), q.dtype());
   const Given of_grad(grad_y), of_lse(grad_lse), of_q(q), of_k(k), of_v(v), of_bias(bias),
       of_mask(mask), of_slopes(slopes), of_begin(key_begin), of_end(key_end),
       of_query_starts(query_starts), of_key_starts(key_starts), of_y(y), of_max(max), of_sum(sum),

@@ -3,10 +3,10 @@
 #include "isobit/ops/matmul/cpu_kernels.h"
 
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "isobit/core/amx.h"
-#include "isobit/core/order.h"
 #include "isobit/ops/matmul/cpu_lanes.h"
 #include "isobit/ops/matmul/formula.h"
 #include "isobit/simd/prefetch.h"
@@ -75,24 +75,30 @@ ISOBIT_INLINE void pack_panel(const T* from, const Lanes& lanes, std::int64_t co
           from[i * lanes.k_stride + std::min(lane, count - 1) * lanes.stride]);
 }
 
+// Of lines that lie as memory does: so many k of all panels at a time, so that they are read along.
+constexpr std::int64_t kTogether = 8;
+
 template <class S, class T>
 void pack_a(const Lanes& lanes, std::int64_t k, void* to) {
   constexpr int kRows = Shape<S>::kRows, kPitch = Shape<S>::kRowPitch;
   const auto* from = reinterpret_cast<const T*>(lanes.data);
   const std::int64_t panels = (lanes.count + kRows - 1) / kRows;
-  for (std::int64_t panel = 0; panel < panels; ++panel) {
-    const std::int64_t begin = lanes.count * panel / panels;
-    pack_panel<S, kPitch / S::kWidth>(from + begin * lanes.stride, lanes,
-                                      std::min<std::int64_t>(kPitch, lanes.count - begin), k,
-                                      static_cast<typename S::Real*>(to) + panel * kPitch * k);
-  }
+  const auto pack = [&](std::int64_t panel, std::int64_t first, std::int64_t some)
+                        ISOBIT_INLINE_LAMBDA {
+                          const std::int64_t begin = lanes.count * panel / panels;
+                          pack_panel<S, kPitch / S::kWidth>(
+                              from + begin * lanes.stride + first * lanes.k_stride, lanes,
+                              std::min<std::int64_t>(kPitch, lanes.count - begin), some,
+                              static_cast<typename S::Real*>(to) + (panel * k + first) * kPitch);
+                        };
+  const std::int64_t together = lanes.stride == 1 ? kTogether : k;
+  for (std::int64_t i = 0; i < k; i += together)
+    for (std::int64_t panel = 0; panel < panels; ++panel) pack(panel, i, std::min(together, k - i));
 }
 
-// A few k of all panels at a time: so memory is read along its lines.
 template <class S, class T>
 void pack_b(const Lanes& lanes, std::int64_t k, void* to) {
   constexpr int kCols = Shape<S>::kCols;
-  constexpr std::int64_t kTogether = 8;
   const auto* from = reinterpret_cast<const T*>(lanes.data);
   auto* const panels = static_cast<typename S::Real*>(to);
   const std::int64_t whole = lanes.count / kCols * kCols, rest = lanes.count - whole;
@@ -113,48 +119,76 @@ void pack_b(const Lanes& lanes, std::int64_t k, void* to) {
     pack_panel<S, 1>(from + whole * lanes.stride, lanes, rest, k, panels + whole * k);
 }
 
-// The tile of sums of one panel of a and one of b.
+// The tile of sums of one panel of a and one of b, in whole vectors.
 template <class S>
-using TileKernel = void (*)(const typename S::Real* a, const typename S::Real* b,
-                            typename S::Real* c, std::int64_t pitch, std::int64_t k, bool adds);
+struct Tile {
+  using Real = typename S::Real;
+  const Real *a, *b;
+  Real* c;
+  std::int64_t pitch, k, panel;
+  bool adds, ends;
+  const Real* bias;
+};
+template <class S>
+using TileKernel = void (*)(const Tile<S>& tile);
 
 template <class S, int kRows, int kVectors>
-void tile(const typename S::Real* a, const typename S::Real* b, typename S::Real* c,
-          std::int64_t pitch, std::int64_t k, bool adds) {
+void tile(const Tile<S>& given) {
+  using Real = typename S::Real;
   using V = typename S::V;
+  constexpr int kWidth = S::kWidth;
   constexpr auto kCached = simd::Stores::cached;
-  constexpr auto kAsIs = simd::Nan::absent;
+  const Real *a = given.a, *b = given.b;
   V sums[kRows][kVectors];
+  alignas(64) Real before[kRows * kVectors * kWidth];  // the sums of panels, while there are more
+  const auto each = [&](const auto& body) ISOBIT_INLINE_LAMBDA {
 #pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i)
+    for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sums[i][v] = S::zero();
+      for (int v = 0; v < kVectors; ++v)
+        body(sums[i][v], given.c + i * given.pitch + v * kWidth,
+             before + (i * kVectors + v) * kWidth, v);
+  };
+  each([](V&, Real* to, Real*, int) ISOBIT_INLINE_LAMBDA { simd::fetch_to_be_written(to); });
+  for (std::int64_t done = 0;;) {
+    each([](V& sum, Real*, Real*, int) ISOBIT_INLINE_LAMBDA { sum = S::zero(); });
+    const std::int64_t end = done + std::min(given.k - done, given.panel);
+    for (std::int64_t at = done; at < end; ++at) {
+      V columns[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) columns[v] = S::load(b + v * kWidth);
+      simd::fetch_ahead<Shape<S>::kRowPitch>(a);  // both panels are more than the first cache holds
+      simd::fetch_ahead<kVectors * kWidth>(b);
 #pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i)
+      for (int i = 0; i < kRows; ++i) {
+        const V row = S::all(a[i]);
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) simd::fetch_to_be_written(c + i * pitch + v * S::kWidth);
-  for (std::int64_t at = 0; at < k; ++at) {
-    V columns[kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) columns[v] = S::load(b + v * S::kWidth);
-    simd::fetch_ahead<Shape<S>::kRowPitch>(a);  // both panels are more than the first cache holds
-    simd::fetch_ahead<kVectors * S::kWidth>(b);
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const V row = S::all(a[i]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = S::fma(row, columns[v], sums[i][v]);
+        for (int v = 0; v < kVectors; ++v) sums[i][v] = S::fma(row, columns[v], sums[i][v]);
+      }
+      a += Shape<S>::kRowPitch;
+      b += kVectors * kWidth;
     }
-    a += Shape<S>::kRowPitch;
-    b += kVectors * S::kWidth;
+    if (done > 0)
+      each([](V& sum, Real*, Real* panels, int)
+               ISOBIT_INLINE_LAMBDA { sum = S::add(S::load(panels), sum); });
+    else if (given.adds)
+      each([](V& sum, Real* to, Real*, int)
+               ISOBIT_INLINE_LAMBDA { sum = S::add(S::load(to), sum); });
+    done = end;
+    if (done == given.k) break;
+    each([](V& sum, Real*, Real* panels, int)
+             ISOBIT_INLINE_LAMBDA { S::template store<kCached, simd::Nan::absent>(panels, sum); });
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      typename S::Real* to = c + i * pitch + v * S::kWidth;
-      S::template store<kCached, kAsIs>(to, adds ? S::add(S::load(to), sums[i][v]) : sums[i][v]);
-    }
+  if (!given.ends)
+    return each([](V& sum, Real* to, Real*, int) ISOBIT_INLINE_LAMBDA {
+      S::template store<kCached, simd::Nan::absent>(to, sum);
+    });
+  if (given.bias != nullptr)
+    return each([&](V& sum, Real* to, Real*, int v) ISOBIT_INLINE_LAMBDA {
+      S::store(to, S::add(S::add(sum, S::zero()), S::load(given.bias + v * kWidth)));
+    });
+  each([](V& sum, Real* to, Real*, int)
+           ISOBIT_INLINE_LAMBDA { S::store(to, S::add(sum, S::zero())); });
 }
 
 // Kernels for 1 to kRows rows, by vectors.
@@ -165,8 +199,8 @@ constexpr auto tiles_of(std::integer_sequence<int, kLess...>) {
 template <class S, int kVectors>
 constexpr auto kTiles = tiles_of<S, kVectors>(std::make_integer_sequence<int, Shape<S>::kRows>());
 
-// Calls multiply(a, b, c, rows, is_narrow) for each panel of a and of b: as many panels of a at a
-// time as stay in the second cache beside those of b that pass by.
+// Calls multiply(a, b, c, rows, is_narrow, col) for each panel of a and of b: as many panels of a
+// at a time as stay in the second cache beside those of b that pass by.
 template <class S, class Multiply>
 ISOBIT_INLINE void for_each_tile(const Block& block, const Multiply& multiply) {
   using Real = typename S::Real;
@@ -183,18 +217,56 @@ ISOBIT_INLINE void for_each_tile(const Block& block, const Multiply& multiply) {
       for (std::int64_t panel = first; panel < std::min(first + some, panels); ++panel) {
         const std::int64_t begin = block.m * panel / panels, end = block.m * (panel + 1) / panels;
         multiply(a + panel * size, b + col * block.k, c + begin * block.c_pitch + col, end - begin,
-                 narrow);
+                 narrow, col);
       }
     }
+}
+
+// A tile of results that has no whole vectors of columns, by way of one that has.
+template <class S>
+void multiply_part(TileKernel<S> kernel, Tile<S> tile, std::int64_t rows, std::int64_t cols) {
+  using Real = typename S::Real;
+  constexpr int kCols = Shape<S>::kCols;
+  Real whole[Shape<S>::kRows * kCols] = {}, bias[kCols] = {};
+  Real* const results = tile.c;
+  const std::int64_t pitch = tile.pitch;
+  const auto bytes = static_cast<std::size_t>(cols) * sizeof(Real);
+  for (std::int64_t i = 0; tile.adds && i < rows; ++i)
+    std::memcpy(whole + i * kCols, results + i * pitch, bytes);
+  if (tile.bias != nullptr) {
+    std::memcpy(bias, tile.bias, bytes);
+    tile.bias = bias;
+  }
+  tile.c = whole;
+  tile.pitch = kCols;
+  kernel(tile);
+  for (std::int64_t i = 0; i < rows; ++i)
+    std::memcpy(results + i * pitch, whole + i * kCols, bytes);
 }
 
 template <class S>
 void multiply(const Block& block) {
   using Real = typename S::Real;
-  for_each_tile<S>(block, [&](const Real* a, const Real* b, Real* c, std::int64_t rows,
-                              bool narrow) ISOBIT_INLINE_LAMBDA {
+  const auto* const bias = static_cast<const Real*>(block.bias);
+  for_each_tile<S>(block, [&](const Real* a, const Real* b, Real* c, std::int64_t rows, bool narrow,
+                              std::int64_t col) ISOBIT_INLINE_LAMBDA {
     const auto& kernels = narrow ? kTiles<S, 1> : kTiles<S, Shape<S>::kVectors>;
-    kernels[static_cast<std::size_t>(rows - 1)](a, b, c, block.c_pitch, block.k, block.adds);
+    const TileKernel<S> kernel = kernels[static_cast<std::size_t>(rows - 1)];
+    const Tile<S> tile{a,
+                       b,
+                       c,
+                       block.c_pitch,
+                       block.k,
+                       block.panel,
+                       block.adds,
+                       block.ends,
+                       bias == nullptr ? nullptr : bias + col};
+    const std::int64_t left = block.n - col;
+    if (block.in_results &&
+        left < (narrow ? std::int64_t{S::kWidth} : std::int64_t{Shape<S>::kCols}))
+      multiply_part<S>(kernel, tile, rows, left);
+    else
+      kernel(tile);
   });
 }
 
@@ -204,6 +276,10 @@ void multiply(const Block& block) {
     ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx2
 
 // Two chains for each vector of sums, which wait in c.
+template <class S>
+using StepsKernel = void (*)(const typename S::Real* a, const typename S::Real* b,
+                             typename S::Real* c, std::int64_t pitch, std::int64_t k, bool adds);
+
 template <class S, int kRows, int kVectors>
 void tile_in_steps(const typename S::Real* a, const typename S::Real* b, typename S::Real* c,
                    std::int64_t pitch, std::int64_t k, bool adds) {
@@ -250,7 +326,7 @@ void tile_in_steps(const typename S::Real* a, const typename S::Real* b, typenam
 
 template <class S, int kVectors, int... kLess>
 constexpr auto tiles_in_steps_of(std::integer_sequence<int, kLess...>) {
-  return std::array<TileKernel<S>, sizeof...(kLess)>{tile_in_steps<S, kLess + 1, kVectors>...};
+  return std::array<StepsKernel<S>, sizeof...(kLess)>{tile_in_steps<S, kLess + 1, kVectors>...};
 }
 template <class S, int kVectors>
 constexpr auto kTilesInSteps =
@@ -263,8 +339,8 @@ void multiply_in_steps(const Block& block) {
   const unsigned mode = _mm_getcsr();
   _mm_setcsr(mode | kFlushes);
   asm volatile("" ::: "memory");
-  for_each_tile<S>(block, [&](const Real* a, const Real* b, Real* c, std::int64_t rows,
-                              bool narrow) ISOBIT_INLINE_LAMBDA {
+  for_each_tile<S>(block, [&](const Real* a, const Real* b, Real* c, std::int64_t rows, bool narrow,
+                              std::int64_t) ISOBIT_INLINE_LAMBDA {
     const auto& kernels = narrow ? kTilesInSteps<S, 1> : kTilesInSteps<S, Shape<S>::kVectors>;
     const auto some = static_cast<std::int64_t>(kernels.size());
     for (std::int64_t i = 0; i < rows; i += some)
@@ -280,7 +356,7 @@ void multiply_in_steps(const Block& block) {
 template <class S>
 void multiply_in_steps(const Block& block) {
   for_each_tile<S>(block, [&](const float* a, const float* b, float* c, std::int64_t rows,
-                              bool narrow) ISOBIT_INLINE_LAMBDA {
+                              bool narrow, std::int64_t) ISOBIT_INLINE_LAMBDA {
     const std::int64_t cols = narrow ? std::int64_t{S::kWidth} : std::int64_t{Shape<S>::kCols};
     for (std::int64_t i = 0; i < rows; ++i)
       for (std::int64_t j = 0; j < cols; ++j) {

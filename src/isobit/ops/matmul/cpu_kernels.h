@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "isobit/core/dtype.h"
 #include "isobit/core/isas.h"
@@ -26,6 +27,13 @@ struct Block {
   void* c;
   std::int64_t c_pitch, m, n, k;
   bool adds;
+  // Of elements alone. k of a chain: sums of chains are added one after the other.
+  std::int64_t panel = std::numeric_limits<std::int64_t>::max();
+  // c has no more than n columns; elsewhere it has whole vectors of them.
+  bool in_results = false;
+  // These are the last sums, which become results, with a bias, as FinishKernel makes them.
+  bool ends = false;
+  const void* bias = nullptr;
 };
 
 // Packed parts. Those of a are panels of at most `rows` rows, as equal as they can be, with room

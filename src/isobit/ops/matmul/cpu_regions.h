@@ -167,12 +167,17 @@ class Runs {
   // to what is there if k is not where a run begins.
   template <class Multiply>
   void for_each_panel(std::int64_t k, const Multiply& multiply) {
+    for_each_part(k, order::kPanel, multiply);
+  }
+  // For so many panels at a time, in `depth` k, of which a run is a multiple.
+  template <class Multiply>
+  void for_each_part(std::int64_t k, std::int64_t depth, const Multiply& multiply) {
     if (k == 0) {
       std::memset(now(), 0, static_cast<std::size_t>(bytes_));
       next();
     }
-    for (std::int64_t at = 0; at < k; at += order::kPanel) {
-      const std::int64_t count = std::min<std::int64_t>(order::kPanel, k - at);
+    for (std::int64_t at = 0; at < k; at += depth) {
+      const std::int64_t count = std::min(depth, k - at);
       multiply(at, count);
       if ((at + count) % kRunK == 0 || at + count == k) next();
     }
