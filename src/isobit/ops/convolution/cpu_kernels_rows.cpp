@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "isobit/ops/convolution/cpu_kernels.h"
-#include "isobit/simd/prefetch.h"
 #include "isobit/simd/vec.h"
 
 namespace isobit::convolution::ISOBIT_ISA {
@@ -49,10 +48,6 @@ void block(const Rows& rows, std::int64_t row, std::int64_t col) {
   const auto* weights = static_cast<const Real*>(rows.weights);
   const auto meet = [&](auto first, auto end) ISOBIT_INLINE_LAMBDA {
     const Real* const from = static_cast<const Real*>(*line) + col;
-    constexpr int kCols = kVectors * S::kWidth, kLine = 64 / sizeof(Real);
-    if constexpr (kCols % kLine == 0)
-#pragma GCC unroll 8
-      for (int i = 0; i < kCols; i += kLine) simd::fetch_to_first_cache(from + kCols + i);
     for (std::int64_t i = 0; i < in_row; ++i) {
       const Real* const source = from + offsets[i];
       V columns[kVectors];
