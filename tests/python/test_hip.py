@@ -195,15 +195,18 @@ def test_no_kernel_that_can_run_spills():
 
 @built
 def test_a_tile_of_attention_is_part_of_its_kernel_which_keeps_nothing_in_memory():
-    """As a function that is called it had the parameters in scratch, and the caller's registers."""
+    """As a function that is called it had the parameters in scratch, and the caller's registers:
+    more than 1024 bytes a thread. Where registers are too few, some are spilled."""
     found = kernels_hip.kernels_of(CLANG, LIBRARY)
     names = kernels.readable([kernel["kernel"] for kernel in found])
-    scratch = [
-        kernel["scratch"]
+    tiles = [
+        (kernel["arch"] in kernels_hip.NO_SPILL, kernel["scratch"])
         for kernel, name in zip(found, names, strict=True)
-        if kernel["arch"] in kernels_hip.NO_SPILL and name.startswith("attention::Flash<")
+        if name.startswith("attention::Flash<")
     ]
-    assert scratch and set(scratch) == {0}
+    assert tiles
+    for has_registers, scratch in tiles:
+        assert scratch <= (0 if has_registers else 512)
 
 
 @built
