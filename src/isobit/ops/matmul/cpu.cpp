@@ -31,10 +31,10 @@ std::int64_t made_bytes(const Problem& problem, const PackKernels& kernels, std:
 // holds them, while there are more panels of k.
 bool sums_are_in_y(const Problem& problem) {
   const auto& [a, b, bias, c, residual, y, pre, slope] = problem.first;
-  return problem.arithmetic == Arithmetic::canonical && problem.panels == nullptr &&
-         size_of(problem.dtype()) >= 4 && problem.alpha == 1 && !c && !residual && !pre &&
-         problem.activation == Activation::none && problem.k > 0 && problem.k <= kRunK &&
-         y.dtype == problem.real() && (y.col == 1 || problem.n == 1) &&
+  return problem.arithmetic == Arithmetic::canonical && size_of(problem.dtype()) >= 4 &&
+         problem.alpha == 1 && !c && !residual && !pre && problem.activation == Activation::none &&
+         problem.k > 0 && problem.k <= kRunK && y.dtype == problem.real() &&
+         (y.col == 1 || problem.n == 1) &&
          (!bias || (bias.dtype == problem.real() && bias.col == 1));
 }
 
