@@ -49,11 +49,10 @@ def linear_cross_entropy(
     call = _call("linear_cross_entropy", "input", input, reduction)
     layer = {"linear_weight": linear_weight, "linear_bias": linear_bias}
     for name, each in layer.items():
-        if each is not None:
-            allowed = {call.x.dtype.name} | ({"float32"} if name == "linear_bias" else set())
-            if call.x.dtype == np.float64:
-                allowed = {"float64"}
-            layer[name] = _arrays.checked(call.function, name, each, tuple(allowed))
+        if each is not None or name == "linear_weight":
+            wider = ("float32",) if name == "linear_bias" and call.dtype != "float64" else ()
+            allowed = tuple(dict.fromkeys((call.dtype, *wider)))
+            layer[name] = _arrays.checked(call.function, name, each, allowed, call.like)
     if layer["linear_weight"].ndim != 2 or layer["linear_weight"].shape[1] != call.x.shape[-1]:
         raise ValueError(
             f"{call.function}: linear_weight has shape {layer['linear_weight'].shape}; input has "
@@ -103,6 +102,6 @@ def _reduced(call, arrays, target, weights, reduction, options):
         return call.result(arrays["loss"].reshape(targets.shape))
     total, count = arrays["total"], arrays["count"]
     if reduction == "mean":
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(all="ignore"):
             total = total / count  # of nothing it is NaN
     return call.result(total.reshape(()))
