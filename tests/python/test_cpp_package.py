@@ -153,6 +153,20 @@ def test_packed_matrix_gives_the_bits_of_its_array(prefix, tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    "header", sorted(each.name for each in (ROOT / "include/isobit").iterdir())
+)
+def test_each_header_is_complete_whichever_is_included_first(header, tmp_path):
+    compiler = (
+        ["c++", "-std=c++17", "-xc++"] if header.endswith("pp") else ["cc", "-std=c99", "-xc"]
+    )
+    others = "".join(
+        f"#include <isobit/{name}>\n" for name in (header, header.replace("operators", "packed"))
+    )
+    (tmp_path / "alone").write_text(f"{others}int main(void) {{ return 0; }}\n")
+    run(*compiler, *STRICT, "-fsyntax-only", f"-I{ROOT}/include", tmp_path / "alone")
+
+
 def test_cpp_header_passes_every_argument_on():
     headers = ROOT / "include" / "isobit"
     cpp = (headers / "operators.hpp").read_text()
