@@ -6,8 +6,10 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <system_error>
 
 namespace isobit::lab {
 
@@ -23,7 +25,8 @@ void JsonLines::add(const Json& object) {
   if (file_.is_open()) file_ << line << std::flush;
   if (!print_) return;
   fmt::print("{}", line);
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0)
+    throw std::system_error(errno, std::generic_category(), "cannot write the output");
 }
 
 Table::Table(std::vector<std::string> heads) : heads_(std::move(heads)) {}

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line, called wrongly or where it cannot write: it says so, and says it by its exit
+status."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isobit._library import library_path
+
+
+def isobit(*flags, **kwargs):
+    command = [library_path().parent / "isobit", *flags]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, **kwargs)
+
+
+@pytest.fixture
+def x(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
+    return f"x={tmp_path}/x.npy"
+
+
+@pytest.mark.parametrize("flags", [["--json"], []], ids=["json", "table"])
+@pytest.mark.parametrize("command", ["verify", "list"])
+def test_a_full_disk_is_an_error(command, flags):
+    case = ["--rows", "2", "--cols", "8", "--variant", "simd"] if command == "verify" else []
+    with Path("/dev/full").open("w") as full:
+        done = isobit(command, "layernorm", *case, *flags, stdout=full)
+    assert done.returncode == 1
+    assert done.stderr.startswith("isobit: cannot write ")
+    assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--eps 1,2",
+        "--eps 1 --eps 2",
+        "--threads 1,2",
+        "--isa auto,scalar",
+        "--pass fwd,bwd",
+        "--device cpu,emu",
+        "--dtype f32,f16",
+        "--y-dtype f32,f16",
+    ],
+)
+def test_run_refuses_several_values_of_which_it_would_take_one(given, x):
+    done = isobit("run", "layernorm", "--in", x, *given.split(), stdout=subprocess.DEVNULL)
+    assert done.stderr == f"isobit: {given.split()[0]} has 2 values; run takes one\n"
+    assert done.returncode == 2
+
+
+def test_run_refuses_one_input_twice(x):
+    done = isobit("run", "layernorm", "--in", x, "--in", x, stdout=subprocess.DEVNULL)
+    assert (done.returncode, done.stderr) == (2, "isobit: --in x is given twice\n")
+
+
+def test_run_refuses_a_dtype_that_the_file_does_not_have(x):
+    done = isobit("run", "layernorm", "--in", x, "--dtype", "f16", stdout=subprocess.DEVNULL)
+    assert done.stderr == "isobit: --dtype is f16; the file of x has f32\n"
+    assert done.returncode == 2
+    done = isobit("run", "layernorm", "--in", x, "--dtype", "f32", stdout=subprocess.DEVNULL)
+    assert (done.returncode, done.stderr) == (0, "")
