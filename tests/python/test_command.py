@@ -34,6 +34,17 @@ def test_a_full_disk_is_an_error(command, flags):
 
 
 @pytest.mark.parametrize(
+    ("name", "command"),
+    [("info.json", "info"), ("verify.jsonl", "verify vector_norm --rows 2 --cols 8")],
+)
+def test_a_file_that_cannot_be_written_is_named(name, command, tmp_path):
+    (tmp_path / name).mkdir()
+    done = isobit(*command.split(), "--out", tmp_path, stdout=subprocess.DEVNULL)
+    assert done.stderr == f"isobit: {tmp_path}/{name}: cannot be written\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
     "given",
     [
         "--eps 1,2",

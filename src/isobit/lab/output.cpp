@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <stdexcept>
 #include <system_error>
 
 namespace isobit::lab {
@@ -16,13 +17,15 @@ namespace isobit::lab {
 JsonLines::JsonLines(const Flags& flags, std::string_view name) : print_(flags.json) {
   if (flags.out.empty()) return;
   std::filesystem::create_directories(flags.out);
-  file_.exceptions(std::ios::failbit | std::ios::badbit);
-  file_.open(flags.out / fmt::format("{}.jsonl", name));
+  path_ = flags.out / fmt::format("{}.jsonl", name);
+  file_.open(path_);
+  if (!file_) throw std::runtime_error(fmt::format("{}: cannot be written", path_.string()));
 }
 
 void JsonLines::add(const Json& object) {
   const std::string line = object.dump() + "\n";
-  if (file_.is_open()) file_ << line << std::flush;
+  if (file_.is_open() && !(file_ << line << std::flush))
+    throw std::runtime_error(fmt::format("{}: cannot be written", path_.string()));
   if (!print_) return;
   fmt::print("{}", line);
   if (std::fflush(stdout) != 0)
