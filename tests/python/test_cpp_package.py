@@ -167,6 +167,25 @@ def test_each_header_is_complete_whichever_is_included_first(header, tmp_path):
     run(*compiler, *STRICT, "-fsyntax-only", f"-I{ROOT}/include", tmp_path / "alone")
 
 
+def test_cpp_header_computes_strides_of_any_extents_without_overflow(tmp_path):
+    (tmp_path / "huge.cpp").write_text("""
+        #include <isobit/isobit.hpp>
+        int main() {
+          const float x = 0;
+          const isobit::Tensor huge(&x, 1, {4, std::int64_t(1) << 62, std::int64_t(1) << 62});
+          const isobit::Tensor flat(&x, 1, {2, 0, 3, 5});
+          const std::int64_t* strides = flat.get()->strides;
+          return huge.get()->strides[0] == INT64_MAX && huge.get()->strides[1] > INT64_MAX / 4 &&
+                         strides[0] == 15 && strides[1] == 15 && strides[2] == 5 && strides[3] == 1
+                     ? 0
+                     : 1;
+        }""")
+    built, undefined = tmp_path / "huge", ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
+    command = ["c++", "-std=c++17", *STRICT, *undefined, f"-I{ROOT}/include"]
+    run(*command, tmp_path / "huge.cpp", "-o", built)
+    run(built)
+
+
 def test_cpp_header_passes_every_argument_on():
     headers = ROOT / "include" / "isobit"
     cpp = (headers / "operators.hpp").read_text()
