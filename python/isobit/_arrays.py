@@ -44,12 +44,14 @@ def written_through(given, array):
 
 
 def dtype_name(given):
-    """Of a dtype that NumPy may not know, for which it is what messages show. None is no dtype,
-    though NumPy takes it for float64."""
+    """Of a dtype, which may be another library's, such as torch.float32; of what is none, what
+    messages show. None is none, though NumPy takes it for float64."""
     try:
         return "None" if given is None else np.dtype(given).name
     except Exception:  # whatever NumPy makes of what is no dtype
-        return given if isinstance(given, str) else _arguments.shown(given)
+        name = str(given).rpartition(".")[2]
+        known = name in DTYPES or isinstance(given, str)
+        return name if known else _arguments.shown(given)
 
 
 def empty(function, shape, dtype):

@@ -217,6 +217,14 @@ def test_zero_dimensional_arrays_are_numbers():
     assert np.array_equal(isobit_numpy.vector_norm(X, two), isobit_numpy.vector_norm(X, 2))
 
 
+def test_dtypes_may_be_another_librarys():
+    torch = pytest.importorskip("torch")
+    assert random.uniform(2, seed=1, dtype=torch.float16).dtype == np.float16
+    assert isobit_numpy.rotary_tables(3, 4, dtype=torch.float64)[0].dtype == np.float64
+    with pytest.raises(TypeError, match="random.uniform: dtype is torch.int8; must be float32"):
+        random.uniform(2, seed=1, dtype=torch.int8)
+
+
 def test_option_beyond_64_bits_is_not_cut_to_them():
     with pytest.raises(OverflowError, match="option divisor is"):
         c_abi.call("pool2d", "fwd", divisor=2**64 + 1)
