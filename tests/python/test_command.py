@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from isobit import command
 from isobit._library import library_path
 
 
 def isobit(*flags, **kwargs):
-    command = [library_path().parent / "isobit", *flags]
-    return subprocess.run(command, stderr=subprocess.PIPE, text=True, **kwargs)
+    return subprocess.run(
+        [library_path().parent / "isobit", *flags], stderr=subprocess.PIPE, text=True, **kwargs
+    )
 
 
 @pytest.fixture
@@ -23,23 +25,23 @@ def x(tmp_path):
 
 
 @pytest.mark.parametrize("flags", [["--json"], []], ids=["json", "table"])
-@pytest.mark.parametrize("command", ["verify", "list"])
-def test_a_full_disk_is_an_error(command, flags):
-    case = ["--rows", "2", "--cols", "8", "--variant", "simd"] if command == "verify" else []
+@pytest.mark.parametrize("verb", ["verify", "list"])
+def test_a_full_disk_is_an_error(verb, flags):
+    case = ["--rows", "2", "--cols", "8", "--variant", "simd"] if verb == "verify" else []
     with Path("/dev/full").open("w") as full:
-        done = isobit(command, "layernorm", *case, *flags, stdout=full)
+        done = isobit(verb, "layernorm", *case, *flags, stdout=full)
     assert done.returncode == 1
     assert done.stderr.startswith("isobit: cannot write ")
     assert "No space left on device" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "command"),
+    ("name", "flags"),
     [("info.json", "info"), ("verify.jsonl", "verify vector_norm --rows 2 --cols 8")],
 )
-def test_a_file_that_cannot_be_written_is_named(name, command, tmp_path):
+def test_a_file_that_cannot_be_written_is_named(name, flags, tmp_path):
     (tmp_path / name).mkdir()
-    done = isobit(*command.split(), "--out", tmp_path, stdout=subprocess.DEVNULL)
+    done = isobit(*flags.split(), "--out", tmp_path, stdout=subprocess.DEVNULL)
     assert done.stderr == f"isobit: {tmp_path}/{name}: cannot be written\n"
     assert done.returncode == 1
 
@@ -74,3 +76,11 @@ def test_run_refuses_a_dtype_that_the_file_does_not_have(x):
     assert done.returncode == 2
     done = isobit("run", "layernorm", "--in", x, "--dtype", "f32", stdout=subprocess.DEVNULL)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_folder_without_the_command_is_named(tmp_path, monkeypatch):
+    (tmp_path / library_path().name).touch()
+    monkeypatch.setenv("ISOBIT_LIBRARIES", str(tmp_path))
+    with pytest.raises(SystemExit) as caught:
+        command.main()
+    assert str(caught.value) == f"isobit: {tmp_path}/isobit: No such file or directory"
