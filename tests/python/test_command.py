@@ -84,3 +84,10 @@ def test_a_folder_without_the_command_is_named(tmp_path, monkeypatch):
     with pytest.raises(SystemExit) as caught:
         command.main()
     assert str(caught.value) == f"isobit: {tmp_path}/isobit: No such file or directory"
+
+
+def test_an_extra_argument_that_one_pass_lacks_is_refused_by_the_name_of_the_pass():
+    case = ["--rows", "2", "--cols", "8", "--variant", "simd", "--with", "residual"]
+    done = isobit("verify", "layernorm", *case, stdout=subprocess.DEVNULL)
+    assert done.stderr.startswith("isobit: no layernorm bwd extra argument 'residual'")
+    assert done.returncode == 2
