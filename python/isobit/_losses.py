@@ -60,7 +60,7 @@ def linear_cross_entropy(
         )
     arrays = {"x": call.x, "weight": layer["linear_weight"]}
     if linear_bias is not None:
-        arrays["bias"] = layer["linear_bias"]
+        arrays["bias"] = _of_classes(call, "linear_bias", layer["linear_bias"], arrays)
     options = _options(call, ignore_index, label_smoothing, z_loss)
     return _reduced(call, arrays, target, {"class_weight": weight}, reduction, options)
 
@@ -80,6 +80,16 @@ def _call(function, name, input, reduction):
     return call
 
 
+def _of_classes(call, name, array, arrays):
+    """The array, which must have an element for each class."""
+    classes = arrays["weight"].shape[0] if "weight" in arrays else arrays["x"].shape[-1]
+    if array.shape != (classes,):
+        raise ValueError(
+            f"{call.function}: {name} has shape {array.shape}; must be ({classes},), the classes"
+        )
+    return array
+
+
 def _reduced(call, arrays, target, weights, reduction, options):
     """weights: of classes, or None, by their name in C."""
     function, x = call.function, arrays["x"]
@@ -92,7 +102,8 @@ def _reduced(call, arrays, target, weights, reduction, options):
     arrays = arrays | {"target": targets.reshape(-1)}
     for name, each in weights.items():
         if each is not None:
-            arrays[name] = _arrays.checked(function, "weight", each, (real.name,))
+            weight = _arrays.checked(function, "weight", each, (real.name,))
+            arrays[name] = _of_classes(call, "weight", weight, arrays)
     arrays["loss"] = np.empty(targets.size, real)
     if reduction != "none":
         arrays |= {"total": np.empty(1, real), "count": np.empty(1, real)}

@@ -26,6 +26,7 @@ X = drawn(4, 3, 5)
 WEIGHT = drawn(6, 3, 3)
 IMAGE = drawn(1, 2, 5, 6)
 LOGITS = drawn(3, 5)
+DRAWN, DRAWN_WEIGHT = drawn(3, 8), drawn(5, 8)
 TARGET = np.array([0, 4, 2])
 
 
@@ -119,6 +120,15 @@ BAD_CALLS = {
         ),
         "nll_loss: target[1] is 5; there are classes from 0 to 4, and ignore_index is -100": (
             partial(isobit_numpy.nll_loss, LOGITS, np.array([0, 5, 2]))
+        ),
+        "cross_entropy: weight has shape (1, 5); must be (5,), the classes": partial(
+            isobit_numpy.cross_entropy, LOGITS, TARGET, LOGITS[:1]
+        ),
+        "linear_cross_entropy: weight has shape (3,); must be (5,), the classes": partial(
+            isobit_numpy.linear_cross_entropy, DRAWN, DRAWN_WEIGHT, TARGET, weight=DRAWN[:, 0]
+        ),
+        "linear_cross_entropy: linear_bias has shape (1, 5); must be (5,), the classes": partial(
+            isobit_numpy.linear_cross_entropy, DRAWN, DRAWN_WEIGHT, TARGET, linear_bias=LOGITS[:1]
         ),
         "nll_loss: target is -1; there are classes from 0 to 4, and ignore_index is -100": partial(
             isobit_numpy.nll_loss, LOGITS[0], np.array(-1)
