@@ -115,6 +115,11 @@ def apply_rotary(
         real = ("float64",) if calls[0].dtype == "float64" else ("float32",)
         for label, table in (("cos", cos), ("sin", sin)):
             table = _arrays.checked(name, label, table, real, calls[0].like)
+            if table.ndim != 2:  # one for each sequence would be read as one after the other
+                raise ValueError(
+                    f"{name}: {label} has shape {table.shape}; must have two dimensions, a row for "
+                    "each position"
+                )
             given[label] = _arrays.rows_of(table, 1)
         width = 2 * given["cos"].array.shape[-1]
         rotary_dim = width if rotary_dim is None else rotary_dim

@@ -22,6 +22,7 @@ def drawn(*shape, dtype=np.float32):
 
 Q = drawn(1, 4, 2, 8)
 K = drawn(1, 4, 1, 8)
+TABLES = drawn(2, 4, 4)
 X = drawn(4, 3, 5)
 WEIGHT = drawn(6, 3, 3)
 IMAGE = drawn(1, 2, 5, 6)
@@ -120,6 +121,12 @@ BAD_CALLS = {
         ),
         "nll_loss: target[1] is 5; there are classes from 0 to 4, and ignore_index is -100": (
             partial(isobit_numpy.nll_loss, LOGITS, np.array([0, 5, 2]))
+        ),
+        "apply_rotary: cos has shape (2, 4, 4); must have two dimensions, a row for each": (
+            partial(isobit_numpy.apply_rotary, Q, cos=TABLES, sin=TABLES)
+        ),
+        "apply_rotary: sin has shape (4,); must have two dimensions, a row for each position": (
+            partial(isobit_numpy.apply_rotary, Q, cos=TABLES[0], sin=TABLES[0, 0])
         ),
         "cross_entropy: weight has shape (1, 5); must be (5,), the classes": partial(
             isobit_numpy.cross_entropy, LOGITS, TARGET, LOGITS[:1]
