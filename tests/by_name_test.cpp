@@ -76,6 +76,8 @@ TEST(CallByName, RefusesWhatItDoesNotKnowByItsName) {
       {[](Call& c) { c.tensors.pop_back(); }, "layernorm: y is missing"},
       {[](Call& c) { c.options = {number("epsilon", 1)}; },
        "layernorm: no option 'epsilon'; known: eps"},
+      {[](Call& c) { c.options = {number("eps", 0), number("eps", 1)}; },
+       "layernorm: eps is given twice"},
       {[](Call& c) { c.options = {word("eps", "small")}; }, "layernorm: eps must be a number"},
       {[](Call& c) { c.options = {word("zero_centered", "perhaps")}; },
        "layernorm: zero_centered is 'perhaps'; allowed: no, yes"},

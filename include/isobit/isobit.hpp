@@ -86,7 +86,9 @@ class Tensor {
     std::int64_t adjacent = 1;
     for (int dimension = tensor_.rank; dimension-- > 0;) {
       tensor_.strides[dimension] = adjacent;
-      if (tensor_.shape[dimension] > 0) adjacent *= tensor_.shape[dimension];
+      const std::int64_t extent = tensor_.shape[dimension];
+      // What 64 bits cannot hold stays too large, and the call says so.
+      if (extent > 0) adjacent = extent > INT64_MAX / adjacent ? INT64_MAX : adjacent * extent;
     }
   }
 

@@ -2,10 +2,12 @@
  * Every operator as a struct and a function. isobit.h, which includes this file, has the
  * rules that hold for all. Made by tools/faces.py from the operators' descriptions; changes belong
  * there. */
+#ifndef ISOBIT_H
+#include "isobit/isobit.h"
+#endif
+
 #ifndef ISOBIT_OPERATORS_H
 #define ISOBIT_OPERATORS_H
-
-#include "isobit/isobit.h"
 
 #ifdef __cplusplus
 extern "C" {

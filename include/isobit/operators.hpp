@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every operator as a struct and a function; isobit.hpp includes this file.
 // Made by tools/faces.py from the operators' descriptions; changes belong there.
+#ifndef ISOBIT_HPP
+#include "isobit/isobit.hpp"
+#endif
+
 #ifndef ISOBIT_OPERATORS_HPP
 #define ISOBIT_OPERATORS_HPP
-
-#include "isobit/isobit.hpp"
 
 namespace isobit {
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from isobit import c_abi, dlpack
+from isobit import _arguments, c_abi, dlpack
 
 DTYPES = {name: dlpack.BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in c_abi.DTYPES}
 CODES = {DTYPES[name]: code for name, code in c_abi.DTYPES.items()}
@@ -26,12 +26,42 @@ def checked(function, name, given, dtypes, like=None):
     if NAMES.get(array.dtype) in dtypes:
         return array
     if array.dtype.name == "bfloat16" in dtypes:
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="), order="C")
         return array.view(dlpack.BFLOAT16)
     native = array.dtype.newbyteorder("=")
     if NAMES.get(native) in dtypes:
         return array.astype(native, order="C")
     dtype = NAMES.get(native, array.dtype)
     raise TypeError(f"{function}: {name} has dtype {dtype}; {needed(dtypes, like)}")
+
+
+def written_through(given, array):
+    """Whether what is written to the array, into which `checked` made what is given, is written to
+    that: not where bytes were exchanged in a copy."""
+    lent = not isinstance(given, np.ndarray) or np.may_share_memory(array, given)
+    return array.flags.writeable and (lent or not array.size)
+
+
+def dtype_name(given):
+    """Of a dtype, which may be another library's, such as torch.float32; of what is none, what
+    messages show. None is none, though NumPy takes it for float64."""
+    try:
+        return "None" if given is None else np.dtype(given).name
+    except Exception:  # whatever NumPy makes of what is no dtype
+        name = str(given).rpartition(".")[2]
+        known = name in DTYPES or isinstance(given, str)
+        return name if known else _arguments.shown(given)
+
+
+def empty(function, shape, dtype):
+    """An output of a dtype's name."""
+    try:
+        return np.empty(shape, DTYPES[dtype])
+    except (MemoryError, ValueError):
+        raise MemoryError(
+            f"{function}: cannot allocate a result of shape {shape} and dtype {dtype}"
+        ) from None
 
 
 def _imported(function, name, given, dtypes, like):

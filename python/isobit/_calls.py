@@ -64,12 +64,7 @@ class Call:
                 raise ImportError(
                     f"{self.function}: results of bfloat16 need ml_dtypes; {remedy('ml_dtypes')}"
                 ) from error
-        try:
-            return np.empty(shape, _arrays.DTYPES[dtype])
-        except (MemoryError, ValueError):
-            raise MemoryError(
-                f"{self.function}: cannot allocate a result of shape {shape} and dtype {dtype}"
-            ) from None
+        return _arrays.empty(self.function, shape, dtype)
 
     def named(self, function_argument, dtype, allowed):
         """The name of a dtype, which may be another library's, such as torch.float32."""

@@ -72,9 +72,11 @@ class _Channels(Call):
             raise ValueError(
                 f"{self.function}: {name} has shape {array.shape}; input has shape {self.x.shape}"
             )
-        if written and not (array.flags.writeable and array.flags.c_contiguous):
+        in_place = array.flags.c_contiguous and array.flags.aligned
+        if written and not (in_place and _arrays.written_through(given, array)):
             raise ValueError(
-                f"{self.function}: {name} is changed in training; it must be writable and adjacent"
+                f"{self.function}: {name} is changed in training; it must be writable, adjacent "
+                "and aligned, in this machine's byte order"
             )
         return array
 

@@ -59,13 +59,16 @@ def conv2d(
 
 
 def numbers(function, name, value, dims):
+    if getattr(value, "ndim", None) == 0:  # such an array is no sequence
+        value = value.item()
     values = tuple(value) if isinstance(value, Iterable) else (value,) * dims
     values = values * dims if len(values) == 1 else values
     if isinstance(value, str) or not all(isinstance(each, Integral) for each in values):
         raise TypeError(f"{function}: {name} must be integers; it is {value!r}")
     if len(values) != dims:
-        raise ValueError(f"{function}: {name} has {len(values)} numbers; must have 1 or {dims}")
-    return [int(each) for each in values]
+        needed = "1" if dims == 1 else f"1 or {dims}"
+        raise ValueError(f"{function}: {name} has {len(values)} numbers; must have {needed}")
+    return [_arguments.whole(function, name, int(each)) for each in values]
 
 
 def _padding(function, padding, dims, weight, stride, dilation):
@@ -195,8 +198,7 @@ def causal_conv1d_update(x, conv_state, weight, bias=None, activation=None):
     ends with x."""
     causal = _Causal("causal_conv1d_update", x, weight, bias, (2, 3), activation)
     state = causal.state("conv_state", conv_state, "at least ")
-    lent = not isinstance(conv_state, np.ndarray) or np.may_share_memory(state, conv_state)
-    if not state.flags.writeable or (state.size and not lent):
+    if not _arrays.written_through(conv_state, state):
         raise ValueError(
             f"{causal.call.function}: conv_state may not be written to where it lies; must be a "
             "writable array in this machine's byte order"

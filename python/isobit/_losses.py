@@ -49,11 +49,10 @@ def linear_cross_entropy(
     call = _call("linear_cross_entropy", "input", input, reduction)
     layer = {"linear_weight": linear_weight, "linear_bias": linear_bias}
     for name, each in layer.items():
-        if each is not None:
-            allowed = {call.x.dtype.name} | ({"float32"} if name == "linear_bias" else set())
-            if call.x.dtype == np.float64:
-                allowed = {"float64"}
-            layer[name] = _arrays.checked(call.function, name, each, tuple(allowed))
+        if each is not None or name == "linear_weight":
+            wider = ("float32",) if name == "linear_bias" and call.dtype != "float64" else ()
+            allowed = tuple(dict.fromkeys((call.dtype, *wider)))
+            layer[name] = _arrays.checked(call.function, name, each, allowed, call.like)
     if layer["linear_weight"].ndim != 2 or layer["linear_weight"].shape[1] != call.x.shape[-1]:
         raise ValueError(
             f"{call.function}: linear_weight has shape {layer['linear_weight'].shape}; input has "
@@ -61,7 +60,7 @@ def linear_cross_entropy(
         )
     arrays = {"x": call.x, "weight": layer["linear_weight"]}
     if linear_bias is not None:
-        arrays["bias"] = layer["linear_bias"]
+        arrays["bias"] = _of_classes(call, "linear_bias", layer["linear_bias"], arrays)
     options = _options(call, ignore_index, label_smoothing, z_loss)
     return _reduced(call, arrays, target, {"class_weight": weight}, reduction, options)
 
@@ -81,6 +80,16 @@ def _call(function, name, input, reduction):
     return call
 
 
+def _of_classes(call, name, array, arrays):
+    """The array, which must have an element for each class."""
+    classes = arrays["weight"].shape[0] if "weight" in arrays else arrays["x"].shape[-1]
+    if array.shape != (classes,):
+        raise ValueError(
+            f"{call.function}: {name} has shape {array.shape}; must be ({classes},), the classes"
+        )
+    return array
+
+
 def _reduced(call, arrays, target, weights, reduction, options):
     """weights: of classes, or None, by their name in C."""
     function, x = call.function, arrays["x"]
@@ -93,7 +102,8 @@ def _reduced(call, arrays, target, weights, reduction, options):
     arrays = arrays | {"target": targets.reshape(-1)}
     for name, each in weights.items():
         if each is not None:
-            arrays[name] = _arrays.checked(function, "weight", each, (real.name,))
+            weight = _arrays.checked(function, "weight", each, (real.name,))
+            arrays[name] = _of_classes(call, "weight", weight, arrays)
     arrays["loss"] = np.empty(targets.size, real)
     if reduction != "none":
         arrays |= {"total": np.empty(1, real), "count": np.empty(1, real)}
@@ -103,6 +113,6 @@ def _reduced(call, arrays, target, weights, reduction, options):
         return call.result(arrays["loss"].reshape(targets.shape))
     total, count = arrays["total"], arrays["count"]
     if reduction == "mean":
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(all="ignore"):
             total = total / count  # of nothing it is NaN
     return call.result(total.reshape(()))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of optimisers of isobit.numpy, and the norms of vectors."""
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from isobit import _arguments, _arrays, c_abi
@@ -130,9 +132,12 @@ def _betas(function, betas):
 def vector_norm(x, ord=2):
     """The lengths of the vectors along the last axis, in float32, or float64 beside float64: the
     root of the sum of squares (ord 2), the sum of magnitudes (1) or the largest (inf)."""
-    if ord not in _ORDERS:
+    if getattr(ord, "ndim", None) == 0:
+        ord = ord.item()
+    if not isinstance(ord, Hashable) or ord not in _ORDERS:
         raise NotImplementedError(
-            f"vector_norm: ord is {ord!r}; allowed: 1, 2 and inf; numpy.linalg has others"
+            f"vector_norm: ord is {_arguments.shown(ord)}; allowed: 1, 2 and inf; numpy.linalg has "
+            "others"
         )
     call = Call("vector_norm", "x", x, FLOATS)
     rows = call.x.reshape(1) if call.x.ndim == 0 else call.x

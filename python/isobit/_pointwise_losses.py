@@ -56,21 +56,31 @@ def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean")
         raise ValueError(
             f"nll_loss: target has shape {targets.shape}; input has shape {call.x.shape}"
         )
-    counted = targets != _arguments.whole("nll_loss", "ignore_index", ignore_index)
+    ignore_index = _arguments.whole("nll_loss", "ignore_index", ignore_index)
+    counted, classes = targets != ignore_index, x.shape[-1]
+    wrong = counted & ((targets < 0) | (targets >= classes))
+    if wrong.any():
+        at = np.unravel_index(np.argmax(wrong), wrong.shape)
+        place = f"[{', '.join(map(str, at))}]" if at else ""
+        raise ValueError(
+            f"nll_loss: target{place} is {targets[at]}; there are classes from 0 to {classes - 1}, "
+            f"and ignore_index is {ignore_index}"
+        )
     places = np.where(counted, targets, 0)
-    if places.size and not (places.min() >= 0 and places.max() < x.shape[-1]):
-        raise ValueError(f"nll_loss: there are classes from 0 to {x.shape[-1] - 1}")
     real = _real(call)
     share = counted.astype(real)
     if weight is not None:
-        weights = _wide(_arrays.checked("nll_loss", "weight", weight, FLOATS)).astype(real)
+        weights = _wide(_arrays.checked("nll_loss", "weight", weight, FLOATS))
+        with np.errstate(all="ignore"):
+            weights = weights.astype(real)
         if weights.shape != x.shape[-1:]:
             raise ValueError(
                 f"nll_loss: weight has shape {weights.shape}; there are {x.shape[-1]} classes"
             )
         share = np.where(counted, weights[places], real.type(0))
     logs = _wide(np.take_along_axis(x, places[..., None], -1)[..., 0]).astype(real)
-    losses = np.where(counted, -logs * share, real.type(0))
+    with np.errstate(all="ignore"):
+        losses = np.where(counted, -logs * share, real.type(0))
     return _reduced(call, losses, reduction, share)
 
 
@@ -131,7 +141,7 @@ def _reduced(call, losses, reduction, share=None):
     elif reduction != "none":
         found = _reductions.sum(losses)
         if reduction == "mean":
-            with np.errstate(invalid="ignore", divide="ignore"):
+            with np.errstate(all="ignore"):
                 found = found / _reductions.sum(share)  # of nothing it is NaN
     return call.result(_narrowed(call, np.asarray(found)))
 

@@ -9,6 +9,7 @@ isobit.torch.init with Generator(seed, offset), on every machine.
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -44,9 +45,12 @@ def bernoulli(size, p=0.5, *, seed, offset=0, dtype="float32"):
 
 def _filled(distribution, size, seed, offset, dtype, **numbers):
     function = f"random.{distribution}"
-    given = (size,) if hasattr(size, "__index__") else size
+    given = (size,) if hasattr(size, "__index__") and not np.ndim(size) else size
+    if not isinstance(given, Iterable):
+        said = _arguments.shown(size)
+        raise TypeError(f"{function}: size is {said}; must be an integer or several")
     shape = tuple(_arguments.integer(function, "size", n, 0, 2**62, "0 to 2^62") for n in given)
-    name = _name(dtype)
+    name = _arrays.dtype_name(dtype)
     if name not in FLOATS:
         raise TypeError(f"{function}: dtype is {name}; {_arrays.needed(FLOATS, None)}")
     if name == "bfloat16":
@@ -55,7 +59,7 @@ def _filled(distribution, size, seed, offset, dtype, **numbers):
         except ImportError as error:
             words = f"{function}: results of bfloat16 need ml_dtypes; {remedy('ml_dtypes')}"
             raise ImportError(words) from error
-    y = np.empty(shape, _arrays.DTYPES[name])
+    y = _arrays.empty(function, shape, name)
     whole = {"seed": seed, "offset": offset}
     for label, value in whole.items():
         value = _arguments.integer(function, label, value, -(2**63), 2**64 - 1, "-2^63 to 2^64 - 1")
@@ -72,11 +76,3 @@ def _filled(distribution, size, seed, offset, dtype, **numbers):
         **whole,
     )
     return _arrays.to_numpy(y)
-
-
-def _name(dtype):
-    """Of a dtype that NumPy may not know."""
-    try:
-        return dtype if isinstance(dtype, str) else np.dtype(dtype).name
-    except TypeError:
-        return _arguments.shown(dtype)

@@ -31,12 +31,13 @@ def rule(sides, size, scale_factor, mode, align_corners, recompute_scale_factor,
     if size is not None:
         size, scales = _each("size", size, dims), (0.0,) * dims
         for each in size:
-            if isinstance(each, (str, float, bool)):
+            whole_number = isinstance(each, int) or hasattr(each, "__index__")
+            if isinstance(each, bool) or not whole_number:
                 raise TypeError(f"interpolate: size is {each!r}; must be an integer")
     elif scale_factor is not None:
         scales = _each("scale_factor", scale_factor, dims)
         for each in scales:
-            if each is None or isinstance(each, str):
+            if each is None or isinstance(each, (str, complex)):
                 raise TypeError(f"interpolate: scale_factor is {each!r}; must be a number")
             if not 0 < each < inf:
                 raise ValueError(
@@ -57,6 +58,8 @@ def rule(sides, size, scale_factor, mode, align_corners, recompute_scale_factor,
 
 def _each(name, value, dims):
     """One number for all sides, or one for each."""
+    if isinstance(value, Iterable) and getattr(value, "ndim", None) == 0:
+        value = value.item()  # an array that is no sequence
     if isinstance(value, Iterable) and not isinstance(value, str):
         values = tuple(value)
         if len(values) != dims:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotary embeddings of isobit.numpy: tables, and queries and keys turned by them."""
 
-import operator
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -25,10 +25,11 @@ def rotary_tables(
     call = "rotary_tables"
     length = _arguments.integer(call, "length", length, 0, MOST_POSITIONS, "0 to 2^27")
     dim = _even(call, "dim", dim)
-    name = np.dtype(dtype).name
+    name = _arrays.dtype_name(dtype)
     if name not in ("float32", "float64"):
         raise TypeError(f"{call}: dtype is {name}; must be float32 or float64")
-    cos, sin = (np.empty((length, dim // 2), name) for _ in range(2))
+    offset, base = _arguments.whole(call, "offset", offset), _arguments.real(call, "base", base)
+    cos, sin = (_arrays.empty(call, (length, dim // 2), name) for _ in range(2))
     given = {}
     if inv_freq is not None:
         array = _arrays.checked(call, "inv_freq", inv_freq, ("float64", "float32"))
@@ -44,7 +45,7 @@ def rotary_tables(
         *("rope_tables", "fwd", context()),
         **given,
         **{"cos": _arrays.rows_of(cos, 1), "sin": _arrays.rows_of(sin, 1)},
-        **{"base": float(base), "offset_positions": operator.index(offset)},
+        **{"base": base, "offset_positions": offset},
     )
     return cos, sin
 
@@ -79,6 +80,9 @@ def apply_rotary(
     require_choice(name, "layout", layout, LAYOUTS)
     if (cos is None) != (sin is None):
         raise ValueError(f"{name}: cos and sin are given together or not at all")
+    offset, base = _arguments.whole(name, "offset", offset), _arguments.real(name, "base", base)
+    if rotary_dim is not None:
+        rotary_dim = _arguments.whole(name, "rotary_dim", rotary_dim)
     calls = [Call(name, "q", q, FLOATS)]
     if k is not None:
         calls.append(Call(name, "k", k, (calls[0].dtype,)))
@@ -93,10 +97,7 @@ def apply_rotary(
     if out is None:
         outputs = [call.empty(call.x.shape, call.dtype) for call in calls]
     else:
-        outputs = [
-            _arrays.checked(name, "out", each, (calls[0].dtype,))
-            for each in (out if k is not None else (out,))
-        ]
+        outputs = [_output(each, calls[0]) for each in (_pair(out) if k is not None else (out,))]
 
     def view(array):
         array = array[None] if packed else array
@@ -114,6 +115,11 @@ def apply_rotary(
         real = ("float64",) if calls[0].dtype == "float64" else ("float32",)
         for label, table in (("cos", cos), ("sin", sin)):
             table = _arrays.checked(name, label, table, real, calls[0].like)
+            if table.ndim != 2:  # one for each sequence would be read as one after the other
+                raise ValueError(
+                    f"{name}: {label} has shape {table.shape}; must have two dimensions, a row for "
+                    "each position"
+                )
             given[label] = _arrays.rows_of(table, 1)
         width = 2 * given["cos"].array.shape[-1]
         rotary_dim = width if rotary_dim is None else rotary_dim
@@ -127,13 +133,33 @@ def apply_rotary(
     c_abi.call(
         *("rope", "bwd" if backward else "fwd", context()),
         **given,
-        **{"style": style, "base": float(base), "offset_positions": operator.index(offset)},
-        rotary_dim=0 if rotary_dim is None else operator.index(rotary_dim),
+        **{"style": style, "base": base, "offset_positions": offset},
+        rotary_dim=0 if rotary_dim is None else rotary_dim,
     )
     if out is not None:
         return out
     results = tuple(call.result(output) for call, output in zip(calls, outputs, strict=True))
     return results if k is not None else results[0]
+
+
+def _pair(out):
+    """The arrays that receive q and k."""
+    if not isinstance(out, Iterable):
+        said = _arguments.shown(out)
+        raise TypeError(f"apply_rotary: out is {said}; must be a tuple of 2 arrays")
+    given = tuple(out)
+    if len(given) != 2:
+        raise ValueError(f"apply_rotary: out has {len(given)} arrays; must have 2, for q and k")
+    return given
+
+
+def _output(given, call):
+    array = _arrays.checked(call.function, "out", given, (call.dtype,), call.like)
+    if not _arrays.written_through(given, array):
+        raise ValueError(
+            f"{call.function}: out must be a writable array in this machine's byte order"
+        )
+    return array
 
 
 def positions_of(function, ends, tokens):

@@ -23,6 +23,7 @@ def _softmax(function, x, axis, mask, scale, log):
     call = Call(function, "x", x, FLOATS)
     shape = call.x.shape
     axis = _arguments.dim(function, "axis", axis, max(len(shape), 1))
+    scale = _arguments.real(function, "scale", scale)
     arrays = {"x": call.x}
     if mask is not None:
         given = _arrays.checked(function, "mask", mask, ("bool",))

@@ -140,6 +140,8 @@ def _option(name, value):
     if isinstance(value, str):
         return _Option(name, 3, _Value(text=value.encode()))
     if isinstance(value, int):  # a bool too; of a seed the 64 bits
+        if not -(2**63) <= value < 2**64:  # ctypes would cut them off
+            raise OverflowError(f"option {name.decode()} is {value}, which 64 bits cannot hold")
         return _Option(name, 2, _Value(integer=value - 2**64 if value >= 2**63 else value))
     return _Option(name, 1, _Value(number=value))
 

@@ -13,4 +13,7 @@ def main():
     except FileNotFoundError as error:
         sys.exit(f"isobit: {error}")
     os.environ.setdefault("ISOBIT_PYTHON", sys.executable)
-    os.execv(lab, ["isobit", *sys.argv[1:]])
+    try:
+        os.execv(lab, ["isobit", *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"isobit: {lab}: {error.strerror}")

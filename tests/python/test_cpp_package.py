@@ -153,6 +153,39 @@ def test_packed_matrix_gives_the_bits_of_its_array(prefix, tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    "header", sorted(each.name for each in (ROOT / "include/isobit").iterdir())
+)
+def test_each_header_is_complete_whichever_is_included_first(header, tmp_path):
+    compiler = (
+        ["c++", "-std=c++17", "-xc++"] if header.endswith("pp") else ["cc", "-std=c99", "-xc"]
+    )
+    others = "".join(
+        f"#include <isobit/{name}>\n" for name in (header, header.replace("operators", "packed"))
+    )
+    (tmp_path / "alone").write_text(f"{others}int main(void) {{ return 0; }}\n")
+    run(*compiler, *STRICT, "-fsyntax-only", f"-I{ROOT}/include", tmp_path / "alone")
+
+
+def test_cpp_header_computes_strides_of_any_extents_without_overflow(tmp_path):
+    (tmp_path / "huge.cpp").write_text("""
+        #include <isobit/isobit.hpp>
+        int main() {
+          const float x = 0;
+          const isobit::Tensor huge(&x, 1, {4, std::int64_t(1) << 62, std::int64_t(1) << 62});
+          const isobit::Tensor flat(&x, 1, {2, 0, 3, 5});
+          const std::int64_t* strides = flat.get()->strides;
+          return huge.get()->strides[0] == INT64_MAX && huge.get()->strides[1] > INT64_MAX / 4 &&
+                         strides[0] == 15 && strides[1] == 15 && strides[2] == 5 && strides[3] == 1
+                     ? 0
+                     : 1;
+        }""")
+    built, undefined = tmp_path / "huge", ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
+    command = ["c++", "-std=c++17", *STRICT, *undefined, f"-I{ROOT}/include"]
+    run(*command, tmp_path / "huge.cpp", "-o", built)
+    run(built)
+
+
 def test_cpp_header_passes_every_argument_on():
     headers = ROOT / "include" / "isobit"
     cpp = (headers / "operators.hpp").read_text()

@@ -185,6 +185,15 @@ def test_wrong_arguments_end_with_2(tmp_path):
     assert report.main([tmp_path / "nowhere"]) == 2
 
 
+@pytest.mark.parametrize("second", ['{"op":', "[1]", "null", "\x00"])
+def test_a_line_that_was_cut_off_is_named_by_its_file_and_number(second, tmp_path, capsys):
+    (tmp_path / "verify.jsonl").write_text("\n" + second)
+    assert report.main([tmp_path]) == 1
+    said = f"isobit.lab.report: {tmp_path}/verify.jsonl:2: is no JSON object"
+    assert capsys.readouterr().err.startswith(said)
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_operators_of_any_dims_have_their_figures(tmp_path):
     case = {"op": "rope", "pass": "fwd", "batch": 1, "seq": 2048, "heads": 32, "table": 2048}
     case |= {"dtype": "f32", "input": "randn", "variant": "simd", "threads": 1}

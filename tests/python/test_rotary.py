@@ -232,6 +232,9 @@ def test_what_is_no_choice_is_refused():
         apply_rotary(x, cos=cos, sin=sin, style="full")
     with pytest.raises(ValueError, match="layout is 'sbhd'"):
         of_numpy.apply_rotary(x.numpy(), layout="sbhd")
+    table = torch.ones(2, 4, 4)
+    with pytest.raises(ValueError, match="apply_rotary: cos has 3 dimensions; must have 2"):
+        apply_rotary(drawn(2, 4, 2, 8), cos=table, sin=table)
     with pytest.raises(ValueError, match="q has 3 dimensions; must have 4"):
         apply_rotary(x[0], cos=cos, sin=sin)
     with pytest.raises(ValueError, match="rope_type is 'su'"):

@@ -33,14 +33,31 @@ class Part(NamedTuple):
     content: str
 
 
+class Damaged(ValueError):
+    """What was to be read is no result of the lab."""
+
+
 def read(folder, kind):
     """The objects in every KIND*.jsonl and KIND*.json of the folder."""
     objects = []
     for path in sorted(folder.glob(f"{kind}*.json*")):
         text = path.read_text()
         lines = text.splitlines() if path.suffix == ".jsonl" else [text]
-        objects += [json.loads(line) for line in lines if line.strip()]
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                objects.append(_object(f"{path}:{number}", line))
     return objects
+
+
+def _object(place, line):
+    """Of a line, which a program that was stopped may have cut off."""
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise Damaged(f"{place}: is no JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise Damaged(f"{place}: is no JSON object")
+    return found
 
 
 def grouped(lines, key):
@@ -407,7 +424,11 @@ def main(arguments):
     if len(arguments) != 1 or not Path(arguments[0]).is_dir():
         print("usage: python -m isobit.lab.report DIR", file=sys.stderr)
         return 2
-    print(write(Path(arguments[0])))
+    try:
+        print(write(Path(arguments[0])))
+    except Damaged as error:
+        print(f"isobit.lab.report: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -84,6 +84,9 @@ def apply_rotary(
             raise ValueError(
                 f"{name}: {label} has {each.dim()} dimensions; must have {3 if packed else 4}"
             )
+    for label, each in (("cos", cos), ("sin", sin)):
+        if each.dim() != 2:  # one for each sequence would be read as one after the other
+            raise ValueError(f"{name}: {label} has {each.dim()} dimensions; must have 2")
     if packed:
         if position_ids is not None:
             raise ValueError(f"{name}: position_ids and cu_seqlens are given; one says positions")

@@ -187,8 +187,14 @@ isobit_status isobit_call(const char* op, const char* pass, const isobit_named_t
     const Arguments args = operation->make_arguments();
     for (const isobit_named_tensor& given : std::span(tensors, tensor_count))
       capi::set(*operation, args, given);
-    for (const isobit_option& given : std::span(options, option_count))
+    const std::span given_options(options, option_count);
+    for (std::size_t i = 0; i < given_options.size(); ++i) {
+      const isobit_option& given = given_options[i];
       capi::set(*operation, args, given);
+      for (const isobit_option& before : given_options.first(i))
+        require(std::string_view(before.name) != given.name, title, ": ", given.name,
+                " is given twice");
+    }
     const Execution execution = capi::execution(title, context, lent);
     if (capi::observers.load(std::memory_order_relaxed) == 0)
       return operation->call(args, execution);

@@ -5,8 +5,10 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <stdexcept>
 
 #include "isobit/core/amx.h"
 #include "isobit/dispatch/gpu_library.h"
@@ -132,7 +134,10 @@ int info(const Flags& flags) {
       {"amx", amx::why_not()}, {"gpu", cuda_library().missing}, {"triton", no_triton}};
   if (!flags.out.empty()) {
     std::filesystem::create_directories(flags.out);
-    std::ofstream(flags.out / "info.json") << machine.dump() << "\n";
+    const std::filesystem::path path = flags.out / "info.json";
+    std::ofstream file(path);
+    if (!(file << machine.dump() << "\n" << std::flush))
+      throw std::runtime_error(fmt::format("{}: cannot be written", path.string()));
   }
   if (flags.json) {
     fmt::print("{}\n", machine.dump());

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <concepts>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 
@@ -262,4 +265,11 @@ int guarded(int argc, char** argv) {
 }  // namespace
 }  // namespace isobit::lab
 
-int main(int argc, char** argv) { return isobit::lab::guarded(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace isobit::lab;
+  const int status = guarded(argc, argv);
+  // What is still in the buffer would be lost in silence, as on a full disk.
+  if (std::fflush(stdout) == 0 || status != kPassed) return status;
+  fmt::print(stderr, "isobit: cannot write the output: {}\n", std::strerror(errno));
+  return kFailed;
+}

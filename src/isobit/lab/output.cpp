@@ -6,24 +6,30 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <stdexcept>
+#include <system_error>
 
 namespace isobit::lab {
 
 JsonLines::JsonLines(const Flags& flags, std::string_view name) : print_(flags.json) {
   if (flags.out.empty()) return;
   std::filesystem::create_directories(flags.out);
-  file_.exceptions(std::ios::failbit | std::ios::badbit);
-  file_.open(flags.out / fmt::format("{}.jsonl", name));
+  path_ = flags.out / fmt::format("{}.jsonl", name);
+  file_.open(path_);
+  if (!file_) throw std::runtime_error(fmt::format("{}: cannot be written", path_.string()));
 }
 
 void JsonLines::add(const Json& object) {
   const std::string line = object.dump() + "\n";
-  if (file_.is_open()) file_ << line << std::flush;
+  if (file_.is_open() && !(file_ << line << std::flush))
+    throw std::runtime_error(fmt::format("{}: cannot be written", path_.string()));
   if (!print_) return;
   fmt::print("{}", line);
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0)
+    throw std::system_error(errno, std::generic_category(), "cannot write the output");
 }
 
 Table::Table(std::vector<std::string> heads) : heads_(std::move(heads)) {}

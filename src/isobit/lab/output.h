@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@ class JsonLines {
 
  private:
   bool print_;
+  std::filesystem::path path_;
   std::ofstream file_;
 };
 

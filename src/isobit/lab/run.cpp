@@ -31,6 +31,7 @@ Files read_files(const Operation& operation, const Flags& flags) {
       throw UsageError(fmt::format("--in is '{}'; expected NAME=FILE.npy", pair));
     const std::string name = pair.substr(0, equals);
     index_of(fmt::format("{} {} input", operation.op, operation.pass), name, inputs);
+    if (files.contains(name)) throw UsageError(fmt::format("--in {} is given twice", name));
     files[name] = read_npy(pair.substr(equals + 1));
   }
   const std::string_view first = operation.arguments.front().name;
@@ -63,6 +64,9 @@ Case case_of(const Operation& operation, const Flags& flags, const Files& files)
   const NpyArray& x = files.find(first)->second;
   if (x.shape.empty())
     throw UsageError(fmt::format("{} has no dimensions; must have at least 1", first));
+  if (!flags.dtype.empty() && flags.dtype.front() != name_of(x.dtype))
+    throw UsageError(fmt::format("--dtype is {}; the file of {} has {}", flags.dtype.front(), first,
+                                 name_of(x.dtype)));
   c.types = {x.dtype, x.dtype};
   c.extents = {};
   Extents known{};
@@ -208,10 +212,25 @@ void report(const Workload& workload, const Configuration& configuration, const 
   table.print();
 }
 
+// Where other commands take a grid, run has one call.
+void require_one_of_each(const Flags& flags) {
+  const auto require = [](std::string_view flag, std::size_t values) {
+    if (values > 1) throw UsageError(fmt::format("{} has {} values; run takes one", flag, values));
+  };
+  require("--pass", flags.pass.size());
+  require("--dtype", flags.dtype.size());
+  require("--y-dtype", flags.y_dtype.size());
+  require("--device", flags.device.size());
+  require("--isa", flags.isa.size());
+  require("--threads", flags.threads.size());
+  for (const auto& [name, values] : flags.options) require(flag_of(name), values.size());
+}
+
 }  // namespace
 
 int run_files(const Flags& flags) {
   if (flags.ops.size() != 1) throw UsageError("run needs exactly one operator");
+  require_one_of_each(flags);
   if (flags.dump && flags.out.empty()) throw UsageError("--dump needs --out DIR");
   const Operation& operation = *operations_of(flags).front();
   const Files files = read_files(operation, flags);

@@ -91,7 +91,7 @@ std::vector<std::string> with_of(const Operation& operation, const Flags& flags,
     for (std::size_t start = 0; start < sets.back().size();) {
       const std::size_t end = std::min(sets.back().find('+', start), sets.back().size());
       if (one_operator(flags))
-        index_of(fmt::format("{} extra argument", operation.op),
+        index_of(fmt::format("{} {} extra argument", operation.op, operation.pass),
                  sets.back().substr(start, end - start), extras);
       start = end + 1;
     }
