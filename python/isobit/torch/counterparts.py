@@ -191,7 +191,7 @@ def _in_place(*names):
     def of(theirs, ours):
         def call(*args, **kwargs):
             if len(args) == 1 and not kwargs and _suits(args, kwargs):
-                return args[0].copy_(ours(args[0]))
+                return activation_functions.in_place(ours, args[0])
             return theirs(*args, **kwargs)
 
         return call
@@ -365,9 +365,10 @@ _INTO_ONE = ("add_", "sub_", "mul_", "div_")
 def _expand(theirs):
     def call(input, *shape, **kwargs):
         result = theirs(input, *shape, **kwargs)
-        if isinstance(input, torch.Tensor) and _computes(input):
-            return broadcasting.expanded(input, result.shape)
-        return result
+        if not (isinstance(input, torch.Tensor) and _computes(input)):
+            return result
+        made = broadcasting.expanded(input, result.shape)
+        return result if made is input else made
 
     return {theirs: call}
 
