@@ -433,6 +433,53 @@ def test_an_optimizer_becomes_isobits_with_parameters_options_and_state(monkeypa
     assert convert(net, Own(net.parameters(), lr=0.1)).optimizer is None
 
 
+def test_groups_that_an_optimizer_is_given_later_have_the_options_of_the_one_that_was_given():
+    """They had the defaults of the class: no momentum, no decay."""
+    groups = []
+    for convert_it in (False, True):
+        net = drawn()
+        first, *others = net.named_parameters()
+        optimizer = torch.optim.SGD([first], lr=0.1, momentum=0.9, weight_decay=0.2)
+        if convert_it:
+            optimizer = convert(net, optimizer).optimizer
+        optimizer.add_param_group({"params": others})
+        groups.append([{**group, "params": None} for group in optimizer.param_groups])
+    plain, ours = groups
+    assert ours == [group | {"master_weights": False} for group in plain]
+
+
+def test_the_optimizer_that_was_given_keeps_its_state_as_it_was():
+    """Both had the same tensors: a step of one moved the other's averages, too."""
+    net = drawn()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
+    trained(net, optimizer, 1)
+    before = copy.deepcopy(optimizer.state_dict()["state"])
+    report = convert(net, optimizer)
+    trained(net, report.optimizer, 1)
+    after = optimizer.state_dict()["state"]
+    for place, state in before.items():
+        assert bits(*state.values()) == bits(*after[place].values())
+
+
+@pytest.mark.parametrize("option", ["capturable", "differentiable"])
+def test_an_optimizer_of_options_that_isobits_lacks_stays_and_is_listed(option):
+    """It was exchanged, and its first step raised."""
+    net = drawn()
+    optimizer = torch.optim.AdamW(net.parameters(), **{option: True})
+    report = convert(net, optimizer)
+    assert report.optimizer is None
+    assert [str(each) for each in report.remaining] == ["torch.optim.adamw.AdamW, an optimiser"]
+    report.restore()
+    with pytest.raises(ValueError, match=rf"AdamW has no {option}=True; .*; strict=True refuses"):
+        convert(net, optimizer, strict=True)
+
+
+def test_a_model_with_complex_parameters_is_converted_and_its_optimizer_listed():
+    net = nn.Linear(3, 3, dtype=torch.complex64)
+    report = convert(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    assert report.optimizer is None and len(report.remaining) == 1
+
+
 def test_functions_that_run_outside_of_the_model_stay_pytorchs():
     net = drawn()
     plain = bits(F.gelu(X))

@@ -2,6 +2,7 @@
 """convert: a whole model's modules and functions become Isobit's, what stays PyTorch's is found out
 and listed, or refused."""
 
+import copy
 import importlib
 import re
 import weakref
@@ -116,14 +117,21 @@ def _counterpart(optimizer):
 
 
 def _exchanged_optimizer(optimizer):
-    """Ours with the parameters, the options and the state of the one that is given."""
+    """Ours with the parameters, the options and a copy of the state of the one that is given; or
+    why there is none."""
+    kind = type(optimizer)
     ours = _counterpart(optimizer)
     if ours is None:
-        return None
-    groups = [{"params": group["params"]} for group in optimizer.param_groups]
-    made = ours(groups, lr=optimizer.param_groups[0]["lr"])
-    made.load_state_dict(optimizer.state_dict())
-    return made
+        theirs = f"{kind.__module__}'s"
+        return None, f"isobit.torch has no {kind.__name__} to compute what {theirs} does"
+    groups = [dict(group) for group in optimizer.param_groups]
+    try:
+        made = ours(groups, lr=optimizer.param_groups[0]["lr"])
+    except NotImplementedError as reason:
+        return None, str(reason)
+    made.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    made.defaults |= optimizer.defaults  # of the groups that are added later
+    return made, ""
 
 
 @dataclass(repr=False)
@@ -260,16 +268,13 @@ def convert(model, optimizer=None, *, strict=False) -> Conversion:
         raise ValueError("convert: model is converted already; restore() of its report first")
     if reason := _why_not(model):
         raise ValueError(f"convert: model {reason}")
-    made = None if optimizer is None else _exchanged_optimizer(optimizer)
+    made, reason = (None, "") if optimizer is None else _exchanged_optimizer(optimizer)
     remains = None
-    if optimizer is not None and made is None:
+    if reason:
         kind = type(optimizer)
         remains = Remaining(f"{kind.__module__}.{kind.__name__}", _AN_OPTIMISER, "", "", False)
         if strict:
-            raise ValueError(
-                f"convert: isobit.torch has no {kind.__name__} to compute what {kind.__module__}'s "
-                "does; strict=True refuses it"
-            )
+            raise ValueError(f"convert: {reason}; strict=True refuses it")
     report = Conversion(model, patching.patch(model, **_EVERY_KIND), made)
     if remains is not None:
         report.remaining[remains] = 1
