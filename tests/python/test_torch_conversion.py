@@ -332,6 +332,35 @@ def test_a_converted_model_keeps_its_names_signature_and_state():
     assert bits(net(X, scale=2.0)) == bits(net(X) * 2)
 
 
+@pytest.mark.parametrize("attends", [False, True])
+def test_a_converted_model_on_the_meta_device_has_shapes(attends):
+    """PyTorch refuses to be asked whether autocast is on there."""
+    with torch.device("meta"):
+        net = nn.TransformerEncoderLayer(WIDTH, 2, activation=F.gelu) if attends else Net()
+    convert(net)
+    y = net(X.to("meta"))
+    assert y.shape == X.shape and y.is_meta
+    y.sum().backward()
+    assert all(each.grad.shape == each.shape for each in net.parameters())
+
+
+class Shifted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.rand(1, WIDTH))
+
+    def forward(self, x):
+        return torch.cat([x + self.shift, self.shift.expand(2, 1, -1)], 1)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace` is", "ignore:`torch.jit.trace_method` is")
+def test_a_converted_model_that_repeats_a_parameter_is_traced_with_gradients_on():
+    model = Shifted()
+    convert(model)
+    traced = torch.jit.trace(model, X)
+    assert bits(traced(X)) == bits(model(X))
+
+
 def test_a_part_that_was_converted_stays_so_until_its_own_report_restores_it():
     net = drawn()
     ours = step(net, lambda x: expected(net, x))

@@ -45,7 +45,9 @@ def summed_to(grad, shape):
 
 
 def expanded(x, shape):
-    """x where it has the shape already or nobody asks for its gradient."""
+    """x where it has the shape already or nobody asks for its gradient; and for TorchScript."""
+    if torch.jit.is_tracing():  # which knows no functions of Python
+        return x
     if not (x.requires_grad and torch.is_grad_enabled()) or x.shape == shape:
         return x
     return _Spread.apply(x, shape)

@@ -33,6 +33,7 @@ from isobit.torch import (
     softmax_modules,
 )
 from isobit.torch.probing import DEVICES, DTYPES
+from isobit.torch.records import is_autocast
 
 
 def _computes(input, *weights):
@@ -50,7 +51,7 @@ def _multiplies(input, *others):
     if not (isinstance(input, torch.Tensor) and _computes(input)):
         return False
     given = [each for each in others if each is not None]
-    cast = torch.is_autocast_enabled(input.device.type)
+    cast = is_autocast(input.device)
     return all(
         isinstance(each, torch.Tensor)
         and _computes(each)

@@ -9,7 +9,7 @@ from isobit.torch.cross_entropies import CROSS_ENTROPY
 from isobit.torch.functional import overridable, run
 from isobit.torch.linear_cross_entropies import LINEAR_CROSS_ENTROPY
 from isobit.torch.product_functions import linear
-from isobit.torch.records import NARROW
+from isobit.torch.records import NARROW, is_autocast
 
 _REDUCTIONS = ("none", "mean", "sum")
 
@@ -59,7 +59,7 @@ def _check_classes(op, target, weight, expected, classes, input):
 
 def result_dtype(dtype, device):
     """As that of PyTorch's losses, which autocast makes float32."""
-    if dtype in NARROW and torch.is_autocast_enabled(device.type):
+    if dtype in NARROW and is_autocast(device):
         return torch.float32
     return dtype
 
