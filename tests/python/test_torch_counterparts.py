@@ -329,6 +329,25 @@ def test_what_is_expanded_is_expanded_without_gradients_too():
         assert torch.equal(one, call())
 
 
+def test_a_number_of_another_type_changes_no_type():
+    """A 16-bit model with one gain in float32 became one of float32 behind it."""
+    gain, x = torch.tensor(1.5, requires_grad=True), ROWS.bfloat16()
+    wide = torch.tensor([1.5], requires_grad=True)
+    calls = [
+        lambda: x * gain,
+        lambda: gain + x,
+        lambda: torch.sub(x, gain),
+        lambda: x.clone().div_(gain),
+        lambda: ROWS * gain.double(),
+        lambda: x * wide,
+    ]
+    for call in calls:
+        plain = call()
+        with intercept(every=True):
+            found = call()
+        assert found.dtype == plain.dtype and bits(found) == bits(plain)
+
+
 def test_activations_in_place_have_gradients():
     """They keep their input for backward, which the result took the place of."""
     x = draw(5, 24, requires_grad=True)

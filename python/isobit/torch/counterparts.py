@@ -344,7 +344,9 @@ def _broadcasts(*names):
         def call(*args, **kwargs):
             if len(args) == 2 and all(isinstance(each, torch.Tensor) for each in args):
                 one, other = args
-                if one.shape != other.shape and _computes(one) and _computes(other):
+                # The type of a tensor without dimensions says less of that of the result.
+                is_alike = one.dtype == other.dtype or (one.dim() > 0 and other.dim() > 0)
+                if is_alike and one.shape != other.shape and _computes(one) and _computes(other):
                     args = broadcasting.together(one, other)
             return theirs(*args, **kwargs)
 
