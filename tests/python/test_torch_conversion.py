@@ -7,6 +7,7 @@ import inspect
 import io
 import pickle
 import sys
+from abc import ABC, abstractmethod
 from types import SimpleNamespace
 
 import pytest
@@ -188,6 +189,54 @@ def test_a_run_leaves_everything_as_it_was():
     assert all(each.grad is None for each in model.parameters())
     assert {each.operation for each in report.remaining} >= {"aten.bernoulli_", "aten.pow"}
     assert "response norm" in report.patched.skipped["0"]
+
+
+def test_a_run_goes_backward_inside_of_no_grad_too():
+    """It listed nothing of backward there, as if nothing were left."""
+    model = SumsBackward()
+    with torch.no_grad():
+        report = convert(model).run(X)
+    assert [(each.operation, each.backward) for each in report.remaining] == [("aten.sum", True)]
+
+
+class Abstract(nn.Module, ABC):
+    @abstractmethod
+    def forward(self, x): ...
+
+
+class Concrete(Abstract):
+    def __init__(self):
+        super().__init__()
+        self.net = drawn()
+
+    def forward(self, x):
+        return F.gelu(self.net(x))
+
+
+def test_a_model_of_an_abstract_class_is_converted():
+    """It was refused: its class is no plain type."""
+    model = Concrete()
+    before, plain = kinds(model), bits(model(X))
+    report = convert(model)
+    ours = isobit.torch.gelu(expected(model.net, X))
+    assert bits(model(X)) == bits(ours) != plain and report.skipped == {}
+    assert type(model).__name__ == "Concrete" and isinstance(model, Abstract)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert bits(other(X)) == bits(ours) and type(other) is type(model)
+    report.restore()
+    assert kinds(model) == before and bits(model(X)) == plain
+
+
+def test_a_model_of_another_type_of_classes_is_refused_in_words():
+    class Kind(type):
+        pass
+
+    class Other(nn.Module, metaclass=Kind):
+        def forward(self, x):
+            return x
+
+    with pytest.raises(ValueError, match="convert: model is of a class of the type Kind"):
+        convert(Other())
 
 
 def test_a_loss_and_an_optimizer_are_watched_with_the_model():

@@ -6,6 +6,7 @@ import copy
 import importlib
 import re
 import weakref
+from abc import ABCMeta
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -19,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from isobit.torch import counterparts, patching
 from isobit.torch.interception import Interception, intercept
-from isobit.torch.patching import Patched, Report, Undoable, patched_class
+from isobit.torch.patching import AbstractPatched, Patched, Report, Undoable, patched_class
 from isobit.torch.watching import Backward, Remaining, Watcher, module_names
 
 _AN_OPTIMISER = "an optimiser"
@@ -89,8 +90,8 @@ def _why_not(module):
         return "is scripted"
     if "forward" in vars(module):
         return "has a forward of its own, set on the module"
-    if type(kind) not in (type, Patched):
-        return f"its class is of the type {type(kind).__name__}"
+    if type(kind) not in (type, ABCMeta, Patched, AbstractPatched):
+        return f"is of a class of the type {type(kind).__name__}"
     return ""
 
 
@@ -195,7 +196,7 @@ class Conversion(Undoable):
             for each in tree_leaves((args, kwargs))
             if isinstance(each, torch.Tensor) and each.requires_grad
         ]
-        with torch.random.fork_rng(), self.watching():
+        with torch.random.fork_rng(), torch.enable_grad(), self.watching():
             results = [
                 each
                 for each in tree_leaves(self.model(*args, **kwargs))
