@@ -552,6 +552,15 @@ def test_an_optimizer_of_options_that_isobits_lacks_stays_and_is_listed(option):
         convert(net, optimizer, strict=True)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_optimizer_that_is_isobits_already_is_the_reports(strict):
+    """It was listed as PyTorch's, and refused by strict."""
+    net = drawn()
+    optimizer = isobit.torch.optim.Lion(net.parameters())
+    report = convert(net, optimizer, strict=strict)
+    assert report.optimizer is optimizer and report.remaining == {}
+
+
 def test_a_model_with_complex_parameters_is_converted_and_its_optimizer_listed():
     net = nn.Linear(3, 3, dtype=torch.complex64)
     report = convert(net, torch.optim.SGD(net.parameters(), lr=0.1))

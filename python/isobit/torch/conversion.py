@@ -119,8 +119,10 @@ def _counterpart(optimizer):
 
 def _exchanged_optimizer(optimizer):
     """Ours with the parameters, the options and a copy of the state of the one that is given; or
-    why there is none."""
+    why there is none. One of ours stays what it is."""
     kind = type(optimizer)
+    if kind.__module__ == "isobit.torch.optim":
+        return optimizer, ""
     ours = _counterpart(optimizer)
     if ours is None:
         theirs = f"{kind.__module__}'s"
