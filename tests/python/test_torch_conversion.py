@@ -351,6 +351,36 @@ def test_compiled_code_has_the_bits_of_eager_code():
     torch._dynamo.reset()
 
 
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Parameter(torch.rand(1, 5, WIDTH))
+        self.token = nn.Parameter(torch.rand(1, 1, WIDTH))
+        self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.own = isobit.torch.SelfAttention(WIDTH, 2)
+
+    def forward(self, x):
+        x = x + self.places
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+        count = x.shape[0] * self.attention.num_heads
+        mask = torch.ones(count, 6, 6, dtype=torch.bool).triu(1)
+        x, _ = self.attention(x, x, x, attn_mask=mask, need_weights=False)
+        return self.own(x)[:, 1:]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_model_that_attends_and_repeats_parameters_is_compiled_as_a_whole(dynamic):
+    """Dynamo refused the function whose derivative is the sum over what was repeated, since it has
+    a jvp, and the method unflatten inside of a mode."""
+    model = drawn(Attending)
+    convert(model)
+    ours = step(model)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    assert step(model, compiled) == ours
+    torch._dynamo.reset()
+
+
 def test_what_a_checkpoint_computes_again_is_isobits_too():
     net = drawn()
     convert(net)
@@ -402,7 +432,7 @@ class Shifted(nn.Module):
         return torch.cat([x + self.shift, self.shift.expand(2, 1, -1)], 1)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.trace` is", "ignore:`torch.jit.trace_method` is")
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace", "ignore:Converting a tensor")
 def test_a_converted_model_that_repeats_a_parameter_is_traced_with_gradients_on():
     model = Shifted()
     convert(model)

@@ -153,7 +153,7 @@ def linear_cross_entropy(
     if several:
         bias = None if linear_bias is None else linear_bias.reshape(-1)
         logits = linear(input, linear_weight.flatten(0, -2), bias)
-        logits = logits.unflatten(-1, linear_weight.shape[:-1])
+        logits = torch.unflatten(logits, -1, linear_weight.shape[:-1])
         losses |= {"ignore_index": ignore_index, "reduction": reduction}
         return cross_entropy(logits, target, weight, **losses)
     _check_classes(op, target, weight, input.shape[:-1], linear_weight.shape[0], input)
