@@ -197,6 +197,10 @@ def test_a_run_goes_backward_inside_of_no_grad_too():
     with torch.no_grad():
         report = convert(model).run(X)
     assert [(each.operation, each.backward) for each in report.remaining] == [("aten.sum", True)]
+    report.remaining.clear()
+    with torch.inference_mode():
+        report.run(X)  # which records nothing
+    assert report.remaining == {}
 
 
 class Abstract(nn.Module, ABC):

@@ -198,7 +198,8 @@ class Conversion(Undoable):
             for each in tree_leaves((args, kwargs))
             if isinstance(each, torch.Tensor) and each.requires_grad
         ]
-        with torch.random.fork_rng(), torch.enable_grad(), self.watching():
+        records = not torch.is_inference_mode_enabled()
+        with torch.random.fork_rng(), torch.set_grad_enabled(records), self.watching():
             results = [
                 each
                 for each in tree_leaves(self.model(*args, **kwargs))
