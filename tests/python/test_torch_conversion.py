@@ -7,6 +7,7 @@ import inspect
 import io
 import pickle
 import sys
+from abc import ABC, abstractmethod
 from types import SimpleNamespace
 
 import pytest
@@ -190,6 +191,58 @@ def test_a_run_leaves_everything_as_it_was():
     assert "response norm" in report.patched.skipped["0"]
 
 
+def test_a_run_goes_backward_inside_of_no_grad_too():
+    """It listed nothing of backward there, as if nothing were left."""
+    model = SumsBackward()
+    with torch.no_grad():
+        report = convert(model).run(X)
+    assert [(each.operation, each.backward) for each in report.remaining] == [("aten.sum", True)]
+    report.remaining.clear()
+    with torch.inference_mode():
+        report.run(X)  # which records nothing
+    assert report.remaining == {}
+
+
+class Abstract(nn.Module, ABC):
+    @abstractmethod
+    def forward(self, x): ...
+
+
+class Concrete(Abstract):
+    def __init__(self):
+        super().__init__()
+        self.net = drawn()
+
+    def forward(self, x):
+        return F.gelu(self.net(x))
+
+
+def test_a_model_of_an_abstract_class_is_converted():
+    """It was refused: its class is no plain type."""
+    model = Concrete()
+    before, plain = kinds(model), bits(model(X))
+    report = convert(model)
+    ours = isobit.torch.gelu(expected(model.net, X))
+    assert bits(model(X)) == bits(ours) != plain and report.skipped == {}
+    assert type(model).__name__ == "Concrete" and isinstance(model, Abstract)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert bits(other(X)) == bits(ours) and type(other) is type(model)
+    report.restore()
+    assert kinds(model) == before and bits(model(X)) == plain
+
+
+def test_a_model_of_another_type_of_classes_is_refused_in_words():
+    class Kind(type):
+        pass
+
+    class Other(nn.Module, metaclass=Kind):
+        def forward(self, x):
+            return x
+
+    with pytest.raises(ValueError, match="convert: model is of a class of the type Kind"):
+        convert(Other())
+
+
 def test_a_loss_and_an_optimizer_are_watched_with_the_model():
     net = drawn()
     report = convert(net)
@@ -302,6 +355,36 @@ def test_compiled_code_has_the_bits_of_eager_code():
     torch._dynamo.reset()
 
 
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Parameter(torch.rand(1, 5, WIDTH))
+        self.token = nn.Parameter(torch.rand(1, 1, WIDTH))
+        self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.own = isobit.torch.SelfAttention(WIDTH, 2)
+
+    def forward(self, x):
+        x = x + self.places
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+        count = x.shape[0] * self.attention.num_heads
+        mask = torch.ones(count, 6, 6, dtype=torch.bool).triu(1)
+        x, _ = self.attention(x, x, x, attn_mask=mask, need_weights=False)
+        return self.own(x)[:, 1:]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_model_that_attends_and_repeats_parameters_is_compiled_as_a_whole(dynamic):
+    """Dynamo refused the function whose derivative is the sum over what was repeated, since it has
+    a jvp, and the method unflatten inside of a mode."""
+    model = drawn(Attending)
+    convert(model)
+    ours = step(model)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    assert step(model, compiled) == ours
+    torch._dynamo.reset()
+
+
 def test_what_a_checkpoint_computes_again_is_isobits_too():
     net = drawn()
     convert(net)
@@ -330,6 +413,35 @@ def test_a_converted_model_keeps_its_names_signature_and_state():
     ):
         assert bits(other(X)) == ours and type(other) is type(net)
     assert bits(net(X, scale=2.0)) == bits(net(X) * 2)
+
+
+@pytest.mark.parametrize("attends", [False, True])
+def test_a_converted_model_on_the_meta_device_has_shapes(attends):
+    """PyTorch refuses to be asked whether autocast is on there."""
+    with torch.device("meta"):
+        net = nn.TransformerEncoderLayer(WIDTH, 2, activation=F.gelu) if attends else Net()
+    convert(net)
+    y = net(X.to("meta"))
+    assert y.shape == X.shape and y.is_meta
+    y.sum().backward()
+    assert all(each.grad.shape == each.shape for each in net.parameters())
+
+
+class Shifted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.rand(1, WIDTH))
+
+    def forward(self, x):
+        return torch.cat([x + self.shift, self.shift.expand(2, 1, -1)], 1)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace", "ignore:Converting a tensor")
+def test_a_converted_model_that_repeats_a_parameter_is_traced_with_gradients_on():
+    model = Shifted()
+    convert(model)
+    traced = torch.jit.trace(model, X)
+    assert bits(traced(X)) == bits(model(X))
 
 
 def test_a_part_that_was_converted_stays_so_until_its_own_report_restores_it():
@@ -431,6 +543,62 @@ def test_an_optimizer_becomes_isobits_with_parameters_options_and_state(monkeypa
     assert bits(*one) == bits(*other)
     report.restore()
     assert convert(net, Own(net.parameters(), lr=0.1)).optimizer is None
+
+
+def test_groups_that_an_optimizer_is_given_later_have_the_options_of_the_one_that_was_given():
+    """They had the defaults of the class: no momentum, no decay."""
+    groups = []
+    for convert_it in (False, True):
+        net = drawn()
+        first, *others = net.named_parameters()
+        optimizer = torch.optim.SGD([first], lr=0.1, momentum=0.9, weight_decay=0.2)
+        if convert_it:
+            optimizer = convert(net, optimizer).optimizer
+        optimizer.add_param_group({"params": others})
+        groups.append([{**group, "params": None} for group in optimizer.param_groups])
+    plain, ours = groups
+    assert ours == [group | {"master_weights": False} for group in plain]
+
+
+def test_the_optimizer_that_was_given_keeps_its_state_as_it_was():
+    """Both had the same tensors: a step of one moved the other's averages, too."""
+    net = drawn()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
+    trained(net, optimizer, 1)
+    before = copy.deepcopy(optimizer.state_dict()["state"])
+    report = convert(net, optimizer)
+    trained(net, report.optimizer, 1)
+    after = optimizer.state_dict()["state"]
+    for place, state in before.items():
+        assert bits(*state.values()) == bits(*after[place].values())
+
+
+@pytest.mark.parametrize("option", ["capturable", "differentiable"])
+def test_an_optimizer_of_options_that_isobits_lacks_stays_and_is_listed(option):
+    """It was exchanged, and its first step raised."""
+    net = drawn()
+    optimizer = torch.optim.AdamW(net.parameters(), **{option: True})
+    report = convert(net, optimizer)
+    assert report.optimizer is None
+    assert [str(each) for each in report.remaining] == ["torch.optim.adamw.AdamW, an optimiser"]
+    report.restore()
+    with pytest.raises(ValueError, match=rf"AdamW has no {option}=True; .*; strict=True refuses"):
+        convert(net, optimizer, strict=True)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_optimizer_that_is_isobits_already_is_the_reports(strict):
+    """It was listed as PyTorch's, and refused by strict."""
+    net = drawn()
+    optimizer = isobit.torch.optim.Lion(net.parameters())
+    report = convert(net, optimizer, strict=strict)
+    assert report.optimizer is optimizer and report.remaining == {}
+
+
+def test_a_model_with_complex_parameters_is_converted_and_its_optimizer_listed():
+    net = nn.Linear(3, 3, dtype=torch.complex64)
+    report = convert(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    assert report.optimizer is None and len(report.remaining) == 1
 
 
 def test_functions_that_run_outside_of_the_model_stay_pytorchs():

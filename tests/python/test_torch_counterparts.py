@@ -308,6 +308,67 @@ def test_intercepted_functions_have_isobits_gradients():
     assert bits(*found) == bits(*expected)
 
 
+def test_what_is_expanded_is_expanded_without_gradients_too():
+    """A class token without gradients, say, stayed that of one image."""
+    row, shape = ROWS[:1], (6, 24)
+    calls = [
+        lambda: row.expand(shape),
+        lambda: row.expand(-1, -1),
+        lambda: row.expand_as(ROWS),
+        lambda: torch.broadcast_to(row, shape),
+        lambda: row.broadcast_to(shape),
+    ]
+    with intercept(every=True):
+        found = [call() for call in calls]
+        row = row.clone().requires_grad_()
+        with torch.no_grad():
+            found += [call() for call in calls]
+        with torch.inference_mode():
+            found += [call() for call in calls]
+    for one, call in zip(found, calls * 3, strict=True):
+        assert torch.equal(one, call())
+
+
+def test_a_number_of_another_type_changes_no_type():
+    """A 16-bit model with one gain in float32 became one of float32 behind it."""
+    gain, x = torch.tensor(1.5, requires_grad=True), ROWS.bfloat16()
+    wide = torch.tensor([1.5], requires_grad=True)
+    calls = [
+        lambda: x * gain,
+        lambda: gain + x,
+        lambda: torch.sub(x, gain),
+        lambda: x.clone().div_(gain),
+        lambda: ROWS * gain.double(),
+        lambda: x * wide,
+    ]
+    for call in calls:
+        plain = call()
+        with intercept(every=True):
+            found = call()
+        assert found.dtype == plain.dtype and bits(found) == bits(plain)
+
+
+def test_activations_in_place_have_gradients():
+    """They keep their input for backward, which the result took the place of."""
+    x = draw(5, 24, requires_grad=True)
+    calls = {
+        "silu": lambda x: F.silu(x, inplace=True),
+        "sigmoid": torch.sigmoid_,
+        "tanh": torch.Tensor.tanh_,
+        "exp": torch.exp_,
+        "log": lambda x: x.square_().log_(),
+    }
+    for name, call in calls.items():
+        with intercept(every=True):
+            (found,) = torch.autograd.grad(call(x * 2).sum(), x)
+        (expected,) = torch.autograd.grad(call(x * 2).sum(), x)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, msg=name)
+    y = isobit.torch.silu(x)
+    wanted = torch.autograd.grad(y, x, torch.ones_like(y))
+    y = isobit.torch.silu(x * 1, inplace=True)
+    assert bits(*torch.autograd.grad(y, x, torch.ones_like(y))) == bits(*wanted)
+
+
 MODULES = {
     nn.Sigmoid: ((), ROWS),
     nn.Tanh: ((), ROWS),

@@ -2,12 +2,20 @@
 """The activations: torch.nn.functional's and torch's, and gates, with the same bits wherever they
 are computed."""
 
+import torch
+
 from isobit.torch.activations import ACTIVATION, CODES, GATED_ACTIVATION
 from isobit.torch.functional import overridable, run, run_as
 
 
 def _of(name, input, function=None):
     return run_as(function or name, ACTIVATION, {"x": input}, function=CODES[name])
+
+
+def in_place(function, input):
+    """function(input) in the place of input, of which backward keeps a copy."""
+    is_kept = torch.is_grad_enabled() and input.requires_grad
+    return input.copy_(function(input.clone() if is_kept else input))
 
 
 def _gelu(op, approximate):
@@ -49,8 +57,7 @@ def gelu(input, *, approximate="none"):
 @overridable
 def silu(input, inplace=False):
     """torch.nn.functional.silu. inplace: the result takes the place of input."""
-    y = _of("silu", input)
-    return input.copy_(y) if inplace else y
+    return in_place(silu, input) if inplace else _of("silu", input)
 
 
 @overridable

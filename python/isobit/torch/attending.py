@@ -3,7 +3,7 @@
 
 import torch
 
-from isobit.torch.records import Axis, Operator, narrow_inputs, total_of
+from isobit.torch.records import Axis, Operator, is_autocast, narrow_inputs, total_of
 
 # As isobit_attention_forward_args numbers them.
 CAUSALS = ("no", "top_left", "bottom_right")
@@ -47,7 +47,7 @@ def of_gradients(call):
 
 def autocasts(tensor):
     """Whether types are made one later."""
-    return torch.is_autocast_enabled(tensor.device.type)
+    return is_autocast(tensor.device)
 
 
 def _new(like, shape):

@@ -97,7 +97,8 @@ def _projected(module, query, key, value):
 
 def _heads(module, x, batch_first):
     """(batch, heads, sequence, elements), without a copy."""
-    x = x.unflatten(-1, (module.num_heads, module.head_dim))
+    # Dynamo does not trace the tensor's method of that name in a converted model.
+    x = torch.unflatten(x, -1, (module.num_heads, module.head_dim))
     return x.transpose(1, 2) if batch_first else x.permute(1, 2, 0, 3)
 
 
@@ -119,8 +120,9 @@ def _masks(module, key_padding_mask, attn_mask, sizes, extra, dtype):
     if attn_mask is not None:
         each = (batch * module.num_heads, queries, keys)
         _check_mask("attn_mask", attn_mask, [each[1:], each])
-        whole = attn_mask.dim() == 3
-        given.append(attn_mask.unflatten(0, (batch, module.num_heads)) if whole else attn_mask)
+        if attn_mask.dim() == 3:
+            attn_mask = torch.unflatten(attn_mask, 0, (batch, module.num_heads))
+        given.append(attn_mask)
     if key_padding_mask is not None:
         given.append(key_padding_mask[:, None, None])
     if extra:

@@ -8,8 +8,8 @@ from torch.autograd import Function
 from isobit.torch.reductions import TOTAL
 
 
-class _Spread(Function):
-    """x.expand(shape), of a shape that x expands to."""
+class _CompiledSpread(Function):
+    """x.expand(shape), of a shape that x expands to. Dynamo refuses functions that have a jvp."""
 
     generate_vmap_rule = True
 
@@ -25,6 +25,10 @@ class _Spread(Function):
     @staticmethod
     def backward(ctx, grad):
         return summed_to(grad, ctx.x_shape), None
+
+
+class _Spread(_CompiledSpread):
+    """The same in eager mode, forward mode included."""
 
     @staticmethod
     def jvp(ctx, along, _shape):
@@ -45,10 +49,13 @@ def summed_to(grad, shape):
 
 
 def expanded(x, shape):
-    """x where it has the shape already or nobody asks for its gradient."""
+    """x where it has the shape already or nobody asks for its gradient; and for TorchScript."""
+    if torch.jit.is_tracing():  # which knows no functions of Python
+        return x
     if not (x.requires_grad and torch.is_grad_enabled()) or x.shape == shape:
         return x
-    return _Spread.apply(x, shape)
+    spread = _CompiledSpread if torch.compiler.is_compiling() else _Spread
+    return spread.apply(x, shape)
 
 
 def together(one, other):

@@ -9,6 +9,7 @@ from isobit.torch.activation_functions import silu
 from isobit.torch.convolutions import Conv1d, check_dims
 from isobit.torch.convolving import CONVOLUTION
 from isobit.torch.functional import check_tensors, overridable, run
+from isobit.torch.records import is_autocast
 
 ACTIVATIONS = (None, "silu", "swish")
 
@@ -51,7 +52,7 @@ def _check_state(op, name, state, x, reach, least=""):
             f"{op}: {name} has shape {tuple(state.shape)}; must be ({batch}{least}{reach})"
         )
     # What autocast makes of both has lost nothing that it would not lose later.
-    if state.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+    if state.dtype != x.dtype and not is_autocast(x.device):
         raise ValueError(f"{op}: {name} is of {state.dtype}; must be of {x.dtype}, as the input is")
 
 

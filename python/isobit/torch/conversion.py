@@ -2,9 +2,11 @@
 """convert: a whole model's modules and functions become Isobit's, what stays PyTorch's is found out
 and listed, or refused."""
 
+import copy
 import importlib
 import re
 import weakref
+from abc import ABCMeta
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -18,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from isobit.torch import counterparts, patching
 from isobit.torch.interception import Interception, intercept
-from isobit.torch.patching import Patched, Report, Undoable, patched_class
+from isobit.torch.patching import AbstractPatched, Patched, Report, Undoable, patched_class
 from isobit.torch.watching import Backward, Remaining, Watcher, module_names
 
 _AN_OPTIMISER = "an optimiser"
@@ -88,8 +90,8 @@ def _why_not(module):
         return "is scripted"
     if "forward" in vars(module):
         return "has a forward of its own, set on the module"
-    if type(kind) not in (type, Patched):
-        return f"its class is of the type {type(kind).__name__}"
+    if type(kind) not in (type, ABCMeta, Patched, AbstractPatched):
+        return f"is of a class of the type {type(kind).__name__}"
     return ""
 
 
@@ -116,14 +118,23 @@ def _counterpart(optimizer):
 
 
 def _exchanged_optimizer(optimizer):
-    """Ours with the parameters, the options and the state of the one that is given."""
+    """Ours with the parameters, the options and a copy of the state of the one that is given; or
+    why there is none. One of ours stays what it is."""
+    kind = type(optimizer)
+    if kind.__module__ == "isobit.torch.optim":
+        return optimizer, ""
     ours = _counterpart(optimizer)
     if ours is None:
-        return None
-    groups = [{"params": group["params"]} for group in optimizer.param_groups]
-    made = ours(groups, lr=optimizer.param_groups[0]["lr"])
-    made.load_state_dict(optimizer.state_dict())
-    return made
+        theirs = f"{kind.__module__}'s"
+        return None, f"isobit.torch has no {kind.__name__} to compute what {theirs} does"
+    groups = [dict(group) for group in optimizer.param_groups]
+    try:
+        made = ours(groups, lr=optimizer.param_groups[0]["lr"])
+    except NotImplementedError as reason:
+        return None, str(reason)
+    made.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    made.defaults |= optimizer.defaults  # of the groups that are added later
+    return made, ""
 
 
 @dataclass(repr=False)
@@ -187,7 +198,8 @@ class Conversion(Undoable):
             for each in tree_leaves((args, kwargs))
             if isinstance(each, torch.Tensor) and each.requires_grad
         ]
-        with torch.random.fork_rng(), self.watching():
+        records = not torch.is_inference_mode_enabled()
+        with torch.random.fork_rng(), torch.set_grad_enabled(records), self.watching():
             results = [
                 each
                 for each in tree_leaves(self.model(*args, **kwargs))
@@ -260,16 +272,13 @@ def convert(model, optimizer=None, *, strict=False) -> Conversion:
         raise ValueError("convert: model is converted already; restore() of its report first")
     if reason := _why_not(model):
         raise ValueError(f"convert: model {reason}")
-    made = None if optimizer is None else _exchanged_optimizer(optimizer)
+    made, reason = (None, "") if optimizer is None else _exchanged_optimizer(optimizer)
     remains = None
-    if optimizer is not None and made is None:
+    if reason:
         kind = type(optimizer)
         remains = Remaining(f"{kind.__module__}.{kind.__name__}", _AN_OPTIMISER, "", "", False)
         if strict:
-            raise ValueError(
-                f"convert: isobit.torch has no {kind.__name__} to compute what {kind.__module__}'s "
-                "does; strict=True refuses it"
-            )
+            raise ValueError(f"convert: {reason}; strict=True refuses it")
     report = Conversion(model, patching.patch(model, **_EVERY_KIND), made)
     if remains is not None:
         report.remaining[remains] = 1

@@ -33,6 +33,7 @@ from isobit.torch import (
     softmax_modules,
 )
 from isobit.torch.probing import DEVICES, DTYPES
+from isobit.torch.records import is_autocast
 
 
 def _computes(input, *weights):
@@ -50,7 +51,7 @@ def _multiplies(input, *others):
     if not (isinstance(input, torch.Tensor) and _computes(input)):
         return False
     given = [each for each in others if each is not None]
-    cast = torch.is_autocast_enabled(input.device.type)
+    cast = is_autocast(input.device)
     return all(
         isinstance(each, torch.Tensor)
         and _computes(each)
@@ -191,7 +192,7 @@ def _in_place(*names):
     def of(theirs, ours):
         def call(*args, **kwargs):
             if len(args) == 1 and not kwargs and _suits(args, kwargs):
-                return args[0].copy_(ours(args[0]))
+                return activation_functions.in_place(ours, args[0])
             return theirs(*args, **kwargs)
 
         return call
@@ -343,7 +344,9 @@ def _broadcasts(*names):
         def call(*args, **kwargs):
             if len(args) == 2 and all(isinstance(each, torch.Tensor) for each in args):
                 one, other = args
-                if one.shape != other.shape and _computes(one) and _computes(other):
+                # The type of a tensor without dimensions says less of that of the result.
+                is_alike = one.dtype == other.dtype or (one.dim() > 0 and other.dim() > 0)
+                if is_alike and one.shape != other.shape and _computes(one) and _computes(other):
                     args = broadcasting.together(one, other)
             return theirs(*args, **kwargs)
 
@@ -365,9 +368,10 @@ _INTO_ONE = ("add_", "sub_", "mul_", "div_")
 def _expand(theirs):
     def call(input, *shape, **kwargs):
         result = theirs(input, *shape, **kwargs)
-        if isinstance(input, torch.Tensor) and _computes(input):
-            return broadcasting.expanded(input, result.shape)
-        return result
+        if not (isinstance(input, torch.Tensor) and _computes(input)):
+            return result
+        made = broadcasting.expanded(input, result.shape)
+        return result if made is input else made
 
     return {theirs: call}
 

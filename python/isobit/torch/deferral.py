@@ -19,7 +19,7 @@ from isobit.torch.norms import Given, Gradients, Incoming, Options
 from isobit.torch.operators import transforms_active
 from isobit.torch.probing import Recipe
 from isobit.torch.products import NONE
-from isobit.torch.records import NARROW
+from isobit.torch.records import NARROW, is_autocast
 
 # What became of the rows of each norm, for patch's report: {norm: {what took them: None}}.
 TAKEN = weakref.WeakKeyDictionary()
@@ -208,7 +208,7 @@ class Rows(torch.Tensor):
 
 
 def _autocast_dtype(device):
-    if not torch.is_autocast_enabled(device.type):
+    if not is_autocast(device):
         return None
     return torch.get_autocast_dtype(device.type)
 

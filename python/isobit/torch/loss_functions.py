@@ -9,7 +9,7 @@ from isobit.torch.cross_entropies import CROSS_ENTROPY
 from isobit.torch.functional import overridable, run
 from isobit.torch.linear_cross_entropies import LINEAR_CROSS_ENTROPY
 from isobit.torch.product_functions import linear
-from isobit.torch.records import NARROW
+from isobit.torch.records import NARROW, is_autocast
 
 _REDUCTIONS = ("none", "mean", "sum")
 
@@ -59,7 +59,7 @@ def _check_classes(op, target, weight, expected, classes, input):
 
 def result_dtype(dtype, device):
     """As that of PyTorch's losses, which autocast makes float32."""
-    if dtype in NARROW and torch.is_autocast_enabled(device.type):
+    if dtype in NARROW and is_autocast(device):
         return torch.float32
     return dtype
 
@@ -153,7 +153,7 @@ def linear_cross_entropy(
     if several:
         bias = None if linear_bias is None else linear_bias.reshape(-1)
         logits = linear(input, linear_weight.flatten(0, -2), bias)
-        logits = logits.unflatten(-1, linear_weight.shape[:-1])
+        logits = torch.unflatten(logits, -1, linear_weight.shape[:-1])
         losses |= {"ignore_index": ignore_index, "reduction": reduction}
         return cross_entropy(logits, target, weight, **losses)
     _check_classes(op, target, weight, input.shape[:-1], linear_weight.shape[0], input)

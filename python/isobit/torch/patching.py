@@ -6,6 +6,7 @@ import copyreg
 import re
 import sys
 import weakref
+from abc import ABCMeta
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -71,6 +72,10 @@ class Patched(type):
     """The type of classes that patch makes, which pickle cannot find under a name."""
 
 
+class AbstractPatched(Patched, ABCMeta):
+    """The same of classes that are abstract, or derived from some."""
+
+
 @cache
 def patched_class(original, recipe):
     """original, computed by the recipe, or by the class of Isobit's whose place it is."""
@@ -88,13 +93,15 @@ def patched_class(original, recipe):
     if hasattr(recipe, "members"):
         named = {} if recipe.renames else {"__module__": original.__module__}
         name = name if recipe.renames else original.__name__
-        return Patched(name, (original,), members | named | recipe.members(original))
+        kind = AbstractPatched if isinstance(original, ABCMeta) else Patched
+        return kind(name, (original,), members | named | recipe.members(original))
     if isinstance(recipe, type):
         return Patched(name, (recipe, original), members)
     return Patched(name, (original,), members | {"forward": forward})
 
 
-copyreg.pickle(Patched, lambda made: (patched_class, made._isobit))
+for _kind_of_class in (Patched, AbstractPatched):
+    copyreg.pickle(_kind_of_class, lambda made: (patched_class, made._isobit))
 
 
 def _exchanged(module, old, new):

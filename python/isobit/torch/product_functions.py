@@ -7,6 +7,7 @@ import torch
 from isobit.torch import nested
 from isobit.torch.functional import overridable, run
 from isobit.torch.products import ACTIVATED_MATMUL, ARITHMETICS, CODE, MATMUL, NONE
+from isobit.torch.records import is_autocast
 
 _MOST_DIMS = 8
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -30,7 +31,7 @@ def _tell(op, second, a, b):
     if a.dtype not in _FLOATS:
         allowed = "float32, float16, bfloat16 or float64"
         raise ValueError(f"{op}: input has dtype {a.dtype}; must be {allowed}") from None
-    if b.dtype != a.dtype and not torch.is_autocast_enabled(a.device.type):
+    if b.dtype != a.dtype and not is_autocast(a.device):
         raise ValueError(f"{op}: {second} has dtype {b.dtype}; input has {a.dtype}") from None
     if a.shape[-1] != b.shape[-2]:
         rows = b.shape[-2]

@@ -23,6 +23,11 @@ SUM = "sum"  # in the place of a dimension: each part has a tensor of its own, t
 NARROW = (torch.float16, torch.bfloat16)
 
 
+def is_autocast(device):
+    """Whether autocast is on for such devices. Of meta PyTorch refuses to be asked."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+
+
 class Axis(NamedTuple):
     """One way to cut a call into calls: along which dimension each tensor is cut. Arguments that
     are not named are whole in every part, and so are results where None stands."""

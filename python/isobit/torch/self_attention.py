@@ -162,7 +162,7 @@ class SelfAttention(torch.nn.Module):
 
     def _attended(self, x, attn_mask, position_ids, cache, seed):
         q, k, v = (
-            project(x).unflatten(-1, (-1, self.head_dim))
+            torch.unflatten(project(x), -1, (-1, self.head_dim))
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         if self.rotary is not None:
@@ -190,7 +190,7 @@ class SelfAttention(torch.nn.Module):
     def _attended_nested(self, x, position_ids, seed):
         rows, ends = x.values(), x.offsets()
         q, k, v = (
-            project(rows).unflatten(-1, (-1, self.head_dim))
+            torch.unflatten(project(rows), -1, (-1, self.head_dim))
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         if self.rotary is not None:

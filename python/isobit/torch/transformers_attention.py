@@ -83,7 +83,8 @@ def _packed(query, key, value, mask, ends, is_causal, window, refused, **given):
         **given,
     )
     batch = (query.shape[0], query.shape[2])
-    return y.unflatten(0, batch).transpose(1, 2), lse.unflatten(1, batch).transpose(0, 1)
+    y, lse = torch.unflatten(y, 0, batch), torch.unflatten(lse, 1, batch)
+    return y.transpose(1, 2), lse.transpose(0, 1)
 
 
 def attention_forward(
