@@ -149,11 +149,10 @@ class BackwardPieces {
         weights_(tree(problem.grad_weight, weight_count_, runs(), pieces)),
         biases_(tree(problem.grad_bias, problem.product.classes, count_of_pieces(), pieces)) {
     std::size_t most = 0;
-    if (rows_ > 0)
-      for (const std::int64_t first : {std::int64_t{0}, (count_of_pieces() - 1) * rows_}) {
-        const Piece piece(*this, first, machine);
-        most = std::max(most, piece.workspace(machine));
-      }
+    for_each_kind([&](std::int64_t first) {
+      const Piece piece(*this, first, machine);
+      most = std::max(most, piece.workspace(machine));
+    });
     workspace_ = pieces.take(static_cast<std::int64_t>(most));
   }
   BackwardPieces(const BackwardPieces&) = delete;
@@ -231,6 +230,14 @@ class BackwardPieces {
   std::int64_t runs() const { return (count_of_pieces() + kPanelsOfRun - 1) / kPanelsOfRun; }
   std::int64_t count(std::int64_t first) const {
     return std::min(rows_, problem_.product.rows - first);
+  }
+
+  // The first piece begins a sum, the next ones are added to it, and the last may have fewer rows.
+  template <class Visit>
+  void for_each_kind(const Visit& visit) const {
+    const std::int64_t pieces = count_of_pieces();
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(pieces, 2); ++i) visit(i * rows_);
+    if (pieces > 2) visit((pieces - 1) * rows_);
   }
 
   static TensorView as_row(const TensorView& view) {

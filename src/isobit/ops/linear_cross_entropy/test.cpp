@@ -198,6 +198,35 @@ TEST(LinearCrossEntropy, TakesMemoryForSomeRowsOfLogitsHoweverManyThereAre) {
   EXPECT_GT(counted.taken, 0);
 }
 
+// Memory with marks behind it, and whether they were there still when it came back.
+struct Marked {
+  static constexpr std::size_t kMarks = 1 << 16;
+  static constexpr char kMark = 0x5a;
+  bool kept = true;
+
+  static void* allocate(void*, std::size_t bytes) {
+    auto* const memory = static_cast<char*>(std::malloc(bytes + kMarks));
+    std::fill_n(memory + bytes, kMarks, kMark);
+    return memory;
+  }
+  static void release(void* self, void* memory, std::size_t bytes) {
+    const char* const marks = static_cast<char*>(memory) + bytes;
+    if (std::any_of(marks, marks + kMarks, [](char mark) { return mark != kMark; }))
+      static_cast<Marked*>(self)->kept = false;
+    std::free(memory);
+  }
+};
+
+// A product that is added to another once needed more memory than the one that begins a sum.
+TEST(LinearCrossEntropy, PiecesBetweenTheFirstAndTheLastStayInTheirMemory) {
+  Call<float> call(1100, 13, 37);
+  Marked marked;
+  Execution execution = simd::here(1);
+  execution.allocator = {Marked::allocate, Marked::release, &marked};
+  call.run(execution);
+  EXPECT_TRUE(marked.kept);
+}
+
 TEST(LinearCrossEntropy, ATargetThatIsNoClassIsNamedBeforeAnythingIsWritten) {
   Call<float> call(600, 3, 5);
   call.target[599] = 5;
