@@ -6,56 +6,17 @@ import copy
 import inspect
 import io
 import pickle
-import sys
 from abc import ABC, abstractmethod
-from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 from torch_calls import bits, draw
+from torch_models import WIDTH, Block, Net, X, drawn, kinds, step
 
 import isobit.torch
 from isobit.torch import Unreproducible, convert, intercept
-
-WIDTH = 24
-
-
-class MLP(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.wide, self.act, self.narrow = nn.Linear(WIDTH, 40), nn.GELU(), nn.Linear(40, WIDTH)
-
-    def forward(self, x):
-        return torch.tanh(self.narrow(self.act(self.wide(x))))
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.mlp = nn.LayerNorm(WIDTH), MLP()
-
-    def forward(self, x):
-        x = self.norm(x)
-        scores = (x @ x.transpose(-1, -2)).softmax(-1)
-        return scores @ F.silu(self.mlp(x))
-
-
-class Net(nn.Module):
-    """Nothing in it has bits of PyTorch's once it is converted."""
-
-    checkpoints = False
-
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList([Block(), Block()])
-
-    def forward(self, x, scale: float = 1.0):
-        for block in self.blocks:
-            x = x + (checkpoint(block, x, use_reentrant=False) if self.checkpoints else block(x))
-        return x.relu() * scale
 
 
 def expected(net, x):
@@ -69,26 +30,6 @@ def expected(net, x):
         values = ours.silu(ours.tanh(ours.linear(hidden, mlp.narrow.weight, mlp.narrow.bias)))
         x = x + ours.matmul(scores, values)
     return x.relu()
-
-
-def drawn(kind=Net):
-    torch.manual_seed(0)
-    return kind()
-
-
-X = draw(2, 5, WIDTH)
-
-
-def step(net, call=None):
-    """The result and all gradients."""
-    net.zero_grad()
-    y = (net if call is None else call)(X)
-    y.backward(draw(2, 5, WIDTH, seed=9))
-    return bits(y, *(each.grad for each in net.parameters()))
-
-
-def kinds(model):
-    return [type(each) for each in model.modules()]
 
 
 def test_modules_and_functions_become_isobits_forward_and_backward():
@@ -122,7 +63,7 @@ def test_the_report_names_each_function_that_was_replaced_and_nothing_that_remai
     report.run(X)
     lines, first = inspect.getsourcelines(Block.forward)
     scores = 1 + next(i for i, line in enumerate(lines) if "softmax" in line)
-    place = f"test_torch_conversion.py:{first + scores - 1}"
+    place = f"torch_models.py:{first + scores - 1}"
     found = {(each.function, each.module): each.place for each in report.functions}
     assert found["torch.Tensor.softmax", "blocks.1"].endswith(place)
     assert found.keys() == {
@@ -495,110 +436,6 @@ def test_what_cannot_be_converted_is_refused_and_left_as_it_is():
     with pytest.raises(ValueError, match="model has a forward of its own, set on the module"):
         convert(net)
     assert type(net.blocks[0].mlp.act) is nn.GELU
-
-
-def trained(net, optimizer, steps):
-    for _ in range(steps):
-        step(net)
-        optimizer.step()
-
-
-def test_an_optimizer_that_isobit_lacks_is_listed_and_refused_by_strict():
-    net = drawn()
-    before = kinds(net)
-    optimizer = torch.optim.Rprop(net.parameters())
-    report = convert(net, optimizer)
-    assert report.optimizer is None
-    assert [str(each) for each in report.remaining] == ["torch.optim.rprop.Rprop, an optimiser"]
-    report.restore()
-    with pytest.raises(ValueError, match=r"isobit.torch has no Rprop .* strict=True refuses it"):
-        convert(net, optimizer, strict=True)
-    assert kinds(net) == before
-
-
-def test_an_optimizer_becomes_isobits_with_parameters_options_and_state(monkeypatch):
-    """Whatever Isobit's is: here a stand-in, which tells what it was given."""
-
-    class SGD(torch.optim.SGD):
-        pass
-
-    class Own(torch.optim.SGD):
-        pass
-
-    monkeypatch.setitem(sys.modules, "isobit.torch.optim", SimpleNamespace(SGD=SGD))
-    net = drawn()
-    first, *others = net.parameters()
-    groups = [{"params": [first], "lr": 0.3}, {"params": others}]
-    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
-    trained(net, optimizer, 2)
-    report = convert(net, optimizer)
-    assert type(report.optimizer) is SGD and report.remaining == {}
-    lengths = [len(group["params"]) for group in report.optimizer.param_groups]
-    assert [group["lr"] for group in report.optimizer.param_groups] == [0.3, 0.1]
-    assert lengths == [1, len(others)] and report.optimizer.param_groups[0]["momentum"] == 0.9
-    one, other = (
-        [each.state[p]["momentum_buffer"] for p in net.parameters()]
-        for each in (optimizer, report.optimizer)
-    )
-    assert bits(*one) == bits(*other)
-    report.restore()
-    assert convert(net, Own(net.parameters(), lr=0.1)).optimizer is None
-
-
-def test_groups_that_an_optimizer_is_given_later_have_the_options_of_the_one_that_was_given():
-    """They had the defaults of the class: no momentum, no decay."""
-    groups = []
-    for convert_it in (False, True):
-        net = drawn()
-        first, *others = net.named_parameters()
-        optimizer = torch.optim.SGD([first], lr=0.1, momentum=0.9, weight_decay=0.2)
-        if convert_it:
-            optimizer = convert(net, optimizer).optimizer
-        optimizer.add_param_group({"params": others})
-        groups.append([{**group, "params": None} for group in optimizer.param_groups])
-    plain, ours = groups
-    assert ours == [group | {"master_weights": False} for group in plain]
-
-
-def test_the_optimizer_that_was_given_keeps_its_state_as_it_was():
-    """Both had the same tensors: a step of one moved the other's averages, too."""
-    net = drawn()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
-    trained(net, optimizer, 1)
-    before = copy.deepcopy(optimizer.state_dict()["state"])
-    report = convert(net, optimizer)
-    trained(net, report.optimizer, 1)
-    after = optimizer.state_dict()["state"]
-    for place, state in before.items():
-        assert bits(*state.values()) == bits(*after[place].values())
-
-
-@pytest.mark.parametrize("option", ["capturable", "differentiable"])
-def test_an_optimizer_of_options_that_isobits_lacks_stays_and_is_listed(option):
-    """It was exchanged, and its first step raised."""
-    net = drawn()
-    optimizer = torch.optim.AdamW(net.parameters(), **{option: True})
-    report = convert(net, optimizer)
-    assert report.optimizer is None
-    assert [str(each) for each in report.remaining] == ["torch.optim.adamw.AdamW, an optimiser"]
-    report.restore()
-    with pytest.raises(ValueError, match=rf"AdamW has no {option}=True; .*; strict=True refuses"):
-        convert(net, optimizer, strict=True)
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_an_optimizer_that_is_isobits_already_is_the_reports(strict):
-    """It was listed as PyTorch's, and refused by strict."""
-    net = drawn()
-    optimizer = isobit.torch.optim.Lion(net.parameters())
-    report = convert(net, optimizer, strict=strict)
-    assert report.optimizer is optimizer and report.remaining == {}
-
-
-def test_a_model_with_complex_parameters_is_converted_and_its_optimizer_listed():
-    net = nn.Linear(3, 3, dtype=torch.complex64)
-    report = convert(net, torch.optim.SGD(net.parameters(), lr=0.1))
-    assert report.optimizer is None and len(report.remaining) == 1
 
 
 def test_functions_that_run_outside_of_the_model_stay_pytorchs():

@@ -359,5 +359,5 @@ def test_numpy_tells_what_is_wrong_by_name():
         isobit.numpy.mse_loss(x, target[:, :5])
     with pytest.raises(ValueError, match="beta is -1; must be a number, not negative"):
         isobit.numpy.smooth_l1_loss(x, target, beta=-1)
-    with pytest.raises(ValueError, match=r"nll_loss: target\[0\] is 33; there are classes from 0 to"):
+    with pytest.raises(ValueError, match=r"nll_loss: target\[0\] is 33; there are classes"):
         isobit.numpy.nll_loss(x, np.full(6, 33))
