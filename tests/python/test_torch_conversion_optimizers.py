@@ -21,16 +21,21 @@ def trained(net, optimizer, steps):
         optimizer.step()
 
 
+def expect_listed_and_refused(net, optimizer, name, words):
+    report = convert(net, optimizer)
+    assert report.optimizer is None
+    assert [str(each) for each in report.remaining] == [f"{name}, an optimiser"]
+    report.restore()
+    with pytest.raises(ValueError, match=words):
+        convert(net, optimizer, strict=True)
+
+
 def test_an_optimizer_that_isobit_lacks_is_listed_and_refused_by_strict():
     net = drawn()
     before = kinds(net)
     optimizer = torch.optim.Rprop(net.parameters())
-    report = convert(net, optimizer)
-    assert report.optimizer is None
-    assert [str(each) for each in report.remaining] == ["torch.optim.rprop.Rprop, an optimiser"]
-    report.restore()
-    with pytest.raises(ValueError, match=r"isobit.torch has no Rprop .* strict=True refuses it"):
-        convert(net, optimizer, strict=True)
+    words = r"isobit.torch has no Rprop .* strict=True refuses it"
+    expect_listed_and_refused(net, optimizer, "torch.optim.rprop.Rprop", words)
     assert kinds(net) == before
 
 
@@ -96,12 +101,8 @@ def test_an_optimizer_of_options_that_isobits_lacks_stays_and_is_listed(option):
     """It was exchanged, and its first step raised."""
     net = drawn()
     optimizer = torch.optim.AdamW(net.parameters(), **{option: True})
-    report = convert(net, optimizer)
-    assert report.optimizer is None
-    assert [str(each) for each in report.remaining] == ["torch.optim.adamw.AdamW, an optimiser"]
-    report.restore()
-    with pytest.raises(ValueError, match=rf"AdamW has no {option}=True; .*; strict=True refuses"):
-        convert(net, optimizer, strict=True)
+    words = rf"AdamW has no {option}=True; .*; strict=True refuses"
+    expect_listed_and_refused(net, optimizer, "torch.optim.adamw.AdamW", words)
 
 
 @pytest.mark.parametrize("strict", [False, True])
