@@ -60,7 +60,7 @@ class FusedBackward {
         const BackwardProblem block = block_at(first, &somewhere);
         const matmul::Problem to_y = gradient_of_y(block);
         const auto product_step = default_step(Tables::product_forward(), to_y, machine);
-        const auto norm_step = default_step(Tables::norm_backward(), block.norm, machine);
+        const auto norm_step = norm_step_of(block, machine);
         most = std::max({most, product_step.workspace(machine), norm_step.workspace(machine)});
       }
     }
@@ -102,6 +102,13 @@ class FusedBackward {
     return norm_linear::gradient_of_y(block, block.product.y_at(grad_y_));
   }
 
+  // Planned for all rows: what a block reads and writes comes from memory if that of all does.
+  auto norm_step_of(const BackwardProblem& block, const Machine& machine) const {
+    auto step = default_step(Tables::norm_backward(), block.norm, machine);
+    step.plan = step.variant.choose(problem_.norm, machine);
+    return step;
+  }
+
   // What is added up over blocks stays in the type that it is computed in, and so do the weights.
   BackwardProblem block_at(std::int64_t first, std::byte* sums) const {
     const std::int64_t count = std::min(block_, problem_.norm.rows - first);
@@ -111,6 +118,8 @@ class FusedBackward {
     norm.weight = norm.weight == nullptr ? nullptr : weights_.weight;
     norm.zero_centered = false;
     norm.weight_dtype = stored_.real;
+    // Found for the gradient of the weight, which comes first.
+    if (problem_.grad_weight.given()) norm.found = y_.terms(first);
     if (norm.grad_weight != nullptr) norm.grad_weight = sums;
     if (norm.grad_bias != nullptr) norm.grad_bias = sums_.bias(sums);
     return block;
@@ -125,8 +134,7 @@ class FusedBackward {
       const BackwardProblem block = block_at(first, norm.wants_sums() ? tree.next() : nullptr);
       const matmul::Problem to_y = gradient_of_y(block);
       default_step(Tables::product_forward(), to_y, execution.machine).run(execution, workspace_);
-      default_step(Tables::norm_backward(), block.norm, execution.machine)
-          .run(execution, workspace_);
+      norm_step_of(block, execution.machine).run(execution, workspace_);
       if (norm.wants_sums()) tree.push();
     }
     if (norm.wants_sums()) finish(tree.total());

@@ -7,10 +7,6 @@
 namespace isobit::norm_linear {
 namespace {
 
-std::int64_t terms_bytes(DType dtype) {
-  return dtype == DType::f64 ? sizeof(norms::RowTerms<double>) : sizeof(norms::RowTerms<float>);
-}
-
 template <class Real>
 void save(const norms::ForwardProblem& norm, const void* terms, std::int64_t row) {
   const auto& statistics = static_cast<const norms::RowTerms<Real>*>(terms)[row].statistics;
@@ -38,7 +34,7 @@ MadeRows::MadeRows(const norms::ForwardProblem& norm, const NormKernels& kernels
       parts_(kernels.parts(isa, norm.dtype, norm.y_dtype)),
       stored_(norms::stored_weights(norm)) {
   rows_.weights = norms::weights_in(stored_, pieces);
-  rows_.terms = terms_ = pieces.take(norm.rows * terms_bytes(norm.dtype));
+  rows_.terms = terms_ = pieces.take(norm.rows * norms::row_terms_bytes(norm.dtype));
   if (norm.composes()) {
     norm_.residual = {};
     norm_.dropout = {};
@@ -69,7 +65,8 @@ void MadeRows::prepare(const Execution& execution) {
   statistics.x = norm_.x;
   statistics.eps = norm_.eps;
   in_rows(norm_, execution, [&](std::int64_t begin, std::int64_t end) {
-    kernels.terms(statistics, rows_.weights, begin, end, terms_ + begin * terms_bytes(norm_.dtype));
+    kernels.terms(statistics, rows_.weights, begin, end,
+                  terms_ + begin * norms::row_terms_bytes(norm_.dtype));
     for (std::int64_t row = begin; row < end; ++row)
       norm_.dtype == DType::f64 ? save<double>(norm_, terms_, row)
                                 : save<float>(norm_, terms_, row);

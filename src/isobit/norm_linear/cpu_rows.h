@@ -27,6 +27,10 @@ class MadeRows {
   // callers want of these.
   void prepare(const Execution& execution);
   matmul::Made made() const { return {part, this}; }
+  // RowTerms of the rows from one on, of which this has found the statistics.
+  const void* terms(std::int64_t row) const {
+    return terms_ == nullptr ? nullptr : terms_ + row * norms::row_terms_bytes(norm_.dtype);
+  }
 
  private:
   static void part(const void* self, std::int64_t row, std::int64_t col, std::int64_t rows,

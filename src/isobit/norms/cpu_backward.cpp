@@ -36,8 +36,4 @@ std::int64_t runs_of(const BackwardProblem& problem) {
   return (problem.rows + order::kRun - 1) / order::kRun;
 }
 
-std::int64_t terms_size(const BackwardProblem& problem) {
-  return problem.dtype == DType::f64 ? sizeof(RowTerms<double>) : sizeof(RowTerms<float>);
-}
-
 }  // namespace isobit::norms

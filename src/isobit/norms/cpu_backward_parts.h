@@ -19,6 +19,5 @@ std::int64_t task_count(const BackwardProblem& problem, const Machine& machine, 
 std::int64_t runs_of(const BackwardProblem& problem);
 
 // Bytes of a RowTerms.
-std::int64_t terms_size(const BackwardProblem& problem);
 
 }  // namespace isobit::norms

@@ -12,7 +12,7 @@ struct Workspace {
   std::byte *terms, *trees = nullptr;
 
   Workspace(const BackwardProblem& problem, Pieces& pieces)
-      : terms(pieces.take(terms_size(problem) * problem.rows)) {
+      : terms(pieces.take(row_terms_bytes(problem.dtype) * problem.rows)) {
     if (problem.wants_sums())
       trees = pieces.take(ColumnTree::arrays(runs_of(problem)) *
                           SumsArray(real_of(problem.dtype), problem.cols).bytes());
@@ -29,7 +29,8 @@ void sum_columns(const BackwardProblem& problem, const BackwardKernels& kernels,
                  const Workspace& workspace, const Execution& execution) {
   const Tools& tools = tools_of(execution.machine.isa);
   const DType real = real_of(problem.dtype);
-  const std::int64_t arrays = ColumnTree::arrays(runs_of(problem)), terms = terms_size(problem);
+  const std::int64_t arrays = ColumnTree::arrays(runs_of(problem)),
+                     terms = row_terms_bytes(problem.dtype);
   const std::int64_t tasks = task_count(problem, execution.machine, Workspace::blocks(problem));
   simd::in_parts(
       execution, tasks, problem.cols, order::kBlock, [&](std::int64_t begin, std::int64_t end) {
@@ -69,7 +70,7 @@ void run_two_pass(BackwardKernelsOf kernels_of, const BackwardProblem& problem, 
   convert_weights(stored, weights, execution);
   const Workspace workspace(problem, pieces);
   const BackwardKernels kernels = kernels_of(execution.machine.isa, problem.dtype, plan[0] != 0);
-  const std::int64_t terms = terms_size(problem);
+  const std::int64_t terms = row_terms_bytes(problem.dtype);
   const auto by_rows = [&](const auto& body) {
     simd::in_parts(execution, task_count(problem, execution.machine, problem.rows), problem.rows, 1,
                    body);

@@ -46,6 +46,9 @@ struct RowTerms {
   Statistics<Real> statistics;
   Real mean_g, mean_gx;
 };
+inline std::int64_t row_terms_bytes(DType dtype) {
+  return dtype == DType::f64 ? sizeof(RowTerms<double>) : sizeof(RowTerms<float>);
+}
 
 // A rectangle of the backward pass.
 struct Tile {

@@ -34,8 +34,9 @@ class StagedGradients {
     rows.grad_y = widened(problem_.grad_y, problem_.grad_y_dtype, grad_y_, first, count);
     rows.grad_sum = rows.grad_residual = {};
     rows.grad_x = problem_.wants_rows() ? staged(gradient_, count) : Matrix{};
-    rows.mean = statistic(problem_.mean, first);
-    rows.rstd = statistic(problem_.rstd, first);
+    rows.mean = moved(problem_.mean, first * size_of(real()));
+    rows.rstd = moved(problem_.rstd, first * size_of(real()));
+    rows.found = moved(problem_.found, first * row_terms_bytes(real()));
     return rows;
   }
 
@@ -63,9 +64,8 @@ class StagedGradients {
     return rows;
   }
 
-  const void* statistic(const void* data, std::int64_t first) const {
-    if (data == nullptr) return data;
-    return static_cast<const std::byte*>(data) + first * size_of(real());
+  static const void* moved(const void* data, std::int64_t bytes) {
+    return data == nullptr ? data : static_cast<const std::byte*>(data) + bytes;
   }
 
   const BackwardProblem& problem_;

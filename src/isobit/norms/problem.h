@@ -43,6 +43,7 @@ struct BackwardProblem {
   bool zero_centered;
   double eps;
   Dropout dropout = {};
+  const void* found = nullptr;  // on the CPU: RowTerms of all rows, of which statistics are taken
 
   ISOBIT_INLINE bool wants_rows() const { return grad_x || grad_residual; }
   ISOBIT_INLINE bool wants_sums() const { return grad_weight != nullptr || grad_bias != nullptr; }

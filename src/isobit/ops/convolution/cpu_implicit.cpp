@@ -344,7 +344,8 @@ class Work {
     std::int64_t* const begins_of_lines = offsets + phases.entries();
     for (std::int64_t i = 0; i < tile.images * tile.h; ++i)
       begins_of_lines[i] = i / tile.h * of_image + i % tile.h * staged.cols;
-    matmul::Runs runs(sums_of(tile), sums_bytes(), sums_bytes() / size_, add_kernel_for(p_, isa_));
+    matmul::Runs runs(sums_of(tile), sums_bytes(), sums_bytes() / size_,
+                      matmul::add_kernel_for(p_.real(), isa_));
     const std::int64_t padded_count = parts_of(part.count, rows_) * rows_;
     runs.for_each_panel(p_.k(), [&](std::int64_t k, std::int64_t count) {
       const std::int64_t first = phases.before(k), entries = phases.before(k + count) - first;

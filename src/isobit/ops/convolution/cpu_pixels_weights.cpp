@@ -73,7 +73,7 @@ class PixelWeights {
       }
     };
     matmul::Runs runs(chain + sums_bytes(), sums_bytes(), sums_bytes() / size_,
-                      add_kernel_for(p_, isa_));
+                      matmul::add_kernel_for(p_.real(), isa_));
     runs.for_each_panel_alone(positions_, chain, multiply);
     write(channel, channels, runs.total());
   }

@@ -138,7 +138,8 @@ class SmallImages {
   }
 
   void multiply(const Filters& filters, const Room& room, const Finisher& finish) const {
-    matmul::Runs runs(room.sums, sums_bytes(), sums_bytes() / size_, add_kernel_for(p_, isa_));
+    matmul::Runs runs(room.sums, sums_bytes(), sums_bytes() / size_,
+                      matmul::add_kernel_for(p_.real(), isa_));
     const std::int64_t rows = parts_of(filters.count, kernel_.rows) * kernel_.rows;
     runs.for_each_panel(p_.k(), [&](std::int64_t k, std::int64_t count) {
       kernel_.multiply({.a = room.weights + k * rows * size_,

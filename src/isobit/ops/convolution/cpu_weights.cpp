@@ -152,7 +152,7 @@ class WeightSums {
       }
     };
     matmul::Runs runs(chain + sums_bytes(), sums_bytes(), sums_bytes() / size_,
-                      add_kernel_for(p_, isa_));
+                      matmul::add_kernel_for(p_.real(), isa_));
     runs.for_each_panel_alone(positions_, chain, multiply);
     write<T>(unit, reinterpret_cast<const Real*>(runs.total()));
   }

@@ -119,11 +119,6 @@ struct Staged {
   }
 };
 
-inline matmul::AddKernel add_kernel_for(const Problem& problem, Isa isa) {
-  matmul::Problem of_sums;
-  of_sums.element = problem.real();
-  return matmul::add_kernel_for(of_sums, isa);
-}
 inline const ProductKernel& product_kernel_for(DType real, Isa isa) {
   ISOBIT_RETURN_FOR_ISA(isa, product_kernel(real));
 }

@@ -245,7 +245,7 @@ void run_packed(const ForwardArgs&, const Problem& problem, const Plan& plan,
   const Grid grid =
       grid_of(problem, execution.machine, kernels.rows, kernels.cols, memory.most_tasks());
   const Finish finish(problem, isa);
-  const AddKernel add = add_kernel_for(problem, isa);
+  const AddKernel add = add_kernel_for(problem.real(), isa);
   const Slopes slopes(problem, isa);
   const bool in_y = sums_are_in_y(problem), at_once = !in_y && sums_end_at_once(problem);
   const auto tile = [&](std::byte* room, const Arrays& arrays, std::int64_t row, std::int64_t col,

@@ -110,7 +110,7 @@ void run_amx(const ForwardArgs&, const Problem& problem, const Plan& plan,
   const TileKernels& kernels = *tile_kernels_for(isa);
   const Memory memory(problem, plan);
   const Finish finish(problem, isa);
-  const AddKernel add = add_kernel_for(problem, isa);
+  const AddKernel add = add_kernel_for(problem.real(), isa);
   const Slopes slopes(problem, isa);
 
   // Parts of an operand, so many k at a time as a derived one has room for.

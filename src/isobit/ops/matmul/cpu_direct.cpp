@@ -100,7 +100,7 @@ void run_direct(const ForwardArgs&, const Problem& problem, const Plan&,
   const bool turned = is_turned(problem);
   const Grid grid = direct_grid(problem, memory, execution.machine);
   const Finish finish(problem, isa);
-  const AddKernel add = add_kernel_for(problem, isa);
+  const AddKernel add = add_kernel_for(problem.real(), isa);
   const bool are_results = sums_are_results(problem);
   // By panels of columns, which lie in `room`, where they are turned.
   const auto multiplied = [&](std::byte* room, const Arrays& arrays, const Region& tile,

@@ -10,13 +10,12 @@ namespace isobit::matmul::ISOBIT_ISA {
 namespace {
 
 #if ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx512
-constexpr int kMostRows = 8;
+constexpr int kMostRows = 8, kMostVectors = 3;
 #elif ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_scalar
-constexpr int kMostRows = 4;
+constexpr int kMostRows = 4, kMostVectors = 2;
 #else
-constexpr int kMostRows = 6;
+constexpr int kMostRows = 6, kMostVectors = 2;
 #endif
-constexpr int kMostVectors = 2;
 
 // Sums of kRows rows and kVectors vectors of columns, of which the last may be a part.
 template <class S, int kRows, int kVectors, bool kWhole>
@@ -34,16 +33,16 @@ void tile(const Direct& direct, std::int64_t row, std::int64_t col) {
   V sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 2
+#pragma GCC unroll 3
     for (int v = 0; v < kVectors; ++v) sums[i][v] = S::zero();
   for (std::int64_t k = 0; k < direct.k; ++k) {
     V columns[kVectors];
-#pragma GCC unroll 2
+#pragma GCC unroll 3
     for (int v = 0; v < kVectors; ++v) columns[v] = load(b, v);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const V element = S::all(a[i * direct.a_row]);
-#pragma GCC unroll 2
+#pragma GCC unroll 3
       for (int v = 0; v < kVectors; ++v) sums[i][v] = S::fma(element, columns[v], sums[i][v]);
     }
     a += direct.a_k;
@@ -61,7 +60,7 @@ void tile(const Direct& direct, std::int64_t row, std::int64_t col) {
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     Real* const c = static_cast<Real*>(direct.c) + (row + i) * direct.c_row + col;
-#pragma GCC unroll 2
+#pragma GCC unroll 3
     for (int v = 0; v < kVectors; ++v) {
       const V sum = sums[i][v];
       if (direct.are_results)
@@ -82,17 +81,28 @@ constexpr auto tiles_of(std::integer_sequence<int, kLess...>) {
 template <class S, int kVectors, bool kWhole>
 constexpr auto kTiles = tiles_of<S, kVectors, kWhole>(std::make_integer_sequence<int, kMostRows>());
 
+// For 1 to kMostVectors vectors, all of them whole or not.
+template <class S, bool kWhole, int... kLess>
+constexpr auto all_tiles_of(std::integer_sequence<int, kLess...>) {
+  return std::array{kTiles<S, kLess + 1, kWhole>...};
+}
+template <class S, bool kWhole>
+constexpr auto kAllTiles = all_tiles_of<S, kWhole>(std::make_integer_sequence<int, kMostVectors>());
+
+// Along rows: columns are as many as the second cache holds, and results are written one line after
+// the other. (1008 x 768 x 64 takes 1.15 times as long along columns [Intel Xeon 6/167].)
 template <class S>
 void multiply(const Direct& direct) {
   const std::int64_t groups = (direct.m + kMostRows - 1) / kMostRows;
-  for (std::int64_t col = 0; col < direct.n; col += kMostVectors * S::kWidth) {
-    const std::int64_t left = direct.n - col;
-    const bool two = left > S::kWidth, whole = left >= (two ? 2 : 1) * S::kWidth;
-    const auto& tiles = two ? (whole ? kTiles<S, 2, true> : kTiles<S, 2, false>)
-                            : (whole ? kTiles<S, 1, true> : kTiles<S, 1, false>);
-    for (std::int64_t group = 0; group < groups; ++group) {
-      const std::int64_t begin = direct.m * group / groups, end = direct.m * (group + 1) / groups;
-      tiles[static_cast<std::size_t>(end - begin - 1)](direct, begin, col);
+  const std::int64_t vectors = (direct.n + S::kWidth - 1) / S::kWidth;
+  const std::int64_t parts = (vectors + kMostVectors - 1) / kMostVectors;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const std::int64_t row = direct.m * group / groups, end = direct.m * (group + 1) / groups;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const std::int64_t first = vectors * part / parts, last = vectors * (part + 1) / parts;
+      const auto& tiles = last * S::kWidth <= direct.n ? kAllTiles<S, true> : kAllTiles<S, false>;
+      tiles[static_cast<std::size_t>(last - first - 1)][static_cast<std::size_t>(end - row - 1)](
+          direct, row, first * S::kWidth);
     }
   }
 }

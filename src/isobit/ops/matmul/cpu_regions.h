@@ -265,8 +265,8 @@ class Finish {
   bool adjacent_;
 };
 
-inline AddKernel add_kernel_for(const Problem& problem, Isa isa) {
-  ISOBIT_RETURN_FOR_ISA(isa, add_kernel(problem.real()));
+inline AddKernel add_kernel_for(DType real, Isa isa) {
+  ISOBIT_RETURN_FOR_ISA(isa, add_kernel(real));
 }
 
 }  // namespace isobit::matmul

@@ -35,7 +35,7 @@ class RowSums {
     Pieces pieces(execution.workspace);
     const Room room = laid_out(pieces);
     const Slopes slopes(rows_, isa);
-    const AddKernel add = add_kernel_for(rows_, isa);
+    const AddKernel add = add_kernel_for(rows_.real(), isa);
     const Problem to_c = c_problem(rows_), to_bias = bias_problem(rows_);
     const Finish finish_c(to_c, isa), finish_bias(to_bias, isa);
     const bool adds = bool(rows_.first.bias);

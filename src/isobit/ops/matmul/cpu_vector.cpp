@@ -90,7 +90,7 @@ void run_vector(const ForwardArgs&, const Problem& problem, const Plan& plan,
   const Grid grid = grid_of(few, execution.machine, few.m, 64);
   const VectorMemory memory(few, plan[0]);
   const Finish finish(few, isa);
-  const AddKernel add = add_kernel_for(few, isa);
+  const AddKernel add = add_kernel_for(few.real(), isa);
   const Slopes slopes(few, isa);
   const auto tile = [&](std::byte* a, const Arrays& arrays, std::int64_t col, std::int64_t cols) {
     std::byte *derived = a + memory.a, *panel = derived + memory.derived;
