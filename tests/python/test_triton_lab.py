@@ -448,3 +448,8 @@ def test_a_race_goes_there_and_back():
     seconds = gpu_timing.time_interleaved({"one": timer("one"), "other": timer("other")}, 3)
     assert turns == ["one", "other", "other", "one", "one", "other"]
     assert seconds == {"one": [1, 4, 5], "other": [2, 3, 6]}
+
+
+def test_one_slow_round_leaves_quantiles_among_the_samples():
+    found = gpu_timing.quantiles([1, 1, 40])
+    assert 1 <= found["p20"] <= found["median"] <= found["p80"] <= 40

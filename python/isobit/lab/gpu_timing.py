@@ -60,5 +60,5 @@ def time_interleaved(timers, rounds):
 
 
 def quantiles(samples):
-    p20, *_, p80 = statistics.quantiles(samples, n=5)
+    p20, *_, p80 = statistics.quantiles(samples, n=5, method="inclusive")
     return {"median": statistics.median(samples), "p20": p20, "p80": p80}
