@@ -16,7 +16,8 @@ constexpr Knob kPackedKnobs[] = {
 // What is made is made a panel of rows, or a few panels of columns, at a time: it is packed out of
 // the first or second cache.
 constexpr std::int64_t kMadePanels = 8;
-constexpr std::int64_t kColPanels = 4;      // of columns that are packed before they are multiplied
+// Of columns that are packed before they are multiplied: so many panels at least, so many bytes.
+constexpr std::int64_t kColPanels = 4, kColBytes = 256 << 10;
 constexpr std::int64_t kDeepest = 4096;     // bytes of a row or column that are packed at a time
 constexpr std::int64_t kStaying = 1 << 20;  // bytes of sums that wait in the second cache
 constexpr std::int64_t kGap = 16;  // elements: lines a power of two apart would push each other out
@@ -56,6 +57,15 @@ bool sums_end_at_once(const Problem& problem) {
          problem.dtype() != DType::bf16 && problem.k > 0 && problem.k <= depth_of(problem);
 }
 
+// How many columns are packed before they are multiplied: where their sums need no memory, more of
+// a short k.
+std::int64_t cols_at_a_time(const Problem& problem, const PackKernels& kernels) {
+  const std::int64_t k = std::clamp<std::int64_t>(problem.k, 1, depth_of(problem));
+  const std::int64_t bytes = k * kernels.cols * size_of(problem.real());
+  return kernels.cols *
+         (sums_are_in_y(problem) ? std::max(kColPanels, kColBytes / bytes) : kColPanels);
+}
+
 // What a thread of the packed variant works in.
 struct PackedMemory {
   std::int64_t a, b, derived, made, sums;  // bytes
@@ -78,7 +88,7 @@ struct PackedMemory {
     a = parts_of(panels * kernels.row_pitch * k, line) * 64;
     b = parts_of(own_cols(problem, kernels, whole) * k, line) * 64;
     // Rows that lie a power of two apart would push each other out of caches.
-    pitch = (at_once ? std::min(whole, kColPanels * kernels.cols) : whole) + line;
+    pitch = (at_once ? std::min(whole, cols_at_a_time(problem, kernels)) : whole) + line;
     sums = in_y ? 0 : parts_of(rows * pitch, line) * 64;
     buffers = Runs::buffers(problem.k);
     derived = problem.derived == Derived::b ? Slopes::room(problem, k, cols)
@@ -95,7 +105,7 @@ struct PackedMemory {
   static std::int64_t own_cols(const Problem& problem, const PackKernels& kernels,
                                std::int64_t cols) {
     if (problem.panels != nullptr) return problem.panels->in_pairs() ? kernels.cols : 0;
-    return problem.dtype() == DType::bf16 ? cols : std::min(cols, kColPanels * kernels.cols);
+    return problem.dtype() == DType::bf16 ? cols : std::min(cols, cols_at_a_time(problem, kernels));
   }
 };
 
@@ -169,7 +179,7 @@ void multiply_elements(const Problem& problem, const PackKernels& kernels, Multi
   const std::int64_t k = block.k, size = size_of(problem.real()), bytes = k * size;
   pack_rows(rows, kernels, k, const_cast<void*>(block.a), kernels.row_pitch * bytes,
             [&](const Lanes& lanes, void* to) { kernels.pack_a(lanes, k, to); });
-  const std::int64_t all = block.n, some = kColPanels * kernels.cols;
+  const std::int64_t all = block.n, some = cols_at_a_time(problem, kernels);
   std::byte* const c = static_cast<std::byte*>(block.c);
   const auto* const bias = static_cast<const std::byte*>(block.bias);
   Source now = cols;

@@ -27,15 +27,16 @@ bool is_turned(const Problem& problem) { return problem.first.b.col != 1 && prob
 
 std::string declines_direct(const Problem& problem, const Machine&) { return obstacle(problem); }
 
-// Where b stays in the second cache, and its rows are not on a page each, packing it saves nothing
-// (of 2 MiB it saves a tenth, in a second cache of that size, and rows of 4096 bytes take 1.7 times
-// the time of `packed`, since they fall on the same lines of the first cache [Intel Xeon 6/167]).
-// One that is turned is packed anyway, but not a. A transposed a is read line after line for a few
+// Where b stays in the second cache, and its rows are not on a page each or are few, packing it
+// saves nothing. (Of 2 MiB it saves a tenth, in a second cache of that size. 256 rows of 3136
+// floats take twice the time of `packed`, and of 4096 bytes 1.7 times, since they fall on the same
+// lines of the first cache; but 64 rows of 3136 floats take 0.84 of it [Intel Xeon 6/167].) One
+// that is turned is packed anyway, but not a. A transposed a is read line after line for a few
 // elements of each, and again for every few columns: that is worth less than packing unless it
 // stays in the first cache (256^3 takes 1.06 of the time of `packed`, 3072 x 768 x 256 twice that
 // time, and 64^3 0.79 [Intel Xeon 6/167, one thread]).
 bool suits_direct(const Problem& problem, const Machine& machine) {
-  constexpr std::int64_t kPage = 4096, kMost = 1 << 20;
+  constexpr std::int64_t kPage = 4096, kFewRows = 64, kMost = 1 << 20;
   if (*obstacle(problem) != '\0') return false;
   const std::int64_t size = size_of(problem.dtype()), bytes = problem.k * problem.n * size;
   const Array& a = problem.first.a;
@@ -43,7 +44,7 @@ bool suits_direct(const Problem& problem, const Machine& machine) {
   if (a_is_transposed && problem.m * problem.k * size > kMostTurned) return false;
   if (is_turned(problem)) return bytes <= kMostTurned && problem.m <= kMostTurnedRows;
   return bytes <= std::min(machine.l2_bytes, kMost) &&
-         (problem.first.b.row * size < kPage || problem.k == 1);
+         (problem.first.b.row * size < kPage || problem.k <= kFewRows);
 }
 
 // Nothing happens to sums but that they are stored.

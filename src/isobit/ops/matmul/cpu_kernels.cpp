@@ -199,27 +199,33 @@ constexpr auto tiles_of(std::integer_sequence<int, kLess...>) {
 template <class S, int kVectors>
 constexpr auto kTiles = tiles_of<S, kVectors>(std::make_integer_sequence<int, Shape<S>::kRows>());
 
-// Calls multiply(a, b, c, rows, is_narrow, col) for each panel of a and of b: as many panels of a
-// at a time as stay in the second cache beside those of b that pass by.
+// Calls multiply(a, b, c, rows, is_narrow, col) for each panel of a and of b. Where one of a stays
+// in the first cache and b in the second, it meets all of b, so that rows of c are written along;
+// elsewhere each panel of b meets as many of a as stay in the second cache while b passes by.
 template <class S, class Multiply>
 ISOBIT_INLINE void for_each_tile(const Block& block, const Multiply& multiply) {
   using Real = typename S::Real;
   constexpr int kRows = Shape<S>::kRows, kCols = Shape<S>::kCols;
-  constexpr std::int64_t kStaying = 384 << 10;
+  constexpr std::int64_t kStaying = 384 << 10, kInFirst = 16 << 10;
   const auto *a = static_cast<const Real*>(block.a), *b = static_cast<const Real*>(block.b);
   auto* const c = static_cast<Real*>(block.c);
   const std::int64_t panels = (block.m + kRows - 1) / kRows, size = Shape<S>::kRowPitch * block.k;
   const std::int64_t bytes = std::max<std::int64_t>(1, size * std::int64_t{sizeof(Real)});
+  const auto of_one = [&](std::int64_t panel, std::int64_t col) ISOBIT_INLINE_LAMBDA {
+    const std::int64_t begin = block.m * panel / panels, end = block.m * (panel + 1) / panels;
+    multiply(a + panel * size, b + col * block.k, c + begin * block.c_pitch + col, end - begin,
+             block.n - col <= S::kWidth, col);
+  };
+  if (bytes <= kInFirst && block.n * block.k * std::int64_t{sizeof(Real)} <= kStaying) {
+    for (std::int64_t panel = 0; panel < panels; ++panel)
+      for (std::int64_t col = 0; col < block.n; col += kCols) of_one(panel, col);
+    return;
+  }
   const std::int64_t some = std::max<std::int64_t>(1, kStaying / bytes);
   for (std::int64_t first = 0; first < panels; first += some)
-    for (std::int64_t col = 0; col < block.n; col += kCols) {
-      const bool narrow = block.n - col <= S::kWidth;
-      for (std::int64_t panel = first; panel < std::min(first + some, panels); ++panel) {
-        const std::int64_t begin = block.m * panel / panels, end = block.m * (panel + 1) / panels;
-        multiply(a + panel * size, b + col * block.k, c + begin * block.c_pitch + col, end - begin,
-                 narrow, col);
-      }
-    }
+    for (std::int64_t col = 0; col < block.n; col += kCols)
+      for (std::int64_t panel = first; panel < std::min(first + some, panels); ++panel)
+        of_one(panel, col);
 }
 
 // A tile of results that has no whole vectors of columns, by way of one that has.
