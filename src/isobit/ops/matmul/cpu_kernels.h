@@ -120,6 +120,9 @@ struct Epilogue {
 using FinishKernel = void (*)(const Epilogue& epilogue, const Row& row);
 // to[i] = from[i] + to[i].
 using AddKernel = void (*)(const void* from, void* to, std::int64_t count);
+// to = the sum of rows, one after the other, of a type whose elements a row has side by side.
+using SumRowsKernel = void (*)(const std::byte* from, std::int64_t pitch, std::int64_t rows,
+                               void* to, std::int64_t count);
 // to = grad activation'(pre), rounded to the type of both, as sums are.
 using SlopeKernel = void (*)(const std::byte* grad, const std::byte* pre, void* to,
                              std::int64_t count);
@@ -132,7 +135,7 @@ ISOBIT_IN_EACH_ISA(const PackKernels& pack_kernels(DType a);
                    const FewKernels& few_kernels(DType a);
                    DirectKernel direct_kernel(DType a);  // f32 or f64
                    FinishKernel finish_kernel(DType real, DType bias, DType y);
-                   AddKernel add_kernel(DType real);
+                   AddKernel add_kernel(DType real); SumRowsKernel sum_rows_kernel(DType dtype);
                    SlopeKernel slope_kernel(Activation activation, DType grad);
                    NarrowKernel narrow_kernel(DType to);)
 
