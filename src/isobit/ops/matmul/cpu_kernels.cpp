@@ -448,19 +448,6 @@ void add(const void* from, void* to, std::int64_t count) {
   });
 }
 
-template <class S, class T>
-void sum_rows(const std::byte* from, std::int64_t pitch, std::int64_t rows, void* to,
-              std::int64_t count) {
-  const auto* first = reinterpret_cast<const T*>(from);
-  for_each_vector<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-    typename S::V sum = S::zero();
-    for (std::int64_t row = 0; row < rows; ++row)
-      sum = S::add(sum, S::load(first + row * pitch + i, part...));
-    S::template store<simd::Stores::cached, simd::Nan::absent>(
-        static_cast<typename S::Real*>(to) + i, sum, part...);
-  });
-}
-
 template <class T>
 constexpr auto in_steps() -> void (*)(const Block&) {
   if constexpr (std::is_same_v<T, bf16>) return multiply_in_steps<simd::F32>;
@@ -503,12 +490,5 @@ FinishKernel finish_kernel(DType real, DType bias, DType y) {
 }
 
 AddKernel add_kernel(DType real) { return real == DType::f64 ? add<simd::F64> : add<simd::F32>; }
-
-SumRowsKernel sum_rows_kernel(DType dtype) {
-  if (dtype == DType::f64) return sum_rows<simd::F64, double>;
-  return with_float(dtype, []<class T>(Type<T>) ISOBIT_INLINE_LAMBDA -> SumRowsKernel {
-    return sum_rows<simd::F32, T>;
-  });
-}
 
 }  // namespace isobit::matmul::ISOBIT_ISA

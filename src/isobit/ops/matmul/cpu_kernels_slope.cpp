@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of what an activation was applied to.
+// Rows of gradients: of what an activation was applied to, in another type, and added up.
 #include "isobit/ops/matmul/cpu_kernels.h"
 
 #include <type_traits>
@@ -38,6 +38,19 @@ void narrow_all(const void* from, void* to, std::int64_t count) {
   });
 }
 
+template <class S, class T>
+void sum_rows(const std::byte* from, std::int64_t pitch, std::int64_t rows, void* to,
+              std::int64_t count) {
+  const auto* first = reinterpret_cast<const T*>(from);
+  for_each_vector<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    typename S::V sum = S::zero();
+    for (std::int64_t row = 0; row < rows; ++row)
+      sum = S::add(sum, S::load(first + row * pitch + i, part...));
+    S::template store<simd::Stores::cached, simd::Nan::absent>(
+        static_cast<typename S::Real*>(to) + i, sum, part...);
+  });
+}
+
 template <class S, class Y>
 SlopeKernel slopes_of(Activation activation) {
   switch (activation) {
@@ -66,6 +79,15 @@ NarrowKernel narrow_kernel(DType to) {
     case DType::bf16: return narrow_all<simd::F32, bf16>;
     case DType::f64:  return narrow_all<simd::F64, double>;
     default:          return narrow_all<simd::F32, float>;
+  }
+}
+
+SumRowsKernel sum_rows_kernel(DType dtype) {
+  switch (dtype) {
+    case DType::f16:  return sum_rows<simd::F32, f16>;
+    case DType::bf16: return sum_rows<simd::F32, bf16>;
+    case DType::f64:  return sum_rows<simd::F64, double>;
+    default:          return sum_rows<simd::F32, float>;
   }
 }
 
