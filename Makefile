@@ -69,7 +69,7 @@ demo: build ## a tour of everything in a few minutes, with an HTML report
 test: build ## everyday tests and checks
 	@$(PYTHON) tools/suite.py test --started $(STARTED)
 
-test-full: build ## sanitizers, another compiler or architecture by turns, long tests, some mutants, formatting
+test-full: build ## sanitizers, long tests, formatting; by turns some mutants, another compiler, architecture or GPU
 	@tools/bootstrap test-full
 	@$(PYTHON) tools/suite.py test-full --started $(STARTED)
 

@@ -100,21 +100,31 @@ def one_dtype():
     return dtypes[commit() // 6 % len(dtypes)]
 
 
+def planted_defects():
+    return [("mutants", [PYTHON, "tools/mutants.py"])]
+
+
 def another_build():
-    """One of three that take long, as the commit decides."""
+    """One of three."""
     builds = ["tsan", "clang", "aarch64"]
-    return preset_steps(builds[commit() // 2 % len(builds)])
+    return preset_steps(builds[commit() // 6 % len(builds)])
 
 
 def kernels_for_another_gpu():
-    """Of NVIDIA's or of AMD's, as the commit decides: they take minutes, and differ in little."""
-    if commit() % 2 == 0:
+    """Of NVIDIA's or of AMD's: they differ in little."""
+    if commit() // 3 % 2 == 0:
         return [("kernels for another GPU", [PYTHON, "tools/kernels.py", "--others"])]
     return [
         ("tools for AMD's GPUs", ["sh", "-c", f"tools/bootstrap hip || exit {SKIPPED}"]),
         ("kernels for an AMD GPU", [PYTHON, "tools/kernels_hip.py", "--arch", "one"]),
         (LOOKED_AT, HIP_TESTS),
     ]
+
+
+def one_of_those_that_take_long():
+    """As the commit decides: all of them would take hours."""
+    steps = [planted_defects, another_build, kernels_for_another_gpu]
+    return steps[commit() % len(steps)]()
 
 
 def python_coverage():
@@ -156,9 +166,7 @@ SUITES = {
             ],
             [("full python", [*PYTEST_ALONE, "-m", "full", *junit("full python")])],
         ),
-        *kernels_for_another_gpu(),
-        ("mutants", [PYTHON, "tools/mutants.py"]),
-        *another_build(),
+        *one_of_those_that_take_long(),
     ],
     "coverage": [
         *preset_steps("coverage"),
