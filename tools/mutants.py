@@ -29,7 +29,7 @@ PATCHES = ROOT / "tests" / "mutants"
 PLANTED = ROOT / "tests" / "planted"
 LOG = PATCHES / "LOG.md"
 BY_COMMIT = 2
-MOST_CHANGED = 4
+MOST_CHANGED = 4  # `make mutants` plants all
 SECONDS = 300  # for one test, however many there are; a mutant that hangs is found
 
 # All but the tests of the lab, of the references and of the tests themselves, and but those that
