@@ -105,8 +105,8 @@ def planted_defects():
 
 
 def another_build():
-    """One of three."""
-    builds = ["tsan", "clang", "aarch64"]
+    """One of four."""
+    builds = ["tsan", "clang", "aarch64", "asan-emulator"]
     return preset_steps(builds[commit() // 6 % len(builds)])
 
 
