@@ -82,8 +82,6 @@ void row_terms(const BackwardProblem& problem, const Weights& weights, std::int6
   const int together = rows_of_terms(cols * sizeof(T));
   for (std::int64_t row = begin; row < end; row += together, terms += together) {
     const int rows = static_cast<int>(std::min<std::int64_t>(together, end - row));
-    // Where they belong at once: whoever copies what was just stored member by member waits for all
-    // stores before, those of the last rows' gradients.
     const auto statistics = [&](int k) ISOBIT_INLINE_LAMBDA -> Statistics<Real>& {
       return terms[k].statistics;
     };
