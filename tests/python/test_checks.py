@@ -44,10 +44,11 @@ def test_dead_links_machine_paths_and_long_files_are_found(tmp_path):
 
 def test_commits_choose_every_dtype_on_ptx_beside_every_other_choice(monkeypatch):
     chosen = set()
-    for commit in range(2 * 3 * 4):
+    for commit in range(3 * 2 * 4 * 4):
         monkeypatch.setattr(suite, "commit", lambda commit=commit: commit)
-        chosen.add((commit % 2, suite.another_build()[-1][0], suite.one_dtype()))
-    assert len(chosen) == 2 * 3 * 4
+        chosen.add((suite.one_of_those_that_take_long()[-1][0], suite.one_dtype()))
+    # Mutants, four builds, kernels of two kinds: each with each dtype.
+    assert len(chosen) == (1 + 4 + 2) * 4
 
 
 def test_suite_counts_by_junit_and_never_hides_a_broken_step(tmp_path, monkeypatch):
