@@ -82,15 +82,13 @@ void row_terms(const BackwardProblem& problem, const Weights& weights, std::int6
   const int together = rows_of_terms(cols * sizeof(T));
   for (std::int64_t row = begin; row < end; row += together, terms += together) {
     const int rows = static_cast<int>(std::min<std::int64_t>(together, end - row));
-    const auto statistics = [&](int k) ISOBIT_INLINE_LAMBDA -> Statistics<Real>& {
-      return terms[k].statistics;
-    };
+    Statistics<Real> statistics[kMostTerms];
     if (problem.found != nullptr) {
       for (int k = 0; k < rows; ++k)
-        statistics(k) = static_cast<const RowTerms<Real>*>(problem.found)[row + k].statistics;
+        statistics[k] = static_cast<const RowTerms<Real>*>(problem.found)[row + k].statistics;
     } else if (problem.rstd != nullptr) {
       for (int k = 0; k < rows; ++k)
-        statistics(k) =
+        statistics[k] =
             given_statistics(given(problem.mean, row + k), given(problem.rstd, row + k));
     } else {
       const auto summed = [&](int k) ISOBIT_INLINE_LAMBDA {
@@ -101,12 +99,12 @@ void row_terms(const BackwardProblem& problem, const Weights& weights, std::int6
                                               statistics);
     }
     for (int k = 0; k < rows; ++k) {
-      terms[k].mean_g = terms[k].mean_gx = 0;
+      terms[k] = {statistics[k], 0, 0};
       if (!problem.wants_rows()) continue;
       const T* x = row_of<const T>(problem.x, row + k);
       const T* grad_y = row_of<const T>(problem.grad_y, row + k);
-      if (statistics(k).plain) [[likely]]
-        gradient_means<Formula, S>(x, grad_y, weight, cols, Normalise(statistics(k)), terms[k]);
+      if (statistics[k].plain) [[likely]]
+        gradient_means<Formula, S>(x, grad_y, weight, cols, Normalise(statistics[k]), terms[k]);
       else
         any_gradient_means<Formula, S>(x, grad_y, weight, cols, terms[k]);
     }

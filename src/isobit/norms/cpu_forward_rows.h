@@ -141,9 +141,7 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
     for (std::int64_t row = begin; row < end; row += kTogether) {
       const int rows = static_cast<int>(std::min<std::int64_t>(kTogether, end - row));
       const auto next = [&](int k) ISOBIT_INLINE_LAMBDA { return summed(row + k); };
-      const auto own = [&](int k)
-                           ISOBIT_INLINE_LAMBDA -> Statistics<Real>& { return statistics[k]; };
-      statistics_of_rows<Formula, kTogether>(rows, next, cols, eps, own);
+      statistics_of_rows<Formula, kTogether>(rows, next, cols, eps, statistics);
       for (int k = 0; k < rows; ++k) write(row + k, statistics[k]);
     }
   }

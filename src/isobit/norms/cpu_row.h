@@ -131,16 +131,16 @@ class Row : public SpecifiedRow<S, Elements<T, typename S::Real>> {
 };
 
 // The statistics of some rows side by side: none waits for the last folds, divisions and roots of
-// another. summed(k) is the k-th of them, statistics(k) where its own are to be.
-template <class Formula, int kMost, class Summed, class Real, class Result>
+// another. summed(k) is the k-th of them.
+template <class Formula, int kMost, class Summed, class Real>
 ISOBIT_INLINE void statistics_of_rows(int rows, const Summed& summed, std::int64_t cols, Real eps,
-                                      const Result& statistics) {
+                                      Statistics<Real>* statistics) {
   Real first[kMost];
   decltype(Formula::second_round(summed(0), Real())) second[kMost];
   for (int k = 0; k < rows; ++k) first[k] = Formula::first_round(summed(k), cols);
   for (int k = 0; k < rows; ++k) second[k] = Formula::second_round(summed(k), first[k]);
   for (int k = 0; k < rows; ++k)
-    statistics(k) = Formula::statistics(summed(k), first[k], second[k], cols, eps);
+    statistics[k] = Formula::statistics(summed(k), first[k], second[k], cols, eps);
 }
 
 }  // namespace isobit::norms

@@ -54,7 +54,8 @@ class RowSums {
       const std::int64_t last = std::min(count_, (group + 1) * group_);
       std::byte* const line = own;
       Runs runs(own + line_bytes(), line_bytes(), cols, add);
-      for (std::int64_t row = group * group_; row < last; ++row) {
+      std::int64_t done = 1;  // rows by a turn
+      for (std::int64_t row = group * group_; row < last; row += done) {
         const std::int64_t product = row / rows_.m, i = row % rows_.m;
         const Arrays arrays = rows_.arrays(product);
         const std::int64_t run = std::min<std::int64_t>(order::kRun, last - row);
@@ -62,9 +63,10 @@ class RowSums {
           const Array from = arrays.a.moved(i, col);
           sum_rows(from.data, from.row, run, runs.now(), cols);
           runs.next();
-          row += run - 1;
+          done = run;
           continue;
         }
+        done = 1;
         slopes.row(arrays.a.moved(i, col), arrays.slope.moved(i, col), cols, line);
         if (adds) {
           if (row % order::kRun == 0) std::memset(runs.now(), 0, bytes);
