@@ -199,6 +199,26 @@ TEST(Attention, NanOfAnAllowedKeyReachesItsQueriesAndNoOthers) {
   });
 }
 
+// Of few queries sums are computed first, and again where they are not finite.
+TEST(Attention, InfinityOfAnAllowedKeyReachesFewQueriesAndNoOthers) {
+  for_each_isa([&](const Execution& execution) {
+    for (const float other : {kInf, -kInf, kNan}) {
+      Call call(1, 1, 1, 4, 150, 4, 4);
+      call.v[148 * 4 + 1] = other;
+      forward(call.args({.causal = Causal::bottom_right}), execution);
+      for (std::int64_t i = 0; i < 4; ++i)
+        for (std::int64_t d = 0; d < 4; ++d) {
+          const float y = call.row(0, 0, i)[d];
+          if (i < 2 || d != 1) {
+            EXPECT_TRUE(std::isfinite(y)) << i << ' ' << d;
+          } else {
+            EXPECT_TRUE(std::isnan(other) ? std::isnan(y) : y == other) << i << ' ' << y;
+          }
+        }
+    }
+  });
+}
+
 TEST(Attention, OneHugeScoreTakesAll) {
   for_each_isa([&](const Execution& execution) {
     Call call(1, 1, 1, 1, 200, 2, 3);

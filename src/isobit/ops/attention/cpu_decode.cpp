@@ -11,7 +11,7 @@ namespace isobit::attention {
 namespace {
 
 constexpr std::int64_t kMostQueries = 8, kPitch = 512;  // as matmul's kernels of few rows have it
-constexpr std::int64_t kAhead = 1024;  // bytes of v that are fetched before they are read
+constexpr std::int64_t kFetched = 8;  // rows of v that are fetched before it is read
 
 // Sizes are those of the longest sequence's call.
 std::int64_t queries_of(const Problem& problem) { return problem.group() * problem.seq_q; }
@@ -68,6 +68,7 @@ class Decode {
         before(before),
         few(matmul::few_kernels_for(problem.dtype, isa)),
         kernels(kernels_for(problem.dtype, isa)),
+        are_finite(kernels_for(problem.real(), isa).finite),
         states(states),
         scaling(Scaling<Real>::of(problem.scale, problem.softcap, problem.head_dim)),
         dropout(Dropout<Real>::of(problem.dropout, problem.dropout_seed)) {}
@@ -136,6 +137,8 @@ class Decode {
     return state_at(states + (unit * queries_of(sized) + row) * state_size(whole));
   }
 
+  // A panel's keys. kOneByOne: what is not there is not multiplied, in case v is not finite.
+  template <bool kOneByOne = false>
   void take(const Problem& p, Real* room, std::int64_t unit, std::int64_t batch,
             std::int64_t kv_head, std::int64_t key) const {
     const std::int64_t rows = queries_of(p), keys = std::min<std::int64_t>(kPanel, p.seq_k - key);
@@ -153,15 +156,10 @@ class Decode {
     const Rows k = rows_of<T>(p, p.k, batch, kv_head, key, keys, p.head_dim, gathered);
     few.across({room, rows, p.head_dim, {k.data, k.row, 1, keys}, weights, kPitch});
     const Rows v = rows_of<T>(p, p.v, batch, kv_head, key, keys, p.value_dim, gathered);
-    const std::int64_t row_bytes = p.value_dim * p.v.size, stride = v.row * p.v.size;
-    const std::int64_t ahead = (kAhead / std::max<std::int64_t>(1, row_bytes) + 1) * stride;
-    bool finite = true;
-    for (std::int64_t i = 0; finite && i < keys; ++i) {
-      const std::byte* const row = v.data + i * stride;
-      for (std::int64_t line = 0; line < row_bytes; line += 64)
-        simd::fetch_to_first_cache(row + ahead + line);
-      finite = kernels.finite(row, 1, p.value_dim);
-    }
+    // The product that reads v fetches what comes after these.
+    for (std::int64_t i = 0; i < kFetched; ++i)
+      for (std::int64_t line = 0; line < p.value_dim * p.v.size; line += 64)
+        simd::fetch_to_first_cache(v.data + i * v.row * p.v.size + line);
     bool there[kMostQueries][kPanel];
     for (std::int64_t i = 0; i < rows; ++i) {
       Real* const line = weights + i * kPitch;
@@ -177,19 +175,17 @@ class Decode {
             {line, line, keys, std::clamp<std::int64_t>(range.begin - key, 0, keys),
              std::clamp<std::int64_t>(range.end - key, 0, keys), from(p.bias), from(p.mask),
              p.bias.col, p.mask.col, p.slope_of(batch, head), key - query - p.apart});
-      for (std::int64_t j = 0; !finite && j < keys; ++j)
+      for (std::int64_t j = 0; kOneByOne && j < keys; ++j)
         there[i][j] = Row<T, Real>::is_there(line[j]);
       const State state = state_at(part + i * state_size(p));
       kernels.weigh_keys(&scaling, {line, keys, plain, state.max, state.sum});
       for (std::int64_t j = 0; dropout && j < keys; ++j) {
         const bool keeps = dropout.keeps(batch, head, query, key + j);
         line[j] = keeps ? line[j] * dropout.scale : Real(0);
-        if (!finite) there[i][j] = there[i][j] && keeps;
+        if (kOneByOne) there[i][j] = there[i][j] && keeps;
       }
     }
-    if (finite) {
-      few.along({weights, rows, keys, {v.data, 1, v.row, p.value_dim}, sums, pitch});
-    } else {
+    if constexpr (kOneByOne) {
       std::fill_n(sums, rows * pitch, Real(0));
       for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < keys; ++j)
@@ -197,6 +193,11 @@ class Decode {
             sums[i * pitch + d] = std::fma(
                 weights[i * kPitch + j],
                 element<Real, T>(v.data + (j * v.row + d * v.col) * p.v.size), sums[i * pitch + d]);
+    } else {
+      few.along({weights, rows, keys, {v.data, 1, v.row, p.value_dim}, sums, pitch});
+      for (std::int64_t i = 0; i < rows; ++i)
+        if (!are_finite(reinterpret_cast<const std::byte*>(sums + i * pitch), 1, p.value_dim))
+          return take<true>(p, room, unit, batch, kv_head, key);
     }
     for (std::int64_t i = 0; i < rows; ++i) {
       State state = state_at(part + i * state_size(p));
@@ -209,6 +210,7 @@ class Decode {
   std::span<const std::int64_t> before;
   const matmul::FewKernels& few;
   const Kernels& kernels;
+  decltype(Kernels::finite) are_finite;  // of sums
   Real* states;
   Scaling<Real> scaling;
   Dropout<Real> dropout;
