@@ -310,6 +310,19 @@ TEST_F(Lab, BenchTellsItsFigures) {
   EXPECT_NEAR(line.at("gbps").get<double>() * line.at("median_us").get<double>(), 60, 0.01);
 }
 
+TEST_F(Lab, BenchSaysWhatBoundsACall) {
+  const auto roof = [&](const std::string& call) {
+    const Outcome outcome = isobit("bench --quick --threads 1 --plan default --json " + call);
+    EXPECT_EQ(outcome.status, 0) << call;
+    const Json line = outcome.lines().at(0);
+    EXPECT_GT(line.at("roof_fraction").get<double>(), 0) << call;
+    return line.at("roof").get<std::string>();
+  };
+  EXPECT_EQ(roof("elementwise --rows 1 --cols 1000000"), "copy");
+  EXPECT_EQ(roof("matmul --pass fwd --m 1 --n 2000 --k 2000"), "sweep");
+  EXPECT_EQ(roof("matmul --pass fwd --m 500 --n 500 --k 500"), "fma");
+}
+
 TEST_F(Lab, BenchCountsTheMemoryOfACall) {
   const auto workspace = [&](const std::string& variant) {
     const Outcome outcome = isobit(

@@ -76,6 +76,16 @@ std::optional<Workload> given_to_peers(Case c) {
   return workload;
 }
 
+// Whether hardly anything is written, so that what bounds a call is a sweep and not a copy.
+bool hardly_writes(const Workload& workload, const Cost& cost) {
+  double written = 0;
+  for (const Argument* output : workload.outputs()) {
+    const Form& form = workload.find(output->name)->form();
+    written += static_cast<double>(form.elements() * size_of(form.dtype));
+  }
+  return written <= cost.bytes / 16;
+}
+
 constexpr double kMicro = 1e6, kGiga = 1e-9, kMebi = 0x1p-20;
 
 // Calls on a GPU have them beside the time of the kernels alone.
@@ -163,7 +173,8 @@ class Bench {
     const std::vector<Times> times = Triton::here().time_interleaved(
         workload, configurations, cost.bytes, kRoundsOfGraphs * length_.rounds);
     for (std::size_t i = 0; i < configurations.size(); ++i)
-      add(c, configurations[i], cost, times[i], {times.back().median, 0}, {}, {}, Json::object());
+      add(c, configurations[i], cost, times[i], {times.back().median, 0, 0}, {}, {},
+          Json::object());
   }
 
   // Configurations of one device.
@@ -176,18 +187,21 @@ class Bench {
       timed_calls.push_back(timed_call(workload, configuration));
     const Cost cost = c.operation->cost(workload.args());
     std::optional<Copy> copy;
+    std::optional<Sweep> sweep;
     std::optional<DeviceCopy> device_copy;
     std::optional<Workload> given;
     std::vector<TimedPeer> peers;
-    std::vector<TimedCall> copies;
+    std::vector<TimedCall> copies, sweeps;
     if (device == Device::cpu) {
       copies = copy.emplace(cost.bytes).timed_calls(threads);
+      if (hardly_writes(workload, cost)) sweeps = sweep.emplace(cost.bytes).timed_calls(threads);
       if (!peers_.available.empty()) given = given_to_peers(c);
       peers = peers_of(peers_, given ? *given : workload, threads);
     } else {
       copies = {device_copy.emplace(cost.bytes, *attached(device)).timed_call()};
     }
     timed_calls.insert(timed_calls.end(), copies.begin(), copies.end());
+    timed_calls.insert(timed_calls.end(), sweeps.begin(), sweeps.end());
     for (TimedPeer& peer : peers) timed_calls.push_back({[&] { peer.prepared.run(); }});
     const std::size_t whole = timed_calls.size();
     if (device != Device::cpu) {
@@ -199,13 +213,17 @@ class Bench {
 
     const std::vector<Times> times = time_interleaved(timed_calls, length_);
     for (TimedPeer& peer : peers) peer.most_allocated = peer.prepared.most_allocated();
-    const std::span<const Times> theirs =
-        std::span(times).subspan(configurations.size() + copies.size(), peers.size());
-    double copied = times[configurations.size()].median;
-    for (std::size_t i = 0; i < copies.size(); ++i)
-      copied = std::min(copied, times[configurations.size() + i].median);
+    std::span<const Times> rest = std::span(times).subspan(configurations.size());
+    const auto next = [&](std::size_t count) {
+      const std::span<const Times> first = rest.first(count);
+      rest = rest.subspan(count);
+      return first;
+    };
+    const double copied = fastest(next(copies.size()));
+    const double swept = sweeps.empty() ? 0 : fastest(next(sweeps.size()));
+    const std::span<const Times> theirs = next(peers.size());
     for (std::size_t i = 0; i < configurations.size(); ++i) {
-      Floor floor{copied, 0};
+      Floor floor{copied, swept, 0};
       if (device == Device::cpu)
         floor.computed =
             cost.flops / (fma_peak(configurations[i].isa, c.types.x) * configurations[i].threads);
@@ -227,10 +245,19 @@ class Bench {
     return configurations_of(workload, flags, Unnamed::best).able.at(0);
   }
 
-  // What no implementation can be faster than: seconds for the bytes, and for the operations (0
-  // where their rate is unknown).
+  static double fastest(std::span<const Times> times) {
+    return std::ranges::min(times, {}, &Times::median).median;
+  }
+
+  // What no implementation can be faster than: seconds to copy the bytes, to read them (0 where
+  // many are written), and for the operations (0 where their rate is unknown).
   struct Floor {
-    double copied, computed;
+    double copied, swept, computed;
+
+    double moved() const { return swept > 0 ? swept : copied; }
+    std::string_view name() const {
+      return computed > moved() ? "fma" : swept > 0 ? "sweep" : "copy";
+    }
   };
 
   void add(const Case& c, const Configuration& configuration, const Cost& cost, const Times& time,
@@ -244,8 +271,8 @@ class Bench {
     line["gbps"] = cost.bytes / time.median * kGiga;
     line["copy_fraction"] = floor.copied / time.median;
     line["gflops"] = cost.flops / time.median * kGiga;
-    line["roof"] = floor.copied >= floor.computed ? "copy" : "fma";
-    line["roof_fraction"] = std::max(floor.copied, floor.computed) / time.median;
+    line["roof"] = floor.name();
+    line["roof_fraction"] = std::max(floor.moved(), floor.computed) / time.median;
     line["peers"] = Json::array();
     for (std::size_t i = 0; i < peers.size(); ++i) {
       Json peer = {{"name", peers[i].peer->name()},

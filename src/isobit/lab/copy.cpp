@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies by the C library and by non-temporal stores, each thread its own slice.
+// Copies by the C library and by non-temporal stores, and sums of whole numbers, each thread its
+// own slice.
 #include "isobit/lab/copy.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <iterator>
+#include <numeric>
 #include <vector>
 
 #include "isobit/core/error.h"
 #include "isobit/lab/families.h"
 #include "isobit/simd/parallel_for.h"
+#include "isobit/simd/prefetch.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -18,6 +23,10 @@ namespace isobit::lab {
 namespace {
 
 constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kAhead = 4096;
+constexpr std::int64_t kAlone = 4 << 20;  // fewer bytes one thread may copy sooner than two
+
+volatile std::uint64_t swept;  // so that nothing that is read is left out
 
 void copy_streaming(std::byte* to, const std::byte* from, std::int64_t bytes) {
 #if defined(__x86_64__)
@@ -33,17 +42,43 @@ void copy_streaming(std::byte* to, const std::byte* from, std::int64_t bytes) {
 #endif
 }
 
+// Line after line, of which compilers make vectors. Fetched ahead, across the pages at which
+// processors' own fetching ends.
+std::uint64_t sum_of_words(const std::byte* from, std::int64_t bytes) {
+  constexpr int kWords = kLine / 8;
+  std::uint64_t sums[kWords] = {};
+  for (std::int64_t at = 0; at + kLine <= bytes; at += kLine) {
+    simd::fetch_to_first_cache(from + at + kAhead);
+    std::uint64_t words[kWords];
+    std::memcpy(words, from + at, kLine);
+    for (int i = 0; i < kWords; ++i) sums[i] += words[i];
+  }
+  return std::accumulate(std::begin(sums), std::end(sums), std::uint64_t{0});
+}
+
 Form floats(std::int64_t bytes) { return {DType::f32, {(bytes + 3) / 4}}; }
 
-// Each thread copies a slice that starts on a line of the cache.
-template <class CopySlice>
-void in_slices(const Array& to, const Array& from, std::int64_t bytes, int threads,
-               CopySlice copy) {
+// What is copied or read.
+void fill(const Array& array) {
+  const Draw draw("randn", 0, "x", Drawn::family, DType::f32);
+  constexpr std::int64_t kPiece = 1 << 16;
+  const std::int64_t elements = array.form().elements();
+  simd::threads()((elements + kPiece - 1) / kPiece, [&](std::int64_t piece) {
+    std::vector<double> values(
+        static_cast<std::size_t>(std::min(kPiece, elements - piece * kPiece)));
+    draw.line(piece, values);
+    array.store(0, piece * kPiece, values);
+  });
+}
+
+// Each thread has a slice that starts on a line of the cache.
+template <class OfSlice>
+void in_slices(std::int64_t bytes, int threads, const OfSlice& of_slice) {
   const auto start = [&](std::int64_t slice) {
     return slice == threads ? bytes : bytes / kLine * slice / threads * kLine;
   };
   simd::threads()(threads, [&](std::int64_t slice) {
-    copy(to.line(0) + start(slice), from.line(0) + start(slice), start(slice + 1) - start(slice));
+    of_slice(start(slice), start(slice + 1) - start(slice));
   });
 }
 
@@ -53,31 +88,45 @@ Copy::Copy(double bytes)
     : half_(std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / 2))),
       from_(floats(half_), {1}, 0, simd::threads()),
       to_(floats(half_), {1}, 0, simd::threads()) {
-  const Draw draw("randn", 0, "x", Drawn::family, DType::f32);
-  constexpr std::int64_t kPiece = 1 << 16;
-  const std::int64_t elements = from_.form().elements();
-  simd::threads()((elements + kPiece - 1) / kPiece, [&](std::int64_t piece) {
-    std::vector<double> values(
-        static_cast<std::size_t>(std::min(kPiece, elements - piece * kPiece)));
-    draw.line(piece, values);
-    from_.store(0, piece * kPiece, values);
-  });
+  fill(from_);
 }
 
 void Copy::plain(int threads) const {
-  in_slices(to_, from_, half_, threads,
-            [](std::byte* to, const std::byte* from, std::int64_t bytes) {
-              std::memcpy(to, from, static_cast<std::size_t>(bytes));
-            });
+  in_slices(half_, threads, [&](std::int64_t at, std::int64_t bytes) {
+    std::memcpy(to_.line(0) + at, from_.line(0) + at, static_cast<std::size_t>(bytes));
+  });
 }
 
-void Copy::streaming(int threads) const { in_slices(to_, from_, half_, threads, copy_streaming); }
+void Copy::streaming(int threads) const {
+  in_slices(half_, threads, [&](std::int64_t at, std::int64_t bytes) {
+    copy_streaming(to_.line(0) + at, from_.line(0) + at, bytes);
+  });
+}
 
 std::vector<TimedCall> Copy::timed_calls(int threads) const {
-  constexpr std::int64_t kAlone = 4 << 20;
   std::vector<TimedCall> timed_calls = {{[this, threads] { plain(threads); }},
                                         {[this, threads] { streaming(threads); }}};
   if (threads > 1 && half_ < kAlone) timed_calls.push_back({[this] { plain(1); }});
+  return timed_calls;
+}
+
+Sweep::Sweep(double bytes)
+    : bytes_(std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes))),
+      from_(floats(bytes_), {1}, 0, simd::threads()) {
+  fill(from_);
+}
+
+void Sweep::sum(int threads) const {
+  std::atomic<std::uint64_t> sum = 0;
+  in_slices(bytes_, threads, [&](std::int64_t at, std::int64_t bytes) {
+    sum += sum_of_words(from_.line(0) + at, bytes);
+  });
+  swept = sum;
+}
+
+std::vector<TimedCall> Sweep::timed_calls(int threads) const {
+  std::vector<TimedCall> timed_calls = {{[this, threads] { sum(threads); }}};
+  if (threads > 1 && bytes_ < 2 * kAlone) timed_calls.push_back({[this] { sum(1); }});
   return timed_calls;
 }
 

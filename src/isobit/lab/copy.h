@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain copies, the yardstick of speed: what the memory gives to a call that only moves bytes.
+// Plain copies, the yardstick of speed: what the memory gives to a call that only moves bytes. And
+// sweeps, for calls that write next to nothing.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,22 @@ class Copy {
   Array from_, to_;
 };
 
-// The same within a device's memory, by its own copy.
+// Reads `bytes` and adds them up.
+class Sweep {
+ public:
+  explicit Sweep(double bytes);
+
+  // As of a copy.
+  std::vector<TimedCall> timed_calls(int threads) const;
+
+ private:
+  void sum(int threads) const;
+
+  std::int64_t bytes_;
+  Array from_;
+};
+
+// A copy within a device's memory, by its own copy.
 class DeviceCopy {
  public:
   DeviceCopy(double bytes, const DeviceLibrary& library);

@@ -12,7 +12,12 @@ namespace isobit::matmul::ISOBIT_ISA {
 namespace {
 
 constexpr int kMostRows = 4;  // at once
-constexpr int kDepth = 8;     // rows of b that pass before a sum returns to memory
+// Of long rows of b few are read side by side, for they may share places in the cache: up to
+// kAhead, in bytes, each is fetched ahead.
+constexpr std::int64_t kAhead = 2048;
+template <class T>
+constexpr std::int64_t kFetched = kAhead / sizeof(T);
+constexpr int kLongDepth = 4, kDepth = 8;  // rows of b that pass before a sum returns to memory
 
 // Sums of kRows rows over kCount rows of b, which are read side by side.
 template <class S, int kRows, int kCount, class T>
@@ -20,7 +25,10 @@ ISOBIT_INLINE void along_rows(const typename S::Real* a, const T* b, std::int64_
                               typename S::Real* sums, std::int64_t pitch, std::int64_t count,
                               bool adds) {
   using V = typename S::V;
+  const bool within = count > kFetched<T>;
+  const T* const later = b + kCount * b_stride + (within ? kFetched<T> - count : 0);
   const auto at = [&](std::int64_t j, auto... part) ISOBIT_INLINE_LAMBDA {
+    const T* const next = within && j + kFetched<T> < count ? b + j + kFetched<T> : later + j;
     V v[kRows];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i)
@@ -28,7 +36,7 @@ ISOBIT_INLINE void along_rows(const typename S::Real* a, const T* b, std::int64_
 #pragma GCC unroll 8
     for (int k = 0; k < kCount; ++k) {
       const V column = S::load(b + k * b_stride + j, part...);
-      simd::fetch_to_first_cache(b + (k + kCount) * b_stride + j);
+      simd::fetch_to_first_cache(next + k * b_stride);
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) v[i] = S::fma(S::all(a[i * order::kPanel + k]), column, v[i]);
     }
@@ -49,12 +57,16 @@ void along_some(const Few& few, std::int64_t row) {
   const auto* b = reinterpret_cast<const T*>(few.b.data);
   Real* sums = static_cast<Real*>(few.sums) + row * few.pitch;
   std::int64_t k = 0;
-  for (; k + kDepth <= few.k; k += kDepth)
-    along_rows<S, kRows, kDepth>(a + k, b + k * few.b.k_stride, few.b.k_stride, sums, few.pitch,
-                                 few.b.count, k > 0);
-  for (; k < few.k; ++k)
-    along_rows<S, kRows, 1>(a + k, b + k * few.b.k_stride, few.b.k_stride, sums, few.pitch,
-                            few.b.count, k > 0);
+  const auto pass = [&](auto depth) ISOBIT_INLINE_LAMBDA {
+    for (; k + depth <= few.k; k += depth)
+      along_rows<S, kRows, depth>(a + k, b + k * few.b.k_stride, few.b.k_stride, sums, few.pitch,
+                                  few.b.count, k > 0);
+  };
+  if (few.b.count > kFetched<T>)
+    pass(std::integral_constant<int, kLongDepth>());
+  else
+    pass(std::integral_constant<int, kDepth>());
+  pass(std::integral_constant<int, 1>());
 }
 
 // Fetches lanes of b two chunks ahead, in the order of memory, which processors foresee, unlike the
