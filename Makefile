@@ -69,7 +69,7 @@ demo: build ## a tour of everything in a few minutes, with an HTML report
 test: build ## everyday tests and checks
 	@$(PYTHON) tools/suite.py test --started $(STARTED)
 
-test-full: build ## sanitizers, long tests, formatting; by turns some mutants, another compiler, architecture or GPU
+test-full: build ## the wheel, long tests, formatting; by turns sanitizers, some mutants, another compiler, architecture or GPU
 	@tools/bootstrap test-full
 	@$(PYTHON) tools/suite.py test-full --started $(STARTED)
 

@@ -100,6 +100,10 @@ def one_dtype():
     return dtypes[commit() // 24 % len(dtypes)]
 
 
+def sanitizers():
+    return preset_steps("asan")
+
+
 def planted_defects():
     return [("mutants", [PYTHON, "tools/mutants.py"])]
 
@@ -112,7 +116,7 @@ def another_build():
 
 def kernels_for_another_gpu():
     """Of NVIDIA's or of AMD's: they differ in little."""
-    if commit() // 3 % 2 == 0:
+    if commit() // 6 % 2 == 0:
         return [("kernels for another GPU", [PYTHON, "tools/kernels.py", "--others"])]
     return [
         ("tools for AMD's GPUs", ["sh", "-c", f"tools/bootstrap hip || exit {SKIPPED}"]),
@@ -122,9 +126,9 @@ def kernels_for_another_gpu():
 
 
 def one_of_those_that_take_long():
-    """As the commit decides: all of them would take hours."""
-    steps = [planted_defects, another_build, kernels_for_another_gpu]
-    return steps[commit() % len(steps)]()
+    """As the commit decides: all of them would take hours. Sanitizers in every other commit."""
+    others = [planted_defects, another_build, kernels_for_another_gpu]
+    return (sanitizers if commit() % 2 else others[commit() // 2 % len(others)])()
 
 
 def python_coverage():
@@ -150,7 +154,6 @@ SUITES = {
         ("paths", [PYTHON, "tools/check_paths.py"]),
     ],
     "test-full": [
-        *preset_steps("asan"),
         ("wheel", ["tools/wheel", "90a"]),
         Beside(
             [

@@ -47,8 +47,8 @@ def test_commits_choose_every_dtype_on_ptx_beside_every_other_choice(monkeypatch
     for commit in range(3 * 2 * 4 * 4):
         monkeypatch.setattr(suite, "commit", lambda commit=commit: commit)
         chosen.add((suite.one_of_those_that_take_long()[-1][0], suite.one_dtype()))
-    # Mutants, four builds, kernels of two kinds: each with each dtype.
-    assert len(chosen) == (1 + 4 + 2) * 4
+    # Sanitizers, mutants, four builds, kernels of two kinds: each with each dtype.
+    assert len(chosen) == (1 + 1 + 4 + 2) * 4
 
 
 def test_suite_counts_by_junit_and_never_hides_a_broken_step(tmp_path, monkeypatch):

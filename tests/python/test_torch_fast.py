@@ -2,6 +2,7 @@
 """The short way for small calls gives what the operators give, and leaves alone what is not its."""
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_calls import bits, draw
 
+import isobit.torch
 from isobit.torch import fast, norms
+from isobit.torch.convolving import CONVOLUTION
 
 OPS = torch.ops.isobit
 EPS = 1e-5
@@ -253,3 +256,56 @@ def test_connecting_fails_where_pytorch_speaks_no_dlpack():
         fast._module.connect(object(), *[None] * 8)
     with pytest.raises(TypeError, match="9 arguments"):
         fast._module.connect()
+
+
+class Watching(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, arguments=(), more=None):
+        return function(*arguments, **(more or {}))
+
+
+def dispatched_calls(record, monkeypatch):
+    """Of a record's operator by its name, from now on."""
+    operator, called = record.operator, []
+    record.names, record.defaults, record.places  # noqa: B018, which ask the operator once
+
+    def dispatched(*arguments):
+        called.append(arguments)
+        return operator(*arguments)
+
+    monkeypatch.setitem(vars(record), "operator", dispatched)
+    return called
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        Watching,
+        torch.profiler.profile,
+        forward_ad.dual_level,
+        partial(torch.autocast, "cpu"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_operators_are_called_by_the_dispatcher_where_a_mode_watches(
+    mode, requires_grad, monkeypatch
+):
+    x, weight = draw(1, 2, 5, 5), draw(3, 2, 3, 3, requires_grad=requires_grad)
+    called = dispatched_calls(CONVOLUTION, monkeypatch)
+    isobit.torch.conv2d(x, weight)
+    assert not called
+    with mode():
+        isobit.torch.conv2d(x, weight)
+    assert len(called) == 1
+
+
+def test_operators_are_called_by_the_dispatcher_with_tensors_of_other_classes(monkeypatch):
+    class Own(torch.Tensor):
+        pass
+
+    called = dispatched_calls(CONVOLUTION, monkeypatch)
+    weight = draw(3, 2, 3, 3)
+    isobit.torch.conv2d(draw(1, 2, 5, 5), torch.nn.Parameter(weight))
+    assert not called
+    isobit.torch.conv2d(draw(1, 2, 5, 5).as_subclass(Own), weight)
+    assert called

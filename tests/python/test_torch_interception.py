@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_calls import bits, draw
 
@@ -378,3 +379,25 @@ def test_products_inside_of_attention_stay_with_pytorch():
     plain = bits(attention(x, x, x)[0])
     with intercept(products=True):
         assert bits(attention(x, x, x)[0]) == plain
+
+
+def test_calls_of_isobit_are_not_heard_of_but_by_other_modes():
+    heard = []
+
+    class Hears(interception.Interception):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            heard.append(function)
+            return super().__torch_function__(function, types, args, kwargs)
+
+    class Other(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            heard.append(function)
+            return function(*args, **(kwargs or {}))
+
+    x, weight = draw(1, 2, 5, 5), draw(3, 2, 3, 3)
+    with Hears({}):
+        isobit.torch.conv2d(x, weight)
+    assert heard == []
+    with Other(), Hears({}):
+        isobit.torch.conv2d(x, weight)
+    assert heard.count(isobit.torch.conv2d) == 2

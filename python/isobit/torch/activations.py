@@ -82,11 +82,11 @@ def _empty(call):
 
 def _slope(grad, x, function):
     """grad f'(x)."""
-    return ACTIVATION_BACKWARD.operator(grad, x, function)
+    return ACTIVATION_BACKWARD(grad, x, function)
 
 
 def _value(x, function):
-    return ACTIVATION.operator(x, function)
+    return ACTIVATION(x, function)
 
 
 ACTIVATION = Operator(
@@ -134,14 +134,14 @@ ACTIVATION_BACKWARD = Operator(
 
 
 def _gated_gradients(call, _wanted, grad):
-    grad_x, grad_gate = GATED_ACTIVATION_BACKWARD.operator(grad, call.x, call.gate, call.function)
+    grad_x, grad_gate = GATED_ACTIVATION_BACKWARD(grad, call.x, call.gate, call.function)
     return {"x": grad_x, "gate": grad_gate}
 
 
 def _gated_tangents(call, along):
     terms = []
     if along.x is not None:
-        terms.append(GATED_ACTIVATION.operator(along.x, call.gate, call.function))
+        terms.append(GATED_ACTIVATION(along.x, call.gate, call.function))
     if along.gate is not None:
         terms.append(call.x * _slope(along.gate, call.gate, call.function))
     return _sum(terms)
@@ -168,7 +168,7 @@ def _gated_backward_gradients(call, _wanted, into_x, into_gate):
         result[name] = term if name not in result else result[name] + term
 
     if into_x is not None:
-        add("grad_y", GATED_ACTIVATION.operator(into_x, gate, function))
+        add("grad_y", GATED_ACTIVATION(into_x, gate, function))
         add("gate", into_x * _slope(grad_y, gate, function))
     if into_gate is not None:
         add("grad_y", into_gate * _slope(x, gate, function))
@@ -181,7 +181,7 @@ def _gated_backward_tangents(call, along):
     x, gate, grad_y, function = call.x, call.gate, call.grad_y, call.function
     of_x, of_gate = [torch.zeros_like(x)], [torch.zeros_like(x)]
     if along.grad_y is not None:
-        of_x.append(GATED_ACTIVATION.operator(along.grad_y, gate, function))
+        of_x.append(GATED_ACTIVATION(along.grad_y, gate, function))
         of_gate.append(along.grad_y * _slope(x, gate, function))
     if along.x is not None:
         of_gate.append(along.x * _slope(grad_y, gate, function))

@@ -126,7 +126,7 @@ def _backward(call, wanted, grad_y, grad_lse, _max, _sum):
     needs = (wanted.q, wanted.k, wanted.v, wanted.bias)
     tensors = (call.q, call.k, call.v, call.bias, call.mask, call.y, call.max, call.sum)
     behind = (getattr(call, name) for name in _BEHIND)
-    found = ATTENTION_BACKWARD.operator(
+    found = ATTENTION_BACKWARD(
         *(grad_y, grad_lse, *tensors, *_options(call), *needs, *behind, of_gradients(call))
     )
     names = ("q", "k", "v", "bias")
@@ -162,7 +162,7 @@ def kept(q, k, seed, dropout, *held, before=0):
     zeros_k = torch.zeros((*shape[:2], shape[-1], 1), dtype=torch.float32, device=q.device)
     columns = torch.eye(shape[-1], dtype=torch.float32, device=q.device).split(_MOST_DIM, 1)
     parts = [
-        ATTENTION.operator(
+        ATTENTION(
             zeros_q,
             zeros_k,
             each.expand(*shape[:2], *each.shape),
@@ -192,7 +192,7 @@ def _kept_behind(shape, seed, dropout, before, device):
     )
     columns = torch.eye(keys, dtype=torch.float32, device=device).split(_MOST_DIM, 1)
     parts = [
-        ATTENTION.operator(
+        ATTENTION(
             *(zeros_q, zeros_k, each.repeat(count, 1).expand(1, heads, -1, -1), None, None),
             *(seed, 0, 0, 0.0, 0.0, dropout, *starts),
         )[0][0]

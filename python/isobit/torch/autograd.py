@@ -12,8 +12,8 @@ import torch
 from torch.autograd import Function
 
 from isobit.torch import fast
+from isobit.torch.derived import transforms_active
 from isobit.torch.norms import NORMS, Given, Gradients, Incoming, Options
-from isobit.torch.operators import transforms_active
 
 
 class Eager(Function):

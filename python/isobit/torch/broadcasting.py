@@ -45,7 +45,7 @@ def summed_to(grad, shape):
     ]
     if not dims:
         return grad
-    return TOTAL.operator(grad, dims).reshape(shape)
+    return TOTAL(grad, dims).reshape(shape)
 
 
 def expanded(x, shape):

@@ -38,6 +38,8 @@ def _more_than_one(op, input, values, of):
 
 def _of_real(input, tensor):
     """Running statistics in the type that is computed in."""
+    if tensor is not None and input.dtype is tensor.dtype is torch.float32:
+        return tensor
     return None if tensor is None else tensor.to(torch.promote_types(input.dtype, torch.float32))
 
 
@@ -57,11 +59,12 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     return run(GROUP_NORM, tensors, groups=num_groups, eps=eps).reshape(input.shape)
 
 
-def _moved(running, next_one):
+def _move(*pairs):
     """Writes what became of running statistics, without a derivative."""
-    if running is not None and next_one.numel() == running.numel():
-        with torch.no_grad():
-            running.copy_(next_one.detach())
+    with torch.no_grad():
+        for running, next_one in pairs:
+            if running is not None and next_one.numel() == running.numel():
+                running.copy_(next_one.detach())
 
 
 def _batch_norm(x, running, weight, bias, training, momentum, eps):
@@ -101,8 +104,7 @@ def batch_norm(
     more = (weight, bias, training, momentum, eps)
     y, mean, var = _batch_norm(_flat(input), running.values(), *more)
     if training:
-        _moved(running_mean, mean)
-        _moved(running_var, var)
+        _move((running_mean, mean), (running_var, var))
     return y.reshape(input.shape)
 
 
@@ -149,7 +151,7 @@ def instance_norm(
     more = (*repeated[2:], True, momentum, eps)
     y, mean, var = _batch_norm(x.reshape(1, images * channels, -1), repeated[:2], *more)
     if running_mean is not None:
-        _moved(running_mean, _mean_of_images(mean.detach(), channels))
+        _move((running_mean, _mean_of_images(mean.detach(), channels)))
     if running_var is not None:
-        _moved(running_var, _mean_of_images(var.detach(), channels))
+        _move((running_var, _mean_of_images(var.detach(), channels)))
     return y.reshape(input.shape)

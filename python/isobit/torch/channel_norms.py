@@ -180,7 +180,7 @@ _GRADIENTS = ("grad_x", "grad_weight", "grad_bias")
 def _group_gradients(call, wanted, grad_y):
     needs = (bool(wanted.x), bool(wanted.weight), bool(wanted.bias))
     given = (grad_y.to(call.x.dtype), call.x, call.weight, call.groups, call.eps, *needs)
-    return _first_gradients(call, wanted, GROUP_NORM_BACKWARD.operator(*given))
+    return _first_gradients(call, wanted, GROUP_NORM_BACKWARD(*given))
 
 
 def _images(*names):
@@ -238,7 +238,7 @@ def _batch_gradients(call, wanted, grad_y, _next_mean, _next_var):
     needs = (bool(wanted.x), bool(wanted.weight), bool(wanted.bias))
     running = (call.running_mean, call.running_var) if not call.training else (None, None)
     given = (grad_y.to(call.x.dtype), call.x, call.weight, *running, call.training, call.eps)
-    return _first_gradients(call, wanted, BATCH_NORM_BACKWARD.operator(*given, *needs))
+    return _first_gradients(call, wanted, BATCH_NORM_BACKWARD(*given, *needs))
 
 
 def _batch_tangents(call, along):

@@ -14,6 +14,8 @@ from isobit.torch.functional import overridable, run
 
 def numbers(op, name, value, dims):
     """One number for all dimensions, or one for each."""
+    if type(value) is int:
+        return (value,) * dims
     if isinstance(value, Iterable) and not isinstance(value, str):
         values = tuple(value)
         if len(values) == 1:
@@ -23,7 +25,7 @@ def numbers(op, name, value, dims):
     if len(values) != dims:
         raise ValueError(f"{op}: {name} has {len(values)} numbers; must have 1 or {dims}")
     for each in values:
-        if isinstance(each, (str, float, bool, torch.Tensor)):
+        if type(each) is not int and isinstance(each, (str, float, bool, torch.Tensor)):
             raise TypeError(f"{op}: {name} must be integers; it has a {type(each).__name__}")
     return values
 

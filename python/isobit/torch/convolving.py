@@ -11,15 +11,15 @@ def _windows(call):
 
 
 def _forward(call, x, weight, bias=None):
-    return CONVOLUTION.operator(x, weight, bias, *_windows(call))
+    return CONVOLUTION(x, weight, bias, *_windows(call))
 
 
 def _to_input(call, grad, weight, size):
-    return CONVOLUTION_INPUT.operator(grad, weight, size, *_windows(call))
+    return CONVOLUTION_INPUT(grad, weight, size, *_windows(call))
 
 
 def _to_weight(call, grad, x, kernel):
-    return CONVOLUTION_WEIGHT.operator(grad, x, kernel, *_windows(call))
+    return CONVOLUTION_WEIGHT(grad, x, kernel, *_windows(call))
 
 
 def has_channels_last(tensor):
@@ -106,7 +106,7 @@ def _convolution_gradients(call, wanted, grad):
     if wanted.weight:
         found["weight"] = _to_weight(call, grad, call.x, call.weight.shape[2:])
     if wanted.bias:
-        found["bias"] = CONVOLUTION_BIAS.operator(grad, call.bias.dtype)
+        found["bias"] = CONVOLUTION_BIAS(grad, call.bias.dtype)
     return found
 
 
@@ -215,6 +215,6 @@ CONVOLUTION_BIAS = Operator(
     axes=lambda call: (Axis({"grad_y": 0}, (SUM,)), Axis({"grad_y": 1}, (0,))),
     knows=("grad_y",),
     gradients=lambda call, wanted, into_bias: {"grad_y": _along_filters(into_bias, call.grad_y)},
-    tangents=lambda call, along: CONVOLUTION_BIAS.operator(along.grad_y, call.dtype),
+    tangents=lambda call, along: CONVOLUTION_BIAS(along.grad_y, call.dtype),
 )
 RECORDS = (CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, CONVOLUTION_BIAS)

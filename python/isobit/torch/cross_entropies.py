@@ -33,7 +33,7 @@ def _results(call):
 
 
 def _backward(call, grad):
-    return CROSS_ENTROPY_BACKWARD.operator(
+    return CROSS_ENTROPY_BACKWARD(
         grad,
         call.x,
         call.target,
@@ -91,7 +91,7 @@ def _moved(call, direction):
     """How a row's gradients move, but for the factor grad_loss, where x moves in a direction: the
     derivative is as symmetric as every second one."""
     real = _real(call.x)
-    y = SOFTMAX.operator(call.x, None, 1.0, False, real)
+    y = SOFTMAX(call.x, None, 1.0, False, real)
     direction = direction.to(real)
     along = (y * direction).sum(-1, keepdim=True)
     there = call.target != call.ignore_index

@@ -12,11 +12,11 @@ import torch
 from torch.autograd import Function
 
 from isobit.torch import norms, product_functions
+from isobit.torch.derived import transforms_active
 from isobit.torch.functional import known_eps
 from isobit.torch.modules import LayerNorm, RMSNorm
 from isobit.torch.norm_linear import LAYER_NORM_LINEAR, RMS_NORM_LINEAR
 from isobit.torch.norms import Given, Gradients, Incoming, Options
-from isobit.torch.operators import transforms_active
 from isobit.torch.probing import Recipe
 from isobit.torch.products import NONE
 from isobit.torch.records import NARROW, is_autocast
@@ -60,7 +60,7 @@ class NormCall(NamedTuple):
 
 
 def _called(record, **arguments):
-    return record.operator(*record.arguments(SimpleNamespace(**arguments)))
+    return record(*record.arguments(SimpleNamespace(**arguments)))
 
 
 class _Normalise(Function):

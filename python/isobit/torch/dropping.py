@@ -6,11 +6,11 @@ from isobit.torch.records import Operator
 
 
 def _gradients(call, _wanted, grad_y):
-    return {"x": DROPOUT.operator(grad_y, call.seed, call.p)}
+    return {"x": DROPOUT(grad_y, call.seed, call.p)}
 
 
 def _tangents(call, along):
-    return DROPOUT.operator(along.x, call.seed, call.p)
+    return DROPOUT(along.x, call.seed, call.p)
 
 
 DROPOUT = Operator(

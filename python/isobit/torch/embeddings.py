@@ -10,7 +10,7 @@ from isobit.torch.records import SUM, Axis, Operator
 def _gradients(call, _wanted, grad):
     tokens = call.weight.shape[0]
     return {
-        "weight": EMBEDDING_BACKWARD.operator(
+        "weight": EMBEDDING_BACKWARD(
             grad, call.index, tokens, call.padding_idx, call.scale_grad_by_freq
         )
     }
@@ -30,7 +30,7 @@ EMBEDDING = Operator(
     keeps=("index",),
     knows=("weight",),
     gradients=_gradients,
-    tangents=lambda call, along: EMBEDDING.operator(along.weight, call.index),
+    tangents=lambda call, along: EMBEDDING(along.weight, call.index),
 )
 
 
@@ -43,7 +43,7 @@ def _spread(call, grad):
         count = count.scatter_add(0, flat.long(), torch.ones_like(flat, dtype=count.dtype))
         grad = (grad / count.clamp(min=1)).to(grad.dtype)
     grad = grad.masked_fill(tokens == call.padding_idx, 0)
-    return EMBEDDING.operator(grad, call.index)
+    return EMBEDDING(grad, call.index)
 
 
 def _backward_axes(call):
@@ -61,7 +61,7 @@ EMBEDDING_BACKWARD = Operator(
     axes=_backward_axes,
     keeps=("index",),
     gradients=lambda call, _wanted, grad: {"grad_y": _spread(call, grad)},
-    tangents=lambda call, along: EMBEDDING_BACKWARD.operator(
+    tangents=lambda call, along: EMBEDDING_BACKWARD(
         along.grad_y, call.index, call.tokens, call.padding_idx, call.scale_grad_by_freq
     ),
 )

@@ -11,15 +11,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 import torch
 
 from isobit._library import library_path
-
-# What must know of every call. Each returns 0 or False where it does not want to.
-_WATCHERS = (
-    torch._C._are_functorch_transforms_active,
-    torch._C._len_torch_dispatch_stack,
-    torch._C._len_torch_function_stack,
-    torch._C._is_tracing,
-    torch.autograd._profiler_enabled,
-)
+from isobit.torch.derived import WATCHERS
 
 
 def _load():
@@ -71,7 +63,7 @@ def connect(of_each_norm):
         return
     try:
         _module.connect(
-            *(torch.Tensor, torch.nn.Parameter, _WATCHERS, torch.is_grad_enabled),
+            *(torch.Tensor, torch.nn.Parameter, WATCHERS, torch.is_grad_enabled),
             *(torch.autograd.forward_ad, *of_each_norm),
         )
     except (ImportError, AttributeError) as error:

@@ -11,6 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from isobit.torch import catalog, fast, nested
 from isobit.torch.autograd import call
+from isobit.torch.derived import PLAIN
 from isobit.torch.elementwise import ADD, INCREMENT
 from isobit.torch.norms import (
     ADD_LAYER_NORM,
@@ -93,6 +94,15 @@ def _tell(op, tensors, **options):
         if value is not None and value.is_quantized:
             words = f"{op}: {name} is quantized, as {value.dtype}; dequantize it"
             raise NotImplementedError(words) from None
+
+
+def _leaves_isobit(given):
+    """Whether those alone who see a call are modes that leave Isobit's functions as they are."""
+    count = torch._C._len_torch_function_stack()
+    modes = (torch._C._get_function_stack_at(i) for i in range(count))
+    return all(hasattr(mode, "leaves_isobit") for mode in modes) and not any(
+        type(each) not in PLAIN and hasattr(type(each), "__torch_function__") for each in given
+    )
 
 
 def _goes_elsewhere(tensors):
@@ -247,6 +257,11 @@ def overridable(function):
     @wraps(function)
     def call(*args, **more):
         given = (*args, *more.values())
+        if not has_torch_function(given):
+            return function(*args, **more)
+        if not torch.compiler.is_compiling() and _leaves_isobit(given):
+            with torch._C.DisableTorchFunction():  # or the mode would hear of every x.shape
+                return function(*args, **more)
         if _goes_elsewhere(given):
             return handle_torch_function(call, given, *args, **more)
         return function(*args, **more)
@@ -374,9 +389,7 @@ def run(record, tensors, behind=None, last=None, **options):
         rows = [tensors[name] for name in record.rows]
         return nested.of_values(record, record.name, of_rows, rows)
     try:
-        return record.operator(
-            *tensors.values(), *options.values(), *behind.values(), *last.values()
-        )
+        return record(*tensors.values(), *options.values(), *behind.values(), *last.values())
     except RuntimeError:
         _tell(record.name, named, **options, **last)
         raise

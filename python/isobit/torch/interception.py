@@ -12,6 +12,8 @@ from isobit.torch.patching import Undoable
 
 
 class Interception(TorchFunctionMode):
+    leaves_isobit = True  # functional.py asks: what is Isobit's already it leaves as it is
+
     def __init__(self, calls):
         super().__init__()
         self.calls = calls

@@ -26,7 +26,7 @@ def _axes(name):
 
 def _gradients(call, _wanted, grad):
     grad, size = grad.to(call.x.dtype), call.x.shape[2:]
-    return {"x": INTERPOLATE_BACKWARD.operator(grad, size, *_rule(call))}
+    return {"x": INTERPOLATE_BACKWARD(grad, size, *_rule(call))}
 
 
 INTERPOLATE = Operator(
@@ -35,13 +35,13 @@ INTERPOLATE = Operator(
     axes=_axes("x"),
     knows=("x",),
     gradients=_gradients,
-    tangents=lambda call, along: INTERPOLATE.operator(along.x, call.size, *_rule(call)),
+    tangents=lambda call, along: INTERPOLATE(along.x, call.size, *_rule(call)),
 )
 
 
 def _gradients_of_backward(call, _wanted, grad):
     grad, size = grad.to(call.grad_y.dtype), call.grad_y.shape[2:]
-    return {"grad_y": INTERPOLATE.operator(grad, size, *_rule(call))}
+    return {"grad_y": INTERPOLATE(grad, size, *_rule(call))}
 
 
 INTERPOLATE_BACKWARD = Operator(
@@ -51,8 +51,6 @@ INTERPOLATE_BACKWARD = Operator(
     axes=_axes("grad_y"),
     knows=("grad_y",),
     gradients=_gradients_of_backward,
-    tangents=lambda call, along: INTERPOLATE_BACKWARD.operator(
-        along.grad_y, call.size, *_rule(call)
-    ),
+    tangents=lambda call, along: INTERPOLATE_BACKWARD(along.grad_y, call.size, *_rule(call)),
 )
 RECORDS = (INTERPOLATE, INTERPOLATE_BACKWARD)

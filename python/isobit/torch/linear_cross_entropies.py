@@ -53,7 +53,7 @@ def _flat(tensor):
 
 
 def _logits(call):
-    return MATMUL.operator(_flat(call.x), call.weight.mT, call.bias, NONE, None)
+    return MATMUL(_flat(call.x), call.weight.mT, call.bias, NONE, None)
 
 
 def _along_logits(call, along):
@@ -81,7 +81,7 @@ def _inner(call, grad_loss):
 
 
 def _slopes(inner):
-    return CROSS_ENTROPY_BACKWARD.operator(*CROSS_ENTROPY_BACKWARD.arguments(inner))
+    return CROSS_ENTROPY_BACKWARD(*CROSS_ENTROPY_BACKWARD.arguments(inner))
 
 
 def _into(call, into_logits):
@@ -113,7 +113,7 @@ def _gradients(call, wanted, loss, _largest, _sum, total, _count):
     grad = total_of(loss, None if total is None else total.expand(call.x.shape[:-1]))
     if grad is None:
         return {}
-    found = LINEAR_CROSS_ENTROPY_BACKWARD.operator(
+    found = LINEAR_CROSS_ENTROPY_BACKWARD(
         *(grad, call.x, call.weight, call.bias, call.target, call.class_weight),
         *(call.largest, call.sum, call.ignore_index, call.label_smoothing, call.z_loss),
         *(wanted.x, wanted.weight, call.bias.dtype if wanted.bias else None),

@@ -98,7 +98,7 @@ class Pair:
         )
 
     def _normalised(self, call):
-        return self.norm.operator(*self.norm.arguments(self._norm_call(call)))
+        return self.norm(*self.norm.arguments(self._norm_call(call)))
 
     @staticmethod
     def _product_call(call, y, **others):
@@ -115,12 +115,12 @@ class Pair:
         if call.activation == NONE:
             return None
         plain = changed(call, residual=None, activation=NONE)
-        return self.forward.operator(*self.forward.arguments(plain))
+        return self.forward(*self.forward.arguments(plain))
 
     def _gradients(self, call, wanted, grad, pre):
         """All but that of the residual, which is grad itself, by one call."""
         names = ("input", *self.weights, "weight")
-        found = self.backward.operator(
+        found = self.backward(
             *(grad, call.input, *(getattr(call, name) for name in self.weights)),
             *(call.weight, pre, call.eps, call.zero_centered, call.activation),
             *(getattr(wanted, name) for name in names),
@@ -217,7 +217,7 @@ class Pair:
 
     def _through_norm(self, call, grad_y):
         inner = self._norm_backward_call(call, grad_y)
-        return self.norm_backward.operator(*self.norm_backward.arguments(inner))
+        return self.norm_backward(*self.norm_backward.arguments(inner))
 
     def _backward_gradients(self, call, wanted, into_input, *into):
         *into_weights, into_weight, into_bias = into
@@ -229,7 +229,7 @@ class Pair:
         inner, found = self._inner(call), {}
         along_y = None  # what comes into the gradient of y
         if any(each is not None for each in into_norm):
-            (grad_y, *_) = MATMUL_BACKWARD.operator(*MATMUL_BACKWARD.arguments(inner))
+            (grad_y, *_) = MATMUL_BACKWARD(*MATMUL_BACKWARD.arguments(inner))
             of_norm = self.norm_backward.gradients(
                 self._norm_backward_call(call, grad_y),
                 SimpleNamespace(grad_y=True, input=wanted.input, weight=wanted.norm_weight),
@@ -259,7 +259,7 @@ class Pair:
         y = inner.a.reshape(call.input.shape)
         along_y = self._normalised_tangent(call, along, y)
         turned = None if along.weight is None else along.weight.mT
-        grad_y, _, _ = MATMUL_BACKWARD.operator(*MATMUL_BACKWARD.arguments(inner))
+        grad_y, _, _ = MATMUL_BACKWARD(*MATMUL_BACKWARD.arguments(inner))
         into_y, into_weight, into_bias = MATMUL_BACKWARD.tangents(
             inner,
             SimpleNamespace(

@@ -2,16 +2,13 @@
 """Makes of the records what torch.compile, torch.export, transforms and callers of
 torch.ops.isobit need to know of the operators: shapes, derivatives, batching, autocast."""
 
-from types import SimpleNamespace
-
 import torch
 from torch._C import DispatchKey, DispatchKeySet, _ExcludeDispatchKeyGuard
-from torch._functorch.autograd_function import enable_single_level_autograd_function
-from torch.autograd import Function, forward_ad
 from torch.library import register_fake, register_vmap
 
 from isobit.torch.catalog import RECORDS
-from isobit.torch.records import Like, changed, require_one_device
+from isobit.torch.derived import kernel_of, many
+from isobit.torch.records import changed, require_one_device
 
 PREFIXES = ("", "_")
 
@@ -19,14 +16,10 @@ PREFIXES = ("", "_")
 _library = torch.library.Library("isobit", "IMPL")  # what it registers lasts as long as it does
 
 
-def _many(results):
-    return results if isinstance(results, tuple) else (results,)
-
-
 def register(record):
     """Tells PyTorch of an operator that its adapter has defined. DTensor is told by sharding.py."""
     _register_shapes(record)
-    _register_derivatives(record)
+    _library.impl(record.name, kernel_of(record), "Autograd", with_keyset=True)
     _register_batching(record)
     if record.autocast is not None:
         _register_autocast(record)
@@ -47,101 +40,6 @@ def _register_shapes(record):
         register_fake(f"isobit::{prefix}{record.name}", shapes)
 
 
-class Derived(Function):
-    """An operator with the derivatives of its record. others: the arguments, None in the place of
-    the tensors, which follow one by one."""
-
-    @staticmethod
-    def forward(below, record, others, *tensors):
-        return below()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        record, every = inputs[1], (*inputs[3:], *_many(output))
-        kept = [every[place] for _, place in record.kept]
-        ctx.save_for_backward(*kept)
-        ctx.save_for_forward(*kept)
-        ctx.set_materialize_grads(False)
-        ctx.record, ctx.others = record, inputs[2]
-        known = (every[at] for _, at in record.known)
-        ctx.likes = tuple(None if each is None else Like(each.shape, each.dtype) for each in known)
-
-    @staticmethod
-    def _call(ctx):
-        record = ctx.record
-        call = dict(zip(record.names, ctx.others, strict=True))
-        for (name, _), like in zip(record.known, ctx.likes, strict=True):
-            call[name] = like
-        for (name, _), tensor in zip(record.kept, ctx.saved_tensors, strict=True):
-            call[name] = tensor
-        return SimpleNamespace(**call)
-
-    @staticmethod
-    def backward(ctx, *grads):
-        record = ctx.record
-        if record.gradients is None:
-            raise NotImplementedError(f"{record.name} has no derivative")
-        needs = ctx.needs_input_grad
-        if grads[0] is None and all(each is None for each in grads):
-            return (None,) * len(needs)
-        wanted = SimpleNamespace(**dict(zip(record.tensors, needs[3:], strict=True)))
-        found = record.gradients(Derived._call(ctx), wanted, *grads)
-        return (None, None, None, *map(found.get, record.tensors))
-
-    @staticmethod
-    def jvp(ctx, _below, _record, _others, *tangents):
-        record = ctx.record
-        if record.tangents is None:
-            raise NotImplementedError(f"{record.name} has no derivative in forward mode")
-        along = dict(zip(record.tensors, tangents, strict=True))
-        return record.tangents(Derived._call(ctx), SimpleNamespace(**along))
-
-
-def transforms_active():
-    """Whether a transform of torch.func or forward mode is under way."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-
-
-def _derivatives_wanted(arguments):
-    """Whether an operator called with these has derivatives to think of."""
-    return (
-        transforms_active()
-        or type(arguments[0]) is not torch.Tensor  # in a trace, forward mode leaves no other sign
-        or (torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments))
-    )
-
-
-def _register_derivatives(record):
-    """torch.library.register_autograd does not serve: torch.func refuses it, and forward mode loses
-    its tangents without a word."""
-    operator, places, apply = record.operator, record.places, super(Function, Derived).apply
-
-    def kernel(keys, *arguments, **more):
-        keys = keys & torch._C._after_autograd_keyset
-        if not _derivatives_wanted(arguments):
-            with torch._C._AutoDispatchBelowAutograd():
-                return operator.redispatch(keys, *arguments, **more)
-        recording = torch.is_grad_enabled()
-
-        def below():
-            # A Function's forward records nothing; but another transform may wait below.
-            with (
-                torch._C._AutoDispatchBelowAutograd(),
-                torch.set_grad_enabled(recording),
-                forward_ad._set_fwd_grad_enabled(True),
-            ):
-                return operator.redispatch(keys, *arguments, **more)
-
-        others = list(record.complete(arguments, more))
-        tensors = [others[place] for place in places]
-        for place in places:
-            others[place] = None
-        with enable_single_level_autograd_function():
-            return apply(below, record, others, *tensors)
-
-    _library.impl(record.name, kernel, "Autograd", with_keyset=True)
-
-
 def _each_sample(size, dims, call, record):
     """A call for every sample by itself, and the results as one batch."""
 
@@ -150,7 +48,7 @@ def _each_sample(size, dims, call, record):
             value.select(dims[name], index) if isinstance(dims[name], int) else value
             for name, value in vars(call).items()
         )
-        return _many(record.operator(*given))
+        return many(record.operator(*given))
 
     return tuple(map(torch.stack, zip(*map(sample, range(size)), strict=True)))
 
@@ -173,7 +71,7 @@ def _one_call(size, dims, call, record):
         return dim + (dim >= 0) - (dim < -rank)
 
     counted = {name: shifted(getattr(call, name)) for name in record.dims}
-    return _many(record.operator(*record.arguments(changed(call, **rows, **counted))))
+    return many(record.operator(*record.arguments(changed(call, **rows, **counted))))
 
 
 def _register_batching(record):

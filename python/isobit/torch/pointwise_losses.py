@@ -25,7 +25,7 @@ def _axes(call):
 
 def _slope(grad_loss, call):
     given = (call.x, call.target, call.weight, call.pos_weight, call.kind, call.beta)
-    return BACKWARD.operator(grad_loss, *given)
+    return BACKWARD(grad_loss, *given)
 
 
 def _weighted(call, values):
@@ -36,9 +36,9 @@ def _derivative(call, name):
     """Of the losses, by an argument that is neither x nor a difference's target: they are linear in
     each, and made of losses of other arguments."""
     if name == "weight":
-        return LOSS.operator(call.x, call.target, None, call.pos_weight, call.kind, call.beta)
+        return LOSS(call.x, call.target, None, call.pos_weight, call.kind, call.beta)
     # log(1 + e^-x), the loss of a target of 1.
-    bent = LOSS.operator(call.x, torch.ones_like(call.target), None, None, _BCE, call.beta)
+    bent = LOSS(call.x, torch.ones_like(call.target), None, None, _BCE, call.beta)
     if name == "pos_weight":
         return _weighted(call, call.target * bent)
     falls = -call.x.to(bent.dtype)
@@ -82,7 +82,7 @@ def _of_slope(call, name):
     real = _real(call.x)
     if name == "weight":
         given = (call.x, call.target, None, call.pos_weight, call.kind, call.beta)
-        return BACKWARD.operator(torch.ones_like(call.x, dtype=real), *given).to(real)
+        return BACKWARD(torch.ones_like(call.x, dtype=real), *given).to(real)
     if name not in _other_names(call):
         return _second(call) if name == "x" else -_second(call)
     small = torch.sigmoid(-call.x.to(real))

@@ -68,7 +68,7 @@ def _known_index(call):
 def _max_gradients(call, _wanted, grad, _grad_index):
     size = call.x.shape[2:]
     grad = grad.to(call.x.dtype)
-    return {"x": MAX_POOL_BACKWARD.operator(grad, _known_index(call), size, *_windows(call))}
+    return {"x": MAX_POOL_BACKWARD(grad, _known_index(call), size, *_windows(call))}
 
 
 MAX_POOL = Operator(
@@ -95,7 +95,7 @@ MAX_POOL_BACKWARD = Operator(
     axes=_axes("grad_y", "index"),
     keeps=("index",),
     gradients=lambda call, _wanted, grad: {"grad_y": gathered(grad, call.index)},
-    tangents=lambda call, along: MAX_POOL_BACKWARD.operator(
+    tangents=lambda call, along: MAX_POOL_BACKWARD(
         along.grad_y, call.index, call.size, *_windows(call)
     ),
 )
@@ -107,7 +107,7 @@ def _divided(call):
 
 def _average_gradients(call, _wanted, grad):
     grad, size = grad.to(call.x.dtype), call.x.shape[2:]
-    return {"x": AVERAGE_POOL_BACKWARD.operator(grad, size, *_divided(call))}
+    return {"x": AVERAGE_POOL_BACKWARD(grad, size, *_divided(call))}
 
 
 AVERAGE_POOL = Operator(
@@ -116,7 +116,7 @@ AVERAGE_POOL = Operator(
     axes=_axes("x"),
     knows=("x",),
     gradients=_average_gradients,
-    tangents=lambda call, along: AVERAGE_POOL.operator(along.x, *_divided(call)),
+    tangents=lambda call, along: AVERAGE_POOL(along.x, *_divided(call)),
 )
 
 AVERAGE_POOL_BACKWARD = Operator(
@@ -124,9 +124,7 @@ AVERAGE_POOL_BACKWARD = Operator(
     lambda call: _input_like(call.grad_y, call.grad_y, call.size),
     outputs=("grad_x",),
     axes=_axes("grad_y"),
-    gradients=lambda call, _wanted, grad: {"grad_y": AVERAGE_POOL.operator(grad, *_divided(call))},
-    tangents=lambda call, along: AVERAGE_POOL_BACKWARD.operator(
-        along.grad_y, call.size, *_divided(call)
-    ),
+    gradients=lambda call, _wanted, grad: {"grad_y": AVERAGE_POOL(grad, *_divided(call))},
+    tangents=lambda call, along: AVERAGE_POOL_BACKWARD(along.grad_y, call.size, *_divided(call)),
 )
 RECORDS = (MAX_POOL, MAX_POOL_BACKWARD, AVERAGE_POOL, AVERAGE_POOL_BACKWARD)

@@ -5,8 +5,8 @@ computed."""
 import torch
 
 from isobit.torch.convolutions import numbers
+from isobit.torch.derived import transforms_active
 from isobit.torch.functional import overridable, run_as
-from isobit.torch.operators import transforms_active
 from isobit.torch.pooling import AVERAGE_POOL, MAX_POOL
 
 

@@ -15,7 +15,7 @@ ARITHMETICS = ("canonical", "tensor")
 
 def times(call, a, b):
     """Their product, in the arithmetic of the call."""
-    return MATMUL.operator(a, b, None, NONE, None, call.arithmetic)
+    return MATMUL(a, b, None, NONE, None, call.arithmetic)
 
 
 def _dtype(call):
@@ -51,7 +51,7 @@ def slope(along, pre, activation):
     name = ACTIVATIONS[activation]
     if name == "relu":
         return torch.where(pre <= 0, 0, along)
-    return ACTIVATION_BACKWARD.operator(along, pre, CODES[name])
+    return ACTIVATION_BACKWARD(along, pre, CODES[name])
 
 
 def _bent(call, along):
@@ -63,7 +63,7 @@ def _backward(call, wanted, grad, pre):
     """The gradients of a, b and bias by one call."""
     bias = call.bias.dtype if wanted.bias else None
     arguments = (grad, call.a, call.b, pre, call.activation, wanted.a, wanted.b, bias)
-    results = MATMUL_BACKWARD.operator(*arguments, call.arithmetic)
+    results = MATMUL_BACKWARD(*arguments, call.arithmetic)
     found = zip(("a", "b", "bias"), results, strict=True)
     return {name: each for name, each in found if getattr(wanted, name)}
 
@@ -72,7 +72,7 @@ def _pre(call):
     """What the activation was applied to, made anew."""
     if call.activation == NONE:
         return None
-    return MATMUL.operator(call.a, call.b, call.bias, NONE, call.out_dtype, call.arithmetic)
+    return MATMUL(call.a, call.b, call.bias, NONE, call.out_dtype, call.arithmetic)
 
 
 def _sum_tangents(call, along):

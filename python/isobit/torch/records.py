@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from isobit.torch import adapters
+from isobit.torch import adapters, derived
 from isobit.torch.settings import settings
 
 adapters.load()
@@ -34,13 +34,6 @@ class Axis(NamedTuple):
 
     arguments: dict[str, int | str]
     results: tuple[int | str | None, ...]
-
-
-class Like(NamedTuple):
-    """What is left of a tensor that was not kept for backward."""
-
-    shape: torch.Size
-    dtype: torch.dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +84,18 @@ class Operator:
     def overload(self, prefix=""):
         return getattr(torch.ops.isobit, prefix + self.name).default
 
+    def __call__(self, *arguments):
+        return derived.call(self, arguments)
+
     # What is asked at every call is found once.
 
     @cached_property
     def operator(self):
         return self.overload()
+
+    @cached_property
+    def underived(self):
+        return self.overload("_")
 
     @cached_property
     def names(self):

@@ -42,7 +42,7 @@ def _axes(call):
 
 
 def _sum(x, dims):
-    return TOTAL.operator(x, dims)
+    return TOTAL(x, dims)
 
 
 def _autocast(norm_or_sum):
@@ -62,7 +62,7 @@ def _total_gradients(call, _wanted, grad):
     if not call.mean:
         return {"x": spread(grad.to(call.x.dtype), shape, call.dims)}
     along = spread(grad.to(call.x.dtype), shape, call.dims)  # tells the shape alone
-    return {"x": REDUCE_BACKWARD.operator(grad, along, call.dims, CODES["mean"])}
+    return {"x": REDUCE_BACKWARD(grad, along, call.dims, CODES["mean"])}
 
 
 TOTAL = Operator(
@@ -72,7 +72,7 @@ TOTAL = Operator(
     axes=_axes,
     knows=("x",),
     gradients=_total_gradients,
-    tangents=lambda call, along: TOTAL.operator(along.x, call.dims, call.mean, call.dtype),
+    tangents=lambda call, along: TOTAL(along.x, call.dims, call.mean, call.dtype),
     autocast=_autocast(lambda call: not call.mean),
 )
 
@@ -80,11 +80,11 @@ TOTAL = Operator(
 def _slope(call, x):
     """What an element of x moves its result by."""
     ones = x.new_ones([x.shape[dim] for dim in _kept(x.ndim, call.dims)])
-    return REDUCE_BACKWARD.operator(ones, x, call.dims, call.kind, call.correction)
+    return REDUCE_BACKWARD(ones, x, call.dims, call.kind, call.correction)
 
 
 def _gradients(call, _wanted, grad):
-    return {"x": REDUCE_BACKWARD.operator(grad, call.x, call.dims, call.kind, call.correction)}
+    return {"x": REDUCE_BACKWARD(grad, call.x, call.dims, call.kind, call.correction)}
 
 
 def _tangents(call, along):
@@ -112,14 +112,14 @@ def _curved(call, along):
         return None
     x, dims, correction = call.x, call.dims, call.correction
     if call.kind == CODES["var"]:
-        return REDUCE_BACKWARD.operator(call.grad_y, along, dims, call.kind, correction)
-    slope, y = _slope(call, x), REDUCE.operator(x, dims, call.kind, correction)
+        return REDUCE_BACKWARD(call.grad_y, along, dims, call.kind, correction)
+    slope, y = _slope(call, x), REDUCE(x, dims, call.kind, correction)
     # Where a deviation or a length is 0 the slope is, too, and has no derivative.
     over = spread((call.grad_y.to(x.dtype) / y).masked_fill(y == 0, 0), x.shape, dims)
     moved = along
     if call.kind == CODES["std"]:  # half of a variance's gradient is deviations over the divisor
         halves = torch.full_like(call.grad_y, 0.5, dtype=x.dtype)
-        moved = REDUCE_BACKWARD.operator(halves, along, dims, CODES["var"], correction)
+        moved = REDUCE_BACKWARD(halves, along, dims, CODES["var"], correction)
     return over * (moved - slope * spread(_sum(slope * along, dims), x.shape, dims))
 
 
@@ -127,7 +127,7 @@ def _backward_gradients(call, wanted, grad):
     found = {}
     if wanted.grad_y:
         if call.kind in (CODES["sum"], CODES["mean"]):
-            found["grad_y"] = TOTAL.operator(grad, call.dims, call.kind == CODES["mean"])
+            found["grad_y"] = TOTAL(grad, call.dims, call.kind == CODES["mean"])
         else:
             found["grad_y"] = _sum(_slope(call, call.x) * grad, call.dims)
         found["grad_y"] = found["grad_y"].to(call.grad_y.dtype)
@@ -139,9 +139,7 @@ def _backward_gradients(call, wanted, grad):
 def _backward_tangents(call, along):
     terms = []
     if along.grad_y is not None:
-        terms.append(
-            REDUCE_BACKWARD.operator(along.grad_y, call.x, call.dims, call.kind, call.correction)
-        )
+        terms.append(REDUCE_BACKWARD(along.grad_y, call.x, call.dims, call.kind, call.correction))
     if along.x is not None:
         terms.append(_curved(call, along.x))
     total = total_of(*terms)

@@ -46,7 +46,7 @@ def rotary_tables(
     elif inv_freq.shape != (dim // 2,):
         shape = tuple(inv_freq.shape)
         raise ValueError(f"rotary_tables: inv_freq has shape {shape}; must be ({dim // 2},)")
-    return ROPE_TABLES.operator(inv_freq, length, offset, positions, dtype)
+    return ROPE_TABLES(inv_freq, length, offset, positions, dtype)
 
 
 def apply_rotary(
@@ -108,7 +108,7 @@ def apply_rotary(
     turn = (cos, sin, position_ids, STYLES.index(style), offset)
     if inplace:
         return _in_place(q, k, there, turn)
-    y_q, y_k = ROPE.operator(there(q), there(k), *turn)
+    y_q, y_k = ROPE(there(q), there(k), *turn)
     return back(y_q) if k is None else (back(y_q), back(y_k))
 
 
@@ -128,7 +128,7 @@ class _InPlace(Function):
     def backward(ctx, grad):
         turn = (*ctx.saved_tensors, *ctx.turn[3:])
         result = grad.clone(memory_format=torch.preserve_format)
-        seen = ROPE.operator(ctx.there(grad), None, *turn, True)[0]
+        seen = ROPE(ctx.there(grad), None, *turn, True)[0]
         ctx.there(result).copy_(seen)
         return result, *(None,) * (1 + len(turn))
 

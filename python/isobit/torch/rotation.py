@@ -27,8 +27,8 @@ def _turned(call, q, k, backward):
     """What q and k become, of which one may be absent."""
     more = (call.cos, call.sin, call.positions, call.style, call.offset, backward)
     if q is None:
-        return None, None if k is None else ROPE.operator(k, None, *more)[0]
-    y_q, y_k = ROPE.operator(q, k, *more)
+        return None, None if k is None else ROPE(k, None, *more)[0]
+    y_q, y_k = ROPE(q, k, *more)
     return y_q, None if k is None else y_k
 
 

@@ -82,7 +82,7 @@ def _first(like, init, value):
 
 def _sum(x, reverse=False, reset=None):
     """Along the last dimension."""
-    return SCAN.operator(x, None, reset, CODE["sum"], -1, False, reverse)
+    return SCAN(x, None, reset, CODE["sum"], -1, False, reverse)
 
 
 def _recurrence(given, factors):
@@ -106,7 +106,7 @@ def _forward(given, factors):
 
 
 def _exp(x):
-    return ACTIVATION.operator(x, CODES["exp"])
+    return ACTIVATION(x, CODES["exp"])
 
 
 def _minus(a, b):
@@ -128,13 +128,13 @@ class _Weights:
         sequence = lies.with_first(_first(lies.of(x), init, _NEUTRAL[kind]), x)
         length = sequence.shape[-1]
         if kind == "prod":
-            self.own = SCAN.operator(sequence, None, None, call.kind, -1, True)
+            self.own = SCAN(sequence, None, None, call.kind, -1, True)
             self.next = _part(sequence, 1, length)
         else:
             # Results are the largest so far plus the logarithm of a sum from 1 to the length: a
             # result rounded to one number may be so far from it that its exponential has no digits.
             # What is subtracted is no part of any derivative, as it cancels.
-            largest = SCAN_EXTREME.operator(sequence.detach(), None, CODE["max"], -1)[0]
+            largest = SCAN_EXTREME(sequence.detach(), None, CODE["max"], -1)[0]
             terms = _minus(sequence, largest)
             shrunk = _minus(_part(largest, 0, length - 1), _part(largest, 1, length))
             sums = _forward(terms, shrunk)
@@ -165,7 +165,7 @@ def _sum_gradients(call, wanted, grad):
     result = {}
     more = (call.dim, call.exclusive, not call.reverse)
     if wanted.x:
-        found = SCAN.operator(grad, None, call.reset, call.kind, *more)
+        found = SCAN(grad, None, call.reset, call.kind, *more)
         result["x"] = found.to(call.x.dtype)
     if wanted.init:
         sequence = _Sequence(call, grad.dim()).of(grad)
@@ -181,7 +181,7 @@ def _tangents(call, along):
         if x is None:
             x = torch.zeros(call.x.shape, dtype=call.x.dtype, device=along.init.device)
         more = (call.dim, call.exclusive, call.reverse, call.y.dtype)
-        return SCAN.operator(x, along.init, call.reset, call.kind, *more)
+        return SCAN(x, along.init, call.reset, call.kind, *more)
     weights = _Weights(call)
     x = torch.zeros_like(call.x) if along.x is None else along.x
     first = _first(weights.lies.of(x), along.init, 0.0)

@@ -25,11 +25,11 @@ def _there(call, terms):
 
 def _weights(call):
     """What softmax itself gives, where y is its logarithm."""
-    return ACTIVATION.operator(call.y, CODES["exp"]) if call.log else call.y
+    return ACTIVATION(call.y, CODES["exp"]) if call.log else call.y
 
 
 def _backward(call, grad, dtype=None):
-    return SOFTMAX_BACKWARD.operator(grad, call.y, call.mask, call.scale, call.log, dtype)
+    return SOFTMAX_BACKWARD(grad, call.y, call.mask, call.scale, call.log, dtype)
 
 
 def _along(call, tangent):

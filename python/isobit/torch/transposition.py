@@ -31,7 +31,7 @@ def _axes(call):
 
 def _gradient(call, _wanted, grad):
     dtype = None if grad.dtype == call.x.dtype else call.x.dtype
-    return {"x": TRANSPOSE.operator(grad, call.dim0, call.dim1, dtype)}
+    return {"x": TRANSPOSE(grad, call.dim0, call.dim1, dtype)}
 
 
 TRANSPOSE = Operator(
@@ -43,6 +43,6 @@ TRANSPOSE = Operator(
     axes=_axes,
     knows=("x",),
     gradients=_gradient,
-    tangents=lambda call, along: TRANSPOSE.operator(along.x, call.dim0, call.dim1, call.dtype),
+    tangents=lambda call, along: TRANSPOSE(along.x, call.dim0, call.dim1, call.dtype),
 )
 RECORDS = (TRANSPOSE,)

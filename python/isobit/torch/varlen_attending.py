@@ -201,7 +201,7 @@ def _first(call, wanted, grad_y, grad_lse, _max, _sum):
         grad_y = torch.zeros_like(call.y)
     needs = (wanted.q, wanted.k, wanted.v)
     tensors = (call.q, call.k, call.v, call.cu_q, call.cu_k, call.y, call.max, call.sum)
-    found = VARLEN_ATTENTION_BACKWARD.operator(
+    found = VARLEN_ATTENTION_BACKWARD(
         *(grad_y, grad_lse, *tensors, *_options(call), *needs),
         *(call.dropout, call.seed, of_gradients(call)),
     )

@@ -86,6 +86,14 @@ bool hardly_writes(const Workload& workload, const Cost& cost) {
   return written <= cost.bytes / 16;
 }
 
+std::vector<std::span<const std::byte>> inputs_of(const Workload& workload) {
+  std::vector<std::span<const std::byte>> inputs;
+  for (const Argument& argument : workload.operation().arguments)
+    if (const Array* array = workload.find(argument.name); array && argument.role == Role::input)
+      inputs.push_back(array->storage());
+  return inputs;
+}
+
 constexpr double kMicro = 1e6, kGiga = 1e-9, kMebi = 0x1p-20;
 
 // Calls on a GPU have them beside the time of the kernels alone.
@@ -194,7 +202,8 @@ class Bench {
     std::vector<TimedCall> copies, sweeps;
     if (device == Device::cpu) {
       copies = copy.emplace(cost.bytes).timed_calls(threads);
-      if (hardly_writes(workload, cost)) sweeps = sweep.emplace(cost.bytes).timed_calls(threads);
+      if (hardly_writes(workload, cost))
+        sweeps = sweep.emplace(inputs_of(workload)).timed_calls(threads);
       if (!peers_.available.empty()) given = given_to_peers(c);
       peers = peers_of(peers_, given ? *given : workload, threads);
     } else {
@@ -220,7 +229,8 @@ class Bench {
       return first;
     };
     const double copied = fastest(next(copies.size()));
-    const double swept = sweeps.empty() ? 0 : fastest(next(sweeps.size()));
+    const double swept =
+        sweeps.empty() ? 0 : fastest(next(sweeps.size())) * cost.bytes / sweep->bytes();
     const std::span<const Times> theirs = next(peers.size());
     for (std::size_t i = 0; i < configurations.size(); ++i) {
       Floor floor{copied, swept, 0};

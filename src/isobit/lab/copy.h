@@ -3,7 +3,9 @@
 // sweeps, for calls that write next to nothing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "isobit/dispatch/device_library.h"
@@ -29,19 +31,20 @@ class Copy {
   Array from_, to_;
 };
 
-// Reads `bytes` and adds them up.
+// Reads arrays and adds up what they hold. They are a call's own: what other memory costs depends
+// on what else lies in the caches.
 class Sweep {
  public:
-  explicit Sweep(double bytes);
+  explicit Sweep(std::vector<std::span<const std::byte>> arrays);
 
+  double bytes() const;
   // As of a copy.
   std::vector<TimedCall> timed_calls(int threads) const;
 
  private:
   void sum(int threads) const;
 
-  std::int64_t bytes_;
-  Array from_;
+  std::vector<std::span<const std::byte>> arrays_;
 };
 
 // A copy within a device's memory, by its own copy.
