@@ -11,7 +11,7 @@ namespace isobit::attention {
 namespace {
 
 constexpr std::int64_t kMostQueries = 8, kPitch = 512;  // as matmul's kernels of few rows have it
-constexpr std::int64_t kFetched = 8;  // rows of v that are fetched before it is read
+constexpr std::int64_t kSideBySide = 16;  // keys whose k is read while their v is fetched
 
 // Sizes are those of the longest sequence's call.
 std::int64_t queries_of(const Problem& problem) { return problem.group() * problem.seq_q; }
@@ -34,7 +34,7 @@ std::int64_t state_size(const Problem& problem) { return lines_of(problem.value_
 // Of one task: queries, weights, and a panel's part.
 std::int64_t room_of(const Problem& problem) {
   return kMostQueries * (2 * kPitch + state_size(problem)) +
-         kMostQueries * lines_of(problem.value_dim) + room_for_rows(problem);
+         kMostQueries * lines_of(problem.value_dim) + 2 * room_for_rows(problem);
 }
 
 std::string declines(const Problem& problem, const Machine&) {
@@ -154,12 +154,21 @@ class Decode {
     const std::int64_t pitch = lines_of(p.value_dim);
     Real* const gathered = sums + kMostQueries * pitch;
     const Rows k = rows_of<T>(p, p.k, batch, kv_head, key, keys, p.head_dim, gathered);
-    few.across({room, rows, p.head_dim, {k.data, k.row, 1, keys}, weights, kPitch});
-    const Rows v = rows_of<T>(p, p.v, batch, kv_head, key, keys, p.value_dim, gathered);
-    // The product that reads v fetches what comes after these.
-    for (std::int64_t i = 0; i < kFetched; ++i)
-      for (std::int64_t line = 0; line < p.value_dim * p.v.size; line += 64)
-        simd::fetch_to_first_cache(v.data + i * v.row * p.v.size + line);
+    const Rows v =
+        rows_of<T>(p, p.v, batch, kv_head, key, keys, p.value_dim, gathered + room_for_rows(p));
+    // Memory gives more if two places are read side by side.
+    for (std::int64_t i = 0; i < keys; i += kSideBySide) {
+      const std::int64_t count = std::min(kSideBySide, keys - i);
+      for (std::int64_t j = i; j < i + count; ++j)
+        for (std::int64_t line = 0; line < p.value_dim * p.v.size; line += 64)
+          simd::fetch_to_second_cache(v.data + j * v.row * p.v.size + line);
+      few.across({room,
+                  rows,
+                  p.head_dim,
+                  {k.data + i * k.row * p.k.size, k.row, 1, count},
+                  weights + i,
+                  kPitch});
+    }
     bool there[kMostQueries][kPanel];
     for (std::int64_t i = 0; i < rows; ++i) {
       Real* const line = weights + i * kPitch;
