@@ -14,7 +14,6 @@
 #include "isobit/core/error.h"
 #include "isobit/lab/families.h"
 #include "isobit/simd/parallel_for.h"
-#include "isobit/simd/prefetch.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -52,7 +51,7 @@ std::uint64_t sum_of_words(const std::byte* from, std::int64_t bytes) {
   const auto add = [&](const std::byte* line) {
     std::uint64_t words[kWords];
     std::memcpy(words, line, kLine);
-    simd::fetch_to_first_cache(line + kAhead);
+    __builtin_prefetch(line + kAhead);
     for (int i = 0; i < kWords; ++i) sums[i] += words[i];
   };
   for (std::int64_t at = 0; at < part; at += kLine)
