@@ -53,14 +53,22 @@ class Place {
   std::int64_t x_ = 0, y_ = 0;  // elements
 };
 
+// What one thread does at a time.
+struct Part {
+  const std::byte* x;
+  std::byte* y;
+  std::int64_t rows, cols;
+  const std::byte* next_x;  // of the thread's next part; null after the last
+};
+
 // How matrices are cut: into bands of rows, and these into panels of columns. What is left over
 // belongs to the last, for it could be too little for a tile.
 struct Cut {
   std::int64_t panel_cols, band_rows;
 };
 
-// Deals all matrices to threads and calls body(place, row, col, rows, cols) for their parts. Panels
-// of one band that meet in one task are one part.
+// Deals all matrices to threads and calls body(part) for their parts. Panels of one band that meet
+// in one task are one part.
 template <class Body>
 void for_each_part(const Problem& problem, const Execution& execution, Cut cut, const Body& body) {
   const std::int64_t rows = problem.rows.extent, cols = problem.cols.extent;
@@ -76,14 +84,17 @@ void for_each_part(const Problem& problem, const Execution& execution, Cut cut, 
     while (unit < end) {
       const std::int64_t panels_now = std::min(panels - panel, end - unit);
       const std::int64_t row = band * cut.band_rows, col = panel * cut.panel_cols;
-      body(place, row, col, band + 1 == bands ? rows - row : cut.band_rows,
-           panel + panels_now == panels ? cols - col : panels_now * cut.panel_cols);
+      Part part{place.x(row, col), place.y(row, col),
+                band + 1 == bands ? rows - row : cut.band_rows,
+                panel + panels_now == panels ? cols - col : panels_now * cut.panel_cols, nullptr};
       unit += panels_now;
       panel = 0;
       if (++band == bands) {
         band = 0;
         place.next();
       }
+      if (unit < end) part.next_x = place.x(band * cut.band_rows, 0);
+      body(part);
     }
   });
 }
@@ -111,23 +122,21 @@ void with_types(DType x, DType y, const Body& body) {
 // Element by element, in parts as `cut` says.
 void run_plain(const Problem& problem, const Execution& execution, Cut cut) {
   with_types(problem.x_dtype, problem.y_dtype, [&]<class X, class T>(Type<X>, Type<T>) {
-    for_each_part(problem, execution, cut,
-                  [&](const Place& place, std::int64_t row, std::int64_t col, std::int64_t rows,
-                      std::int64_t cols) {
-                    const Axis along_rows = problem.rows, along_cols = problem.cols;
-                    const auto* x = reinterpret_cast<const X*>(place.x(row, col));
-                    auto* y = reinterpret_cast<T*>(place.y(row, col));
-                    for (std::int64_t i = 0; i < rows; ++i) {
-                      for (std::int64_t j = 0; j < cols; ++j) {
-                        const X element = x[i * along_rows.x_stride + j * along_cols.x_stride];
-                        T& to = y[i * along_rows.y_stride + j * along_cols.y_stride];
-                        if constexpr (std::is_same_v<X, T>)
-                          to = element;
-                        else
-                          to = cast<Conversions, T>(element);
-                      }
-                    }
-                  });
+    for_each_part(problem, execution, cut, [&](const Part& part) {
+      const Axis along_rows = problem.rows, along_cols = problem.cols;
+      const auto* x = reinterpret_cast<const X*>(part.x);
+      auto* y = reinterpret_cast<T*>(part.y);
+      for (std::int64_t i = 0; i < part.rows; ++i) {
+        for (std::int64_t j = 0; j < part.cols; ++j) {
+          const X element = x[i * along_rows.x_stride + j * along_cols.x_stride];
+          T& to = y[i * along_rows.y_stride + j * along_cols.y_stride];
+          if constexpr (std::is_same_v<X, T>)
+            to = element;
+          else
+            to = cast<Conversions, T>(element);
+        }
+      }
+    });
   });
 }
 
@@ -160,25 +169,23 @@ void run_simd(const Problem& problem, const Plan& plan, const Execution& executi
   const bool streaming = plan[0] != 0;
   if (problem.copies()) {
     const RowKernel kernel = row_kernel_for(problem, execution.machine.isa);
-    for_each_part(problem, execution, {32 << 10, 1},
-                  [&](const Place& place, std::int64_t row, std::int64_t col, std::int64_t rows,
-                      std::int64_t cols) {
-                    for (std::int64_t i = row; i < row + rows; ++i)
-                      kernel(place.x(i, col), place.y(i, col), cols, streaming);
-                  });
+    const std::int64_t x_step = problem.rows.x_stride * size_of(problem.x_dtype);
+    const std::int64_t y_step = problem.rows.y_stride * size_of(problem.y_dtype);
+    for_each_part(problem, execution, {32 << 10, 1}, [&](const Part& part) {
+      for (std::int64_t i = 0; i < part.rows; ++i)
+        kernel(part.x + i * x_step, part.y + i * y_step, part.cols, streaming);
+    });
     return;
   }
   const BlockKernel kernel = block_kernel_for(problem, execution.machine.isa);
   // As wide as the kernels' blocks. So few rows that their pages stay known while all panels pass:
   // 128 rows reached down to half of what 512 did, 4096 were up to a twelfth slower.
   const Cut cut{256 / size_of(problem.y_dtype), 512};
-  for_each_part(problem, execution, cut,
-                [&](const Place& place, std::int64_t row, std::int64_t col, std::int64_t rows,
-                    std::int64_t cols) {
-                  kernel({place.x(row, col), place.y(row, col), rows, cols, problem.rows.x_stride,
-                          problem.cols.y_stride},
-                         streaming);
-                });
+  for_each_part(problem, execution, cut, [&](const Part& part) {
+    kernel({part.x, part.y, part.rows, part.cols, problem.rows.x_stride, problem.cols.y_stride,
+            part.next_x},
+           streaming);
+  });
 }
 
 constexpr TransposeVariant kVariants[] = {

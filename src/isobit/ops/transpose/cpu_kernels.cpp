@@ -97,16 +97,19 @@ struct Shape {
   // line of y three quarters of what two did; more of either gained nothing.
   static constexpr int kBlockCols = sizeof(T) == 1 ? 128 : 256 / sizeof(T);
   static constexpr int kBlockRows = 128 / sizeof(T);
-  // Of blocks that lie together in a second cache, for streaming. x is fetched in rows of 2 KB,
-  // for those the processor sees coming: of 16384 x 8192 f32, 256 bytes at a time reach 0.45 of a
-  // copy, fields 0.65. More columns need more pages of y than are remembered; more rows lost.
+  // For streaming, blocks are copied first, and the copies must leave room in the first-level cache:
+  // of 192 x 512 x 512 bf16, 128 columns reached 0.65 to 0.7 of a copy, 64 reached 0.8. Small
+  // elements gain a tenth more if the next block is copied while one is transposed.
+  static constexpr int kStreamCols = std::min(64, kBlockCols);
+  static constexpr bool kCopiesAhead = sizeof(T) < 4;
+  // Of blocks beside each other whose rows are fetched together into a second-level cache. Each
+  // column is another page of y, and no more of them are remembered.
   static constexpr int kFieldCols = std::min<int>(512, 2048 / sizeof(T));
-  static constexpr int kFieldRows = 2 * kBlockRows;
 };
 
 // Transposes a tile. Lane l of vector r holds a piece of row l * kCols + r; every turn zips
 // vectors that are half of them apart, until each holds a column.
-template <class T, class Vector = Bytes, class RowAt>
+template <class T, class Vector = Bytes, Stores kStores = Stores::cached, class RowAt>
 ISOBIT_INLINE void transpose_tile(const RowAt& row_at, std::byte* y, std::int64_t y_step) {
   constexpr int kCount = Shape<T>::kCols;
   typename Vector::V v[kCount];
@@ -126,7 +129,12 @@ ISOBIT_INLINE void transpose_tile(const RowAt& row_at, std::byte* y, std::int64_
     for (int i = 0; i < kCount; ++i) v[i] = zipped[i];
   }
 #pragma GCC unroll 16
-  for (int c = 0; c < kCount; ++c) Vector::store(y + c * y_step, v[c]);
+  for (int c = 0; c < kCount; ++c) {
+    if constexpr (kStores == Stores::cached)
+      Vector::store(y + c * y_step, v[c]);
+    else
+      Vector::template store<kStores>(y + c * y_step, v[c]);
+  }
 }
 
 // Columns of a block on their way to y: what was transposed lies behind what did not fill a line.
@@ -203,6 +211,34 @@ class Ahead {
   std::int64_t x_step_, y_step_, rows_, cols_;
 };
 
+// The rows of x that the next field will read, brought into a second-level cache in pieces.
+template <class X>
+class NextField {
+ public:
+  // Starts with a line of every row, whose pages are then looked for side by side.
+  ISOBIT_INLINE NextField(const std::byte* x, std::int64_t step, std::int64_t rows,
+                          std::int64_t cols)
+      : row_(x), step_(step), rows_(rows), bytes_(cols * std::int64_t{sizeof(X)}) {
+    for (std::int64_t row = 0; row < rows; ++row) simd::fetch_to_second_cache(x + row * step);
+  }
+
+  // As many lines as hold `elements`.
+  ISOBIT_INLINE void fetch(int elements) {
+    for (int left = elements * static_cast<int>(sizeof(X)); left > 0 && rows_ > 0; left -= kLine) {
+      simd::fetch_to_second_cache(row_ + at_);
+      at_ += kLine;
+      if (at_ < bytes_) continue;
+      at_ = 0;
+      row_ += step_;
+      --rows_;
+    }
+  }
+
+ private:
+  const std::byte* row_;
+  std::int64_t step_, rows_, bytes_, at_ = 0;
+};
+
 // Where a block lies.
 struct Part {
   std::int64_t row, col;
@@ -214,13 +250,18 @@ template <class X, class T, Stores kStores>
 class Transposer {
   using S = Shape<T>;
   static constexpr int kSize = sizeof(T);
+  static constexpr bool kStreams = kStores == Stores::streaming;
+  static constexpr int kBlockCols = kStreams ? S::kStreamCols : S::kBlockCols;
 
  public:
-  ISOBIT_INLINE explicit Transposer(const Block& all) : all_(all) {}
+  ISOBIT_INLINE explicit Transposer(const Block& all)
+      : all_(all),
+        whole_lines_(kVector == kLine && reinterpret_cast<std::uintptr_t>(all.y) % kLine == 0 &&
+                     all.y_stride * kSize % kLine == 0) {}
 
   // Block after block down the rows of x.
   ISOBIT_INLINE void run_cached() {
-    for (std::int64_t col = 0; col < all_.cols; col += S::kBlockCols)
+    for (std::int64_t col = 0; col < all_.cols; col += kBlockCols)
       for (std::int64_t row = 0; row < all_.rows; row += S::kBlockRows) {
         const Part part = part_at(row, col, all_.rows, all_.cols);
         const bool last = row + part.rows == all_.rows;
@@ -236,30 +277,26 @@ class Transposer {
 
   // Field after field down the rows of x, the next one always being fetched.
   ISOBIT_INLINE void run_streaming() {
+    bool staged = false;
     for (std::int64_t left = 0; left < all_.cols; left += S::kFieldCols) {
       const std::int64_t right = std::min(all_.cols, left + S::kFieldCols);
-      for (std::int64_t top = 0; top < all_.rows; top += S::kFieldRows) {
-        const std::int64_t bottom = std::min(all_.rows, top + S::kFieldRows);
-        const bool below = bottom < all_.rows;
-        std::int64_t next = below ? bottom : 0;
-        const std::int64_t next_left = below ? left : right;
-        const std::int64_t next_end = std::min(all_.rows, next + S::kFieldRows);
-        const std::int64_t next_bytes =
-            std::min<std::int64_t>(S::kFieldCols, all_.cols - next_left) * sizeof(X);
-        for (std::int64_t col = left; col < right; col += S::kBlockCols)
-          for (std::int64_t row = top; row < bottom; row += S::kBlockRows) {
-            constexpr int kBlocks = S::kFieldCols / S::kBlockCols * (S::kFieldRows / S::kBlockRows);
-            for (const std::int64_t end =
-                     std::min<std::int64_t>(next_end, next + S::kFieldRows / kBlocks);
-                 next < end; ++next)
-              for (std::int64_t i = 0; i < next_bytes; i += kLine)
-                simd::fetch_to_second_cache(x_of(next, next_left) + i);
-            const Part part = part_at(row, col, bottom, right);
-            transpose(part, [](int) ISOBIT_INLINE_LAMBDA {});
+      for (std::int64_t row = 0; row < all_.rows; row += S::kBlockRows) {
+        NextField<X> next = field_after(row, left);
+        for (std::int64_t col = left; col < right; col += kBlockCols) {
+          const Part part = part_at(row, col, all_.rows, right);
+          if (is_lines(part)) {
+            const Part after = part_after(part, left, right);
+            if (!staged) stage(part, staged_[turn_], 0, S::kBlockRows);
+            stream_block(part, next, after);
+            staged = S::kCopiesAhead && is_lines(after);
+          } else {
+            transpose(part, [&](int) ISOBIT_INLINE_LAMBDA { next.fetch(kBlockCols * S::kRows); });
             for (int c = 0; c < part.cols; ++c)
               lines_.stream(c, rests_[col - left + c], y_of(part, c), row == 0,
                             row + part.rows == all_.rows, part.rows * kSize);
+            staged = false;
           }
+        }
       }
     }
     simd::fence();
@@ -269,13 +306,82 @@ class Transposer {
   ISOBIT_INLINE static Part part_at(std::int64_t row, std::int64_t col, std::int64_t bottom,
                                     std::int64_t right) {
     return {row, col, static_cast<int>(std::min<std::int64_t>(S::kBlockRows, bottom - row)),
-            static_cast<int>(std::min<std::int64_t>(S::kBlockCols, right - col))};
+            static_cast<int>(std::min<std::int64_t>(kBlockCols, right - col))};
   }
   ISOBIT_INLINE const std::byte* x_of(std::int64_t row, std::int64_t col) const {
     return all_.x + (row * all_.x_stride + col) * std::int64_t{sizeof(X)};
   }
   ISOBIT_INLINE std::byte* y_of(const Part& part, int c) const {
     return all_.y + ((part.col + c) * all_.y_stride + part.row) * kSize;
+  }
+
+  // The field below the one at (row, left), or the first of the next columns or of the next part.
+  ISOBIT_INLINE NextField<X> field_after(std::int64_t row, std::int64_t left) const {
+    const std::int64_t step = all_.x_stride * std::int64_t{sizeof(X)};
+    const std::byte* x = nullptr;
+    row += S::kBlockRows;
+    if (row >= all_.rows) {
+      row = 0;
+      left += S::kFieldCols;
+    }
+    if (left < all_.cols) {
+      x = x_of(row, left);
+    } else if (all_.next_x != nullptr) {
+      left = 0;
+      x = all_.next_x;
+    }
+    return {x, step, x == nullptr ? 0 : std::min<std::int64_t>(S::kBlockRows, all_.rows - row),
+            std::min<std::int64_t>(S::kFieldCols, all_.cols - left)};
+  }
+
+  // Is a block of whole lines of y, in whole tiles?
+  ISOBIT_INLINE bool is_lines(const Part& part) const {
+    return whole_lines_ && part.rows == S::kBlockRows && part.cols == kBlockCols;
+  }
+  // The block after one of a field [left, right); an empty one after the last.
+  ISOBIT_INLINE Part part_after(const Part& part, std::int64_t left, std::int64_t right) const {
+    if (part.col + kBlockCols < right)
+      return part_at(part.row, part.col + kBlockCols, all_.rows, right);
+    if (part.row + S::kBlockRows < all_.rows)
+      return part_at(part.row + S::kBlockRows, left, all_.rows, right);
+    if (right == all_.cols) return {};
+    return part_at(0, right, all_.rows, std::min(all_.cols, right + S::kFieldCols));
+  }
+
+  using Staged = T[S::kBlockRows][kBlockCols];
+  // Copies rows [from, to) of a block, converted.
+  ISOBIT_INLINE void stage(const Part& part, Staged& staged, int from, int to) const {
+    for (int r = from; r < to; ++r) {
+      const std::byte* const x = x_of(part.row + r, part.col);
+      auto* const to_row = reinterpret_cast<std::byte*>(staged[r]);
+      if (std::is_same_v<X, T> && part.cols == kBlockCols) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kBlockCols * kSize; i += kVector)
+          Bytes::store(to_row + i, Bytes::load(x + i));
+      } else {
+        convert_row(reinterpret_cast<const X*>(x), staged[r], part.cols);
+      }
+    }
+  }
+
+  // A staged block whose columns are whole lines of y. Those of a column follow each other: across
+  // all columns first they reached a twentieth less. The block after it is staged meanwhile, so
+  // that no tile waits for a store behind those that stream.
+  ISOBIT_INLINE void stream_block(const Part& part, NextField<X>& next, const Part& after) {
+    constexpr int kStage = S::kBlockRows * S::kCols / kBlockCols;
+    const bool stages = S::kCopiesAhead && is_lines(after);
+    const auto* const source = reinterpret_cast<const std::byte*>(staged_[turn_]);
+    if (S::kCopiesAhead) turn_ ^= 1;
+    for (int i = 0; i < kBlockCols / S::kCols; ++i) {
+      next.fetch(S::kBlockRows * S::kCols);
+      if (stages) stage(after, staged_[turn_], i * kStage, (i + 1) * kStage);
+      for (int r = 0; r < S::kBlockRows; r += S::kRows) {
+        const std::byte* const tile = source + r * sizeof staged_[0][0] + i * 16;
+        transpose_tile<T, Bytes, kStores>(
+            [&](int k) ISOBIT_INLINE_LAMBDA { return tile + k * sizeof staged_[0][0]; },
+            y_of(part, i * S::kCols) + r * kSize, all_.y_stride * kSize);
+      }
+    }
   }
 
   // Into lines_; but what is stored at once, and whole, into y. Calls before(r) at every row of
@@ -286,11 +392,9 @@ class Transposer {
     std::int64_t step = all_.x_stride * kSize;
     // Tiles read whole lanes, which must be there, and elements of T.
     if (!std::is_same_v<X, T> || part.cols % S::kCols != 0) {
-      for (int r = 0; r < part.rows; ++r)
-        convert_row(reinterpret_cast<const X*>(x_of(part.row + r, part.col)), staged_[r],
-                    part.cols);
-      source = reinterpret_cast<const std::byte*>(staged_);
-      step = sizeof staged_[0];
+      stage(part, staged_[turn_], 0, part.rows);
+      source = reinterpret_cast<const std::byte*>(staged_[turn_]);
+      step = sizeof staged_[0][0];
     }
     for (int r = 0; r < part.rows; r += S::kRows) {
       before(r);
@@ -313,9 +417,11 @@ class Transposer {
   }
 
   const Block all_;
-  alignas(kLine) T staged_[S::kBlockRows][S::kBlockCols];
+  const bool whole_lines_;  // of y are its rows
+  alignas(kLine) Staged staged_[kStreams && S::kCopiesAhead ? 2 : 1];
+  int turn_ = 0;
   Lines<T> lines_;
-  alignas(kLine) std::byte rests_[kStores == Stores::streaming ? S::kFieldCols : 1][kLine];
+  alignas(kLine) std::byte rests_[kStreams ? S::kFieldCols : 1][kLine];
 };
 
 // A matrix of few rows, in tiles of single lanes; the last in a row or column lie over others.
