@@ -97,10 +97,11 @@ struct Shape {
   // line of y three quarters of what two did; more of either gained nothing.
   static constexpr int kBlockCols = sizeof(T) == 1 ? 128 : 256 / sizeof(T);
   static constexpr int kBlockRows = 128 / sizeof(T);
-  // For streaming, blocks are copied first, and the copies must leave room in the first-level cache:
-  // of 192 x 512 x 512 bf16, 128 columns reached 0.65 to 0.7 of a copy, 64 reached 0.8. Small
-  // elements gain a tenth more if the next block is copied while one is transposed.
-  static constexpr int kStreamCols = std::min(64, kBlockCols);
+  // Of a block for streaming: longer pieces of y. It is copied first, and the copy must leave room
+  // in the first-level cache: of 192 x 512 x 512 bf16, 16 KB reached 0.65 to 0.7 of a copy, 8 KB
+  // 0.8. Small elements gain a tenth more if the next block is copied while one is transposed.
+  static constexpr int kStreamCols = sizeof(T) == 1 ? 64 : 32;
+  static constexpr int kStreamRows = (8 << 10) / sizeof(T) / kStreamCols;
   static constexpr bool kCopiesAhead = sizeof(T) < 4;
   // Of blocks beside each other whose rows are fetched together into a second-level cache. Each
   // column is another page of y, and no more of them are remembered.
@@ -138,11 +139,10 @@ ISOBIT_INLINE void transpose_tile(const RowAt& row_at, std::byte* y, std::int64_
 }
 
 // Columns of a block on their way to y: what was transposed lies behind what did not fill a line.
-template <class T>
+template <int kBytes, int kCols>
 struct Lines {
-  static constexpr int kBytes = Shape<T>::kBlockRows * sizeof(T);
   static constexpr int kStep = kLine + kBytes;
-  alignas(kLine) std::byte columns[Shape<T>::kBlockCols][kStep];
+  alignas(kLine) std::byte columns[kCols][kStep];
 
   // Stores the bytes [from, bytes) of column c.
   ISOBIT_INLINE void store(int c, std::byte* y, std::int64_t from, std::int64_t bytes) const {
@@ -252,17 +252,19 @@ class Transposer {
   static constexpr int kSize = sizeof(T);
   static constexpr bool kStreams = kStores == Stores::streaming;
   static constexpr int kBlockCols = kStreams ? S::kStreamCols : S::kBlockCols;
+  static constexpr int kBlockRows = kStreams ? S::kStreamRows : S::kBlockRows;
 
  public:
   ISOBIT_INLINE explicit Transposer(const Block& all)
       : all_(all),
-        whole_lines_(kVector == kLine && reinterpret_cast<std::uintptr_t>(all.y) % kLine == 0 &&
+        whole_lines_((kVector == kLine || S::kCols <= 4) &&
+                     reinterpret_cast<std::uintptr_t>(all.y) % kLine == 0 &&
                      all.y_stride * kSize % kLine == 0) {}
 
   // Block after block down the rows of x.
   ISOBIT_INLINE void run_cached() {
     for (std::int64_t col = 0; col < all_.cols; col += kBlockCols)
-      for (std::int64_t row = 0; row < all_.rows; row += S::kBlockRows) {
+      for (std::int64_t row = 0; row < all_.rows; row += kBlockRows) {
         const Part part = part_at(row, col, all_.rows, all_.cols);
         const bool last = row + part.rows == all_.rows;
         const Ahead<X, T> ahead(all_, last ? 0 : row + part.rows, last ? col + part.cols : col);
@@ -280,13 +282,13 @@ class Transposer {
     bool staged = false;
     for (std::int64_t left = 0; left < all_.cols; left += S::kFieldCols) {
       const std::int64_t right = std::min(all_.cols, left + S::kFieldCols);
-      for (std::int64_t row = 0; row < all_.rows; row += S::kBlockRows) {
+      for (std::int64_t row = 0; row < all_.rows; row += kBlockRows) {
         NextField<X> next = field_after(row, left);
         for (std::int64_t col = left; col < right; col += kBlockCols) {
           const Part part = part_at(row, col, all_.rows, right);
           if (is_lines(part)) {
             const Part after = part_after(part, left, right);
-            if (!staged) stage(part, staged_[turn_], 0, S::kBlockRows);
+            if (!staged) stage(part, staged_[turn_], 0, kBlockRows);
             stream_block(part, next, after);
             staged = S::kCopiesAhead && is_lines(after);
           } else {
@@ -305,7 +307,7 @@ class Transposer {
  private:
   ISOBIT_INLINE static Part part_at(std::int64_t row, std::int64_t col, std::int64_t bottom,
                                     std::int64_t right) {
-    return {row, col, static_cast<int>(std::min<std::int64_t>(S::kBlockRows, bottom - row)),
+    return {row, col, static_cast<int>(std::min<std::int64_t>(kBlockRows, bottom - row)),
             static_cast<int>(std::min<std::int64_t>(kBlockCols, right - col))};
   }
   ISOBIT_INLINE const std::byte* x_of(std::int64_t row, std::int64_t col) const {
@@ -319,7 +321,7 @@ class Transposer {
   ISOBIT_INLINE NextField<X> field_after(std::int64_t row, std::int64_t left) const {
     const std::int64_t step = all_.x_stride * std::int64_t{sizeof(X)};
     const std::byte* x = nullptr;
-    row += S::kBlockRows;
+    row += kBlockRows;
     if (row >= all_.rows) {
       row = 0;
       left += S::kFieldCols;
@@ -330,25 +332,26 @@ class Transposer {
       left = 0;
       x = all_.next_x;
     }
-    return {x, step, x == nullptr ? 0 : std::min<std::int64_t>(S::kBlockRows, all_.rows - row),
+    return {x, step, x == nullptr ? 0 : std::min<std::int64_t>(kBlockRows, all_.rows - row),
             std::min<std::int64_t>(S::kFieldCols, all_.cols - left)};
   }
 
   // Is a block of whole lines of y, in whole tiles?
   ISOBIT_INLINE bool is_lines(const Part& part) const {
-    return whole_lines_ && part.rows == S::kBlockRows && part.cols == kBlockCols;
+    return whole_lines_ && part.rows == kBlockRows && part.cols == kBlockCols;
   }
   // The block after one of a field [left, right); an empty one after the last.
   ISOBIT_INLINE Part part_after(const Part& part, std::int64_t left, std::int64_t right) const {
     if (part.col + kBlockCols < right)
       return part_at(part.row, part.col + kBlockCols, all_.rows, right);
-    if (part.row + S::kBlockRows < all_.rows)
-      return part_at(part.row + S::kBlockRows, left, all_.rows, right);
+    if (part.row + kBlockRows < all_.rows)
+      return part_at(part.row + kBlockRows, left, all_.rows, right);
     if (right == all_.cols) return {};
     return part_at(0, right, all_.rows, std::min(all_.cols, right + S::kFieldCols));
   }
 
-  using Staged = T[S::kBlockRows][kBlockCols];
+  using Columns = Lines<kBlockRows * kSize, kBlockCols>;
+  using Staged = T[kBlockRows][kBlockCols];
   // Copies rows [from, to) of a block, converted.
   ISOBIT_INLINE void stage(const Part& part, Staged& staged, int from, int to) const {
     for (int r = from; r < to; ++r) {
@@ -368,14 +371,14 @@ class Transposer {
   // all columns first they reached a twentieth less. The block after it is staged meanwhile, so
   // that no tile waits for a store behind those that stream.
   ISOBIT_INLINE void stream_block(const Part& part, NextField<X>& next, const Part& after) {
-    constexpr int kStage = S::kBlockRows * S::kCols / kBlockCols;
+    constexpr int kStage = kBlockRows * S::kCols / kBlockCols;
     const bool stages = S::kCopiesAhead && is_lines(after);
     const auto* const source = reinterpret_cast<const std::byte*>(staged_[turn_]);
     if (S::kCopiesAhead) turn_ ^= 1;
     for (int i = 0; i < kBlockCols / S::kCols; ++i) {
-      next.fetch(S::kBlockRows * S::kCols);
+      next.fetch(kBlockRows * S::kCols);
       if (stages) stage(after, staged_[turn_], i * kStage, (i + 1) * kStage);
-      for (int r = 0; r < S::kBlockRows; r += S::kRows) {
+      for (int r = 0; r < kBlockRows; r += S::kRows) {
         const std::byte* const tile = source + r * sizeof staged_[0][0] + i * 16;
         transpose_tile<T, Bytes, kStores>(
             [&](int k) ISOBIT_INLINE_LAMBDA { return tile + k * sizeof staged_[0][0]; },
@@ -405,22 +408,24 @@ class Transposer {
           const int most = part.rows - 1 - r;
           const auto at = [&](int k)
                               ISOBIT_INLINE_LAMBDA { return tile + std::min(k, most) * step; };
-          transpose_tile<T>(at, line, Lines<T>::kStep);
+          transpose_tile<T>(at, line, Columns::kStep);
         } else {
           const auto at = [&](int k) ISOBIT_INLINE_LAMBDA { return tile + k * step; };
           const bool direct = kStores == Stores::cached && c + S::kCols <= part.cols;
           transpose_tile<T>(at, direct ? y_of(part, c) + r * kSize : line,
-                            direct ? all_.y_stride * kSize : Lines<T>::kStep);
+                            direct ? all_.y_stride * kSize : Columns::kStep);
         }
       }
     }
   }
 
   const Block all_;
-  const bool whole_lines_;  // of y are its rows
+  // Rows of y are whole lines, and a tile stores whole ones, or parts of no more than processors
+  // join before they are written.
+  const bool whole_lines_;
   alignas(kLine) Staged staged_[kStreams && S::kCopiesAhead ? 2 : 1];
   int turn_ = 0;
-  Lines<T> lines_;
+  Columns lines_;
   alignas(kLine) std::byte rests_[kStreams ? S::kFieldCols : 1][kLine];
 };
 
