@@ -36,7 +36,7 @@ ISOBIT_INLINE void along_rows(const typename S::Real* a, const T* b, std::int64_
 #pragma GCC unroll 8
     for (int k = 0; k < kCount; ++k) {
       const V column = S::load(b + k * b_stride + j, part...);
-      simd::fetch_to_first_cache(next + k * b_stride);
+      simd::fetch_to_second_cache(next + k * b_stride);
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) v[i] = S::fma(S::all(a[i * order::kPanel + k]), column, v[i]);
     }
@@ -81,7 +81,7 @@ class Ahead {
   }
   // Of each k, kLanes elements of one of as many lanes.
   ISOBIT_INLINE void fetch() {
-    simd::fetch_to_first_cache(lanes_ + lane_ * stride_ + begin_ + at_);
+    simd::fetch_to_second_cache(lanes_ + lane_ * stride_ + begin_ + at_);
     at_ += kLanes;
     if (at_ < count_) return;
     at_ = 0;
