@@ -97,12 +97,12 @@ struct Shape {
   // line of y three quarters of what two did; more of either gained nothing.
   static constexpr int kBlockCols = sizeof(T) == 1 ? 128 : 256 / sizeof(T);
   static constexpr int kBlockRows = 128 / sizeof(T);
-  // Of a block for streaming: longer pieces of y. It is copied first, and the copy must leave room
+  // Of a block for streaming: longer pieces of y. It is staged first, and the copy must leave room
   // in the first-level cache: of 192 x 512 x 512 bf16, 16 KB reached 0.65 to 0.7 of a copy, 8 KB
-  // 0.8. Small elements gain a tenth more if the next block is copied while one is transposed.
+  // 0.8. Small elements gain a tenth more if the next block is staged while one is transposed.
   static constexpr int kStreamCols = sizeof(T) == 1 ? 64 : 32;
   static constexpr int kStreamRows = (8 << 10) / sizeof(T) / kStreamCols;
-  static constexpr bool kCopiesAhead = sizeof(T) < 4;
+  static constexpr bool kStagesAhead = sizeof(T) < 4;
   // Of blocks beside each other whose rows are fetched together into a second-level cache. Each
   // column is another page of y, and no more of them are remembered.
   static constexpr int kFieldCols = std::min<int>(512, 2048 / sizeof(T));
@@ -322,7 +322,7 @@ class Transposer {
             const Part after = part_after(part, left, right);
             if (!staged) stage(part, staged_[turn_], 0, kBlockRows);
             stream_block(part, next, after);
-            staged = S::kCopiesAhead && is_lines(after);
+            staged = S::kStagesAhead && is_lines(after);
           } else {
             transpose(part, [&](int) ISOBIT_INLINE_LAMBDA { next.fetch(kBlockCols * S::kRows); });
             for (int c = 0; c < part.cols; ++c)
@@ -384,7 +384,7 @@ class Transposer {
 
   using Columns = Lines<kBlockRows * kSize, kBlockCols>;
   using Staged = T[kBlockRows][kBlockCols];
-  // Copies rows [from, to) of a block, converted.
+  // Stages a block, that is, copies its rows [from, to), converted.
   ISOBIT_INLINE void stage(const Part& part, Staged& staged, int from, int to) const {
     for (int r = from; r < to; ++r) {
       const std::byte* const x = x_of(part.row + r, part.col);
@@ -404,9 +404,9 @@ class Transposer {
   // that no tile waits for a store behind those that stream.
   ISOBIT_INLINE void stream_block(const Part& part, NextField<X>& next, const Part& after) {
     constexpr int kStage = kBlockRows * S::kCols / kBlockCols;
-    const bool stages = S::kCopiesAhead && is_lines(after);
+    const bool stages = S::kStagesAhead && is_lines(after);
     const auto* const source = reinterpret_cast<const std::byte*>(staged_[turn_]);
-    if (S::kCopiesAhead) turn_ ^= 1;
+    if (S::kStagesAhead) turn_ ^= 1;
     for (int i = 0; i < kBlockCols / S::kCols; ++i) {
       next.fetch(kBlockRows * S::kCols);
       if (stages) stage(after, staged_[turn_], i * kStage, (i + 1) * kStage);
@@ -455,7 +455,7 @@ class Transposer {
   // Rows of y are whole lines, and a tile stores whole ones, or parts of no more than processors
   // join before they are written.
   const bool whole_lines_;
-  alignas(kLine) Staged staged_[kStreams && S::kCopiesAhead ? 2 : 1];
+  alignas(kLine) Staged staged_[kStreams && S::kStagesAhead ? 2 : 1];
   int turn_ = 0;
   Columns lines_;
   alignas(kLine) std::byte rests_[kStreams ? S::kFieldCols : 1][kLine];
