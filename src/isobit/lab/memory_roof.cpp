@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies by the C library and by non-temporal stores, and sums of whole numbers, each thread its
 // own slice.
-#include "isobit/lab/copy.h"
+#include "isobit/lab/memory_roof.h"
 
 #include <algorithm>
 #include <atomic>
