@@ -288,8 +288,8 @@ def test_products_that_isobit_does_not_compute_stay_with_pytorch(factors):
         assert bits(place) == plain
         whole = torch.arange(6).reshape(2, 3)
         assert (whole @ whole.t()).dtype == torch.int64
-        assert torch.allclose(a.to_sparse_csr() @ b, a @ b, atol=1e-4)
-        assert torch.allclose(a @ b.to_sparse_csr(), a @ b, atol=1e-4)
+        assert torch.allclose(a.to_sparse_csr() @ b, a @ b, atol=1e-3)
+        assert torch.allclose(a @ b.to_sparse_csr(), a @ b, atol=1e-3)
         with pytest.raises(RuntimeError, match="same dtype"):
             torch.mm(a, b.double())
         with pytest.raises(TypeError):

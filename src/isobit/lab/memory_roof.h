@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What memory gives, the yardstick of speed: a copy, for calls that only move bytes, and a sweep, for
-// those that write next to nothing.
+// What memory gives, the yardstick of speed: a copy, for calls that only move bytes, and a sweep,
+// for those that write next to nothing.
 #pragma once
 
 #include <cstddef>

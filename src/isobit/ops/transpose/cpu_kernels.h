@@ -16,7 +16,7 @@ struct Block {
   std::byte* y;
   std::int64_t rows, cols;
   std::int64_t x_stride, y_stride;  // elements from row to row of x, and of y
-  const std::byte* next_x;  // where the thread's next part starts in x; may be null
+  const std::byte* next_x;          // where the thread's next part starts in x; may be null
 };
 
 // y[j * y_stride + i] = x[i * x_stride + j].
