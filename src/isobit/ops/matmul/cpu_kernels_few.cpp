@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kMostRows = 4;  // at once
 // Of long rows of b few are read side by side, for they may share places in the cache: up to
-// kAhead, in bytes, each is fetched ahead. Into the second-level cache, for a Zen 4 fetches few lines
-// at a time into the first: 1 x 4096 x 4096 f32 had 0.69 of a sweep instead of 1.10.
+// kAhead, in bytes, each is fetched ahead. Into the second-level cache, for a Zen 4 fetches few
+// lines at a time into the first: 1 x 4096 x 4096 f32 had 0.69 of a sweep instead of 1.10.
 constexpr std::int64_t kAhead = 2048;
 template <class T>
 constexpr std::int64_t kFetched = kAhead / sizeof(T);
