@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The product of weights and windows, where windows are views of staged images.
-#include "isobit/ops/convolution/cpu_windows.h"
+#include "isobit/ops/convolution/cpu_staged_tile.h"
 
 namespace isobit::convolution {
 namespace {
@@ -57,7 +57,7 @@ class Work {
       pack(execution, unit, end, weights, finite);
       // A window that reaches beyond the gradient has no products there; zeros would be some.
       if (p_.gradient && !finite) return compute_directly(p_, execution);
-      multiply(execution, unit, end, weights, rooms);
+      multiply(execution, unit, end, weights, rooms, finite);
     }
   }
 
@@ -93,7 +93,7 @@ class Work {
     const std::int64_t scale_h = p_.gradient ? 1 : p_.h.stride;
     const std::int64_t scale_w = p_.gradient ? 1 : p_.w.stride;
     const std::int64_t joined = (h - 1) * std::min(cols, 2 * w) + w;
-    return {count_of({images, p_.ins, count_of({rows, cols, scale_h, scale_w}) + 16}),
+    return {StagedTile::elements(p_, images, count_of({rows, cols, scale_h, scale_w}) + 16),
             std::max({parts_of(joined, cols_) * cols_, h * parts_of(w, cols_) * cols_,
                       parts_of(images * h * w, cols_) * cols_}) +
                 16,
@@ -107,26 +107,20 @@ class Work {
     enum Order { joined, apart, gathered } order;
     std::int64_t line, pitch, thirds;
 
-    // Thirds of what a whole panel of columns takes; half of one takes two.
-    static std::int64_t vectors(std::int64_t count, std::int64_t cols) {
-      const std::int64_t rest = count % cols;
-      return count / cols * 3 + (rest == 0 ? 0 : 2 * rest <= cols ? 2 : 3);
-    }
-
-    // Of h lines of w results in an image, whose staged ones have `staged` elements.
-    Sums(std::int64_t staged, std::int64_t images, std::int64_t h, std::int64_t w,
-         std::int64_t cols, bool may_gather) {
-      const std::int64_t of_apart = h * vectors(w, cols);
-      const std::int64_t of_joined = vectors((h - 1) * staged + w, cols);
-      const std::int64_t of_gathered = vectors(images * h * w, cols);
+    // Of a tile whose staged lines have so many elements, where gathered columns take so many.
+    Sums(std::int64_t staged, const TileOfResults& tile, std::int64_t cols, std::int64_t gathering,
+         bool may_gather) {
+      const std::int64_t h = tile.h, w = tile.w;
+      const std::int64_t of_apart = h * thirds_of_panels(w, cols);
+      const std::int64_t of_joined = thirds_of_panels((h - 1) * staged + w, cols);
       const bool joins = h > 1 && staged <= 2 * w && of_joined <= of_apart;
       thirds = joins ? of_joined : of_apart;
       // Several images are never anything else.
-      if (images > 1 || (may_gather && worth_copying(of_gathered, thirds))) {
+      if (tile.images > 1 || (may_gather && worth_copying(gathering, thirds))) {
         order = gathered;
-        thirds = of_gathered;
+        thirds = gathering;
         line = w;
-        pitch = parts_of(images * h * w, cols) * cols + 16;
+        pitch = parts_of(tile.columns(), cols) * cols + 16;
       } else if (joins) {
         order = joined;
         line = staged;
@@ -142,9 +136,9 @@ class Work {
       return gathered * 10 < 9 * otherwise;
     }
   };
-  Sums sums_of_tile(const Phases& phases, std::int64_t images, std::int64_t h,
-                    std::int64_t w) const {
-    return {phases.w.lines(w), images, h, w, cols_, may_gather()};
+  Sums sums_of_tile(const Phases& phases, const TileOfResults& tile) const {
+    return {phases.w.lines(tile.w), tile, cols_, Landing(p_, phases, tile).thirds(cols_),
+            may_gather()};
   }
   // Columns are gathered where many filters read them.
   bool may_gather() const { return parts_of(outs_at_a_time(), rows_) >= kWorthPacking; }
@@ -156,9 +150,11 @@ class Work {
     };
     const auto staged = [&] { return largest(h, w).staged * size_; };
     constexpr std::int64_t kMostPositions = 1024;
+    const Phases phases(p_, 0);
     const auto too_large = [&] {  // all of a tile stays in the second cache
       return h * w > kMostPositions || staged() > machine.l2_bytes / 2 ||
-             largest(h, w).sums * outs_at_a_time() * size_ > machine.l2_bytes / 4;
+             sums_of_tile(phases, {0, 1, 0, 0, h, w}).pitch * outs_at_a_time() * size_ >
+                 machine.l2_bytes / 4;
     };
     while (too_large() && (h > 1 || w > 4 * cols_)) {
       if (h > 1 && (h * w > 4 * cols_ || w <= cols_))
@@ -187,7 +183,7 @@ class Work {
     tile_h_ = std::max<std::int64_t>(1, tile_h_);
     choose_images(machine);
     largest_ = largest(tile_h_, tile_w_, images_);
-    buffers_ = matmul::Runs::buffers(p_.k());
+    buffers_ = matmul::Runs::buffers(p_.k()) + (may_gather() ? 1 : 0);
   }
 
   void choose_shares(const Machine& machine) {
@@ -204,15 +200,15 @@ class Work {
     const std::int64_t columns = tile_h_ * tile_w_;
     const std::int64_t tiles_wanted = parts_of(machine.threads, groups_at_a_time() * shares_);
     images_ = std::max<std::int64_t>(
-        1, std::min(
-               {p_.batch / std::max<std::int64_t>(1, tiles_wanted), kMostColumns / columns,
-                static_cast<std::int64_t>(machine.l2_bytes) / 2 / std::max<std::int64_t>(1, staged),
-                static_cast<std::int64_t>(machine.l2_bytes) / 4 /
-                    (columns * outs_at_a_time() * size_)}));
+        1,
+        std::min(
+            {p_.batch / std::max<std::int64_t>(1, tiles_wanted), kMostColumns / columns,
+             static_cast<std::int64_t>(machine.l2_bytes) / std::max<std::int64_t>(1, staged),
+             static_cast<std::int64_t>(machine.l2_bytes) / (columns * outs_at_a_time() * size_)}));
     images_ = parts_of(p_.batch, parts_of(p_.batch, images_));
     const Phases phases(p_, 0);
     const auto thirds = [&](std::int64_t images) {
-      return sums_of_tile(phases, images, tile_h_, tile_w_).thirds;
+      return sums_of_tile(phases, {0, images, 0, 0, tile_h_, tile_w_}).thirds;
     };
     if (!Sums::worth_copying(thirds(images_), images_ * thirds(1))) images_ = 1;
   }
@@ -222,7 +218,7 @@ class Work {
     return parts_of((largest_.staged + 2 * cols_ + 64) * size_, 64) * 64;
   }
   std::int64_t offsets_bytes() const {  // and where lines begin
-    return parts_of((largest_.entries + images_ * tile_h_) * 8, 64) * 64;
+    return parts_of(StagedTile::numbers(largest_.entries, tile_h_) * 8, 64) * 64;
   }
   std::int64_t sums_bytes() const {
     return parts_of(largest_.sums * outs_at_a_time() * size_ + 64 * size_, 64) * 64;
@@ -234,7 +230,6 @@ class Work {
 
   void pack(const Execution& execution, std::int64_t begin, std::int64_t end, std::byte* to,
             std::atomic<bool>& finite) const {
-    const matmul::PackKernels& kernels = matmul::pack_kernels_for(p_.element, isa_);
     const std::int64_t units = end - begin;
     const std::int64_t tasks = simd::task_count(execution.machine, units * p_.k() * rows_, units);
     execution.parallel_for(tasks, [&](std::int64_t task) {
@@ -251,11 +246,8 @@ class Work {
         std::byte* at = to + (part.unit - begin) * of_panel_;
         for (std::int64_t j = 0; j < phases_; ++j) {
           const Phases phases(p_, j);
-          matmul::with_types(p_.element, [&]<class T, class Real>(T, Real) {
-            WeightPacker<T, Real> packer(p_, phases, part.group, part.first, part.count, rows_,
-                                         kernels, reinterpret_cast<Real*>(at));
-            if (!packer.pack(first, last)) finite = false;
-          });
+          WeightPacker packer(p_, phases, part.group, part.first, part.count, isa_, at);
+          if (!packer.pack(first, last)) finite = false;
           at += phases.entries() * panels * rows_ * size_;
         }
       }
@@ -291,9 +283,8 @@ class Work {
   }
 
   void multiply(const Execution& execution, std::int64_t begin, std::int64_t end,
-                const std::byte* weights, std::byte* rooms) const {
+                const std::byte* weights, std::byte* rooms, bool finite) const {
     const Finisher finish(p_, isa_, p_.gradient ? p_.w.stride : 1);
-    const Stager stage(p_, isa_);
     const std::int64_t down = parts_of(count_h(), tile_h_), across = parts_of(count_w(), tile_w_);
     const std::int64_t count = parts_in(begin, end) * tiles() * shares_;
     execution.parallel_for(tasks_, [&](std::int64_t task) {
@@ -313,38 +304,23 @@ class Work {
         const std::int64_t h = std::min(tile_h_, phases.h.count - row),
                            w = std::min(tile_w_, phases.w.count - col);
         if (h <= 0 || w <= 0) continue;
-        const Tile tile{n, std::min(images_, p_.batch - n), row, col, h, w, room};
-        multiply_tile(phases, part, share, tile, at, stage, finish);
+        const TileOfResults tile{n, std::min(images_, p_.batch - n), row, col, h, w};
+        multiply_tile(phases, part, share, tile, at, finish, finite, room);
       }
     });
   }
 
-  struct Tile {
-    std::int64_t n, images, row, col, h, w;
-    std::byte* room;
-  };
-  std::int64_t* offsets_of(const Tile& tile) const {
-    return reinterpret_cast<std::int64_t*>(tile.room + staged_bytes());
-  }
-  std::byte* sums_of(const Tile& tile) const {
-    return tile.room + staged_bytes() + offsets_bytes();
-  }
-  std::byte* finish_room(const Tile& tile) const { return sums_of(tile) + buffers_ * sums_bytes(); }
-
-  void multiply_tile(const Phases& phases, const Part& part, const Share& share, const Tile& tile,
-                     const std::byte* weights, const Stager& stage, const Finisher& finish) const {
-    const Staged staged(phases, tile.h, tile.w);
-    const std::int64_t of_image = p_.ins * staged.channel;
-    for (std::int64_t i = 0; i < tile.images; ++i)
-      stage(phases, staged, tile.n + i, part.group * p_.ins, tile.row, tile.col,
-            tile.room + i * of_image * size_);
-    std::int64_t* const offsets = offsets_of(tile);
-    find_offsets(phases, staged, offsets);
-    const Sums sums = sums_of_tile(phases, tile.images, tile.h, tile.w);
-    std::int64_t* const begins_of_lines = offsets + phases.entries();
-    for (std::int64_t i = 0; i < tile.images * tile.h; ++i)
-      begins_of_lines[i] = i / tile.h * of_image + i % tile.h * staged.cols;
-    matmul::Runs runs(sums_of(tile), sums_bytes(), sums_bytes() / size_,
+  void multiply_tile(const Phases& phases, const Part& part, const Share& share,
+                     const TileOfResults& tile, const std::byte* weights, const Finisher& finish,
+                     bool finite, std::byte* room) const {
+    std::byte *const numbers = room + staged_bytes(), *const buffers = numbers + offsets_bytes();
+    std::byte* const extra = buffers + (buffers_ - 1) * sums_bytes();  // if columns are gathered
+    const StagedTile staged(p_, phases, tile, isa_,
+                            {room, reinterpret_cast<std::int64_t*>(numbers), extra, sums_bytes()});
+    staged.stage(part.group);
+    const Sums sums = sums_of_tile(phases, tile);
+    const bool skips = finite && staged.landing().pays(cols_);
+    matmul::Runs runs(buffers, sums_bytes(), sums_bytes() / size_,
                       matmul::add_kernel_for(p_.real(), isa_));
     const std::int64_t padded_count = parts_of(part.count, rows_) * rows_;
     runs.for_each_panel(p_.k(), [&](std::int64_t k, std::int64_t count) {
@@ -356,37 +332,35 @@ class Work {
       }
       Product product{
           .a = weights + (first * padded_count + share.first_panel * rows_ * entries) * size_,
-          .b = tile.room,
-          .offsets = offsets + first,
+          .offsets = staged.offsets() + first,
           .c = runs.now(),
           .pitch = sums.pitch,
           .m = part.count,
-          .n = tile.w,
+          .n = sums.order == Sums::joined ? (tile.h - 1) * sums.line + tile.w : tile.w,
           .k = entries,
           .start = begins ? Product::from_zero : Product::onto_sum,
           .first_panel = share.first_panel,
           .panels = share.panels};
-      switch (sums.order) {
-        case Sums::gathered:
-          product.n = tile.images * tile.h * tile.w;
-          product.lines = begins_of_lines;
-          product.line_cols = tile.w;
-          return kernel_.multiply(product);
-        case Sums::joined: product.n = (tile.h - 1) * sums.line + tile.w; break;
-        case Sums::apart:  break;
+      if (sums.order == Sums::gathered) {
+        staged.gather(product);
+        if (!skips) return kernel_.multiply(product);
+        return staged.multiply_where_it_lands(product, first,
+                                              [&](Product& of_tap, std::int64_t entry) {
+                                                of_tap.offsets = staged.offsets() + entry;
+                                              });
       }
       for (std::int64_t i = 0; i < (sums.order == Sums::joined ? 1 : tile.h); ++i) {
-        product.b = tile.room + begins_of_lines[i] * size_;
+        product.b = staged.line(i);
         product.c = runs.now() + i * sums.line * size_;
         kernel_.multiply(product);
       }
     });
-    std::byte* const total = runs.total();
+    std::byte* const total = staged.sums_of_images(runs.total(), sums.pitch, share.count);
     for (std::int64_t i = 0; i < tile.images * tile.h; ++i)
       finish(tile.n + i / tile.h, part.group * p_.outs + part.first + share.first,
              phases.h.first + (tile.row + i % tile.h) * phases.h.step,
              phases.w.first + tile.col * phases.w.step, total + i * sums.line * size_, sums.pitch,
-             share.count, tile.w, finish_room(tile));
+             share.count, tile.w, buffers + buffers_ * sums_bytes());
   }
 
   const Problem& p_;

@@ -8,33 +8,12 @@
 #include <utility>
 
 #include "isobit/core/order.h"
+#include "isobit/ops/convolution/cpu_shape.h"
 #include "isobit/simd/lanes.h"
 #include "isobit/simd/prefetch.h"
-#include "isobit/simd/vec.h"
 
 namespace isobit::convolution::ISOBIT_ISA {
 namespace {
-
-template <class T>
-using VectorsOf = std::conditional_t<std::is_same_v<T, double>, simd::F64, simd::F32>;
-
-template <class S>
-ISOBIT_INLINE void put(typename S::Real* to, typename S::V value, auto... part) {
-  S::template store<simd::Stores::cached, simd::Nan::absent>(to, value, part...);
-}
-
-// The largest tile of sums that leaves registers for what they are made of.
-struct Shape {
-#if ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx512
-  static constexpr int kRows = 14, kVectors = 2;
-#elif ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx2
-  static constexpr int kRows = 6, kVectors = 2;
-#elif ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_neon
-  static constexpr int kRows = 8, kVectors = 3;
-#else
-  static constexpr int kRows = 4, kVectors = 2;
-#endif
-};
 
 template <class S>
 using TileKernel = void (*)(const Product& product, const typename S::Real* a,
@@ -89,6 +68,28 @@ template <class S, int kVectors, bool kPacked>
 constexpr auto kTiles =
     tiles_of<S, kVectors, kPacked>(std::make_integer_sequence<int, Shape::kRows>());
 
+// Gathered columns of a panel: runs of them are adjacent in b and in c.
+template <class S>
+struct Gathered {
+  struct Run {
+    std::int64_t from, to;
+    int at, count;
+  } runs[Shape::kVectors * S::kWidth];
+  int count = 0;
+
+  Gathered(const Product& product, std::int64_t col, int cols) {
+    const auto some = static_cast<int>(std::min<std::int64_t>(cols, product.n - col));
+    for (int at = 0; at < some; ++count) {
+      const std::int64_t line = (col + at) / product.line_cols, in = (col + at) % product.line_cols;
+      const auto of_line =
+          static_cast<int>(std::min<std::int64_t>(product.line_cols - in, some - at));
+      runs[count] = {product.lines == nullptr ? 0 : product.lines[line] + in,
+                     product.places == nullptr ? col + at : product.places[line] + in, at, of_line};
+      at += of_line;
+    }
+  }
+};
+
 // A panel of columns from one on, line k at to + k * cols. Of gathered ones whole vectors are put
 // one over the end of the other, and so over the next line, which comes later.
 template <class S>
@@ -104,21 +105,12 @@ void pack_columns(const Product& product, std::int64_t col, int cols, typename S
       put_line(b + product.offsets[k] + col, to + k * cols, cols);
     return;
   }
-  struct Part {
-    std::int64_t from;
-    int at, count;
-  } parts[Shape::kVectors * S::kWidth];
-  int many = 0;
-  const auto some = static_cast<int>(std::min<std::int64_t>(cols, product.n - col));
-  for (int at = 0; at < some; ++many) {
-    const std::int64_t line = (col + at) / product.line_cols, in = (col + at) % product.line_cols;
-    const auto count = static_cast<int>(std::min<std::int64_t>(product.line_cols - in, some - at));
-    parts[many] = {product.lines[line] + in, at, count};
-    at += count;
-  }
+  const Gathered<S> gathered(product, col, cols);
   for (std::int64_t k = 0; k < product.k; ++k)
-    for (int i = 0; i < many; ++i)
-      put_line(b + product.offsets[k] + parts[i].from, to + k * cols + parts[i].at, parts[i].count);
+    for (int i = 0; i < gathered.count; ++i) {
+      const auto& run = gathered.runs[i];
+      put_line(b + product.offsets[k] + run.from, to + k * cols + run.at, run.count);
+    }
 }
 
 // Of a last panel half of a panel, if that is all it needs.
@@ -135,6 +127,44 @@ void pack(const Product& product, void* to) {
                     static_cast<typename S::Real*>(to) + col * product.k);
 }
 
+// A tile of sums whose columns lie in runs: they are made side by side, and brought there.
+template <class S>
+void multiply_apart(const Product& product, const Gathered<S>& gathered, TileKernel<S> kernel,
+                    const typename S::Real* a, const typename S::Real* b, typename S::Real* c,
+                    std::int64_t rows) {
+  using Real = typename S::Real;
+  constexpr int kCols = Shape::kVectors * S::kWidth;
+  alignas(64) Real tile[Shape::kRows * kCols];
+  Product inner = product;
+  inner.pitch = kCols;
+  if (product.start == Product::onto_sum) inner.start = Product::from_zero;
+  // visit(of the tile, of c, of a vector or the part that a run has of it)
+  const auto for_each_vector = [&](const auto& visit) ISOBIT_INLINE_LAMBDA {
+    for (int r = 0; r < gathered.count; ++r) {
+      const auto& run = gathered.runs[r];
+      int done = 0;
+      for (; done + S::kWidth <= run.count; done += S::kWidth)
+        for (std::int64_t i = 0; i < rows; ++i)
+          visit(tile + i * kCols + run.at + done, c + i * product.pitch + run.to + done);
+      if (done == run.count) continue;
+      const auto part = S::first(run.count - done);
+      for (std::int64_t i = 0; i < rows; ++i)
+        visit(tile + i * kCols + run.at + done, c + i * product.pitch + run.to + done, part);
+    }
+  };
+  if (product.start == Product::going_on)
+    for_each_vector([](Real* of_tile, Real* of_c, auto... part)
+                        ISOBIT_INLINE_LAMBDA { put<S>(of_tile, S::load(of_c, part...), part...); });
+  kernel(inner, a, b, tile);
+  if (product.start == Product::onto_sum)
+    for_each_vector([](Real* of_tile, Real* of_c, auto... part) ISOBIT_INLINE_LAMBDA {
+      put<S>(of_c, S::add(S::load(of_c, part...), S::load(of_tile, part...)), part...);
+    });
+  else
+    for_each_vector([](Real* of_tile, Real* of_c, auto... part)
+                        ISOBIT_INLINE_LAMBDA { put<S>(of_c, S::load(of_tile, part...), part...); });
+}
+
 template <class S>
 void multiply(const Product& product) {
   using Real = typename S::Real;
@@ -143,6 +173,7 @@ void multiply(const Product& product) {
   const auto *a = static_cast<const Real*>(product.a), *b = static_cast<const Real*>(product.b);
   const std::int64_t all = (product.m + Shape::kRows - 1) / Shape::kRows;
   const std::int64_t panels = product.panels == 0 ? all : product.panels;
+  const std::int64_t a_step = Shape::kRows * (product.a_k == 0 ? product.k : product.a_k);
   const auto row = [&](std::int64_t panel) ISOBIT_INLINE_LAMBDA {
     return product.m * (product.first_panel + panel) / all;
   };
@@ -158,11 +189,22 @@ void multiply(const Product& product) {
     const auto& packed_kernels = narrow ? kTiles<S, 1, true> : kTiles<S, Shape::kVectors, true>;
     const auto& lying_kernels = narrow ? kTiles<S, 1, false> : kTiles<S, Shape::kVectors, false>;
     const auto& kernels = packs_here || product.is_packed ? packed_kernels : lying_kernels;
-    for (std::int64_t panel = 0; panel < panels; ++panel) {
-      const std::int64_t begin = row(panel), end = row(panel + 1);
-      kernels[static_cast<std::size_t>(end - begin - 1)](
-          product, a + panel * Shape::kRows * product.k, columns,
-          static_cast<Real*>(product.c) + (begin - row(0)) * product.pitch + col);
+    const auto for_each_panel = [&](const auto& visit) ISOBIT_INLINE_LAMBDA {
+      for (std::int64_t panel = 0; panel < panels; ++panel) {
+        const std::int64_t begin = row(panel), rows = row(panel + 1) - begin;
+        visit(kernels[static_cast<std::size_t>(rows - 1)], a + panel * a_step,
+              static_cast<Real*>(product.c) + (begin - row(0)) * product.pitch, rows);
+      }
+    };
+    if (product.places == nullptr) {
+      for_each_panel([&](TileKernel<S> kernel, const Real* weights, Real* c, std::int64_t) {
+        kernel(product, weights, columns, c + col);
+      });
+    } else {
+      const Gathered<S> gathered(product, col, kCols);
+      for_each_panel([&](TileKernel<S> kernel, const Real* weights, Real* c, std::int64_t rows) {
+        multiply_apart<S>(product, gathered, kernel, weights, columns, c, rows);
+      });
     }
   }
 }

@@ -20,10 +20,12 @@ struct Product {
   void* c = nullptr;
   std::int64_t pitch = 0, m = 0, n = 0, k = 0;  // at most 512 k of gathered columns
   enum Start { from_zero, onto_sum, going_on } start = from_zero;  // onto_sum: its own, then added
-  // Where columns are gathered: those of c are lines of so many columns of b, which begin there.
-  const std::int64_t* lines = nullptr;
+  // Where columns are gathered: those of c are lines of so many columns of b, which begin there;
+  // and in c there, if they do not follow each other.
+  const std::int64_t *lines = nullptr, *places = nullptr;
   std::int64_t line_cols = 0;
   bool is_packed = false;  // b, by ProductKernel::pack
+  std::int64_t a_k = 0;    // from a panel of a to the next, where it has more k than these
   // Where a and c are some of the panels of m rows: which; m says how rows are dealt to panels.
   std::int64_t first_panel = 0, panels = 0;
 };
@@ -40,6 +42,16 @@ struct ProductKernel {
   // that lies so many elements behind the last.
   void (*multiply_one)(const Product& product, std::int64_t b_step);
 };
+
+// Weights of the rows of a panel of a, of some channels and taps, of which each has a line: that of
+// the tap's next channel follows.
+struct WeightLines {
+  const std::byte* from;
+  std::int64_t row, in;          // elements, to the next row or channel; taps are adjacent
+  std::int64_t rows, ins, taps;  // how many
+  void* const* to;               // for each tap the first channel's
+};
+using PackWeightsKernel = bool (*)(const WeightLines& lines);  // whether all are finite
 
 // One filter along rows of results: tap row i of row r is a line of sources, lines[r + i]. Whole
 // vectors of lines are read: a vector of elements may follow what results need.
@@ -121,6 +133,7 @@ using WeightsOfPixelsKernel = void (*)(const WeightsOfPixels& weights);
 inline constexpr std::int64_t kSliding[] = {3, 5};
 
 ISOBIT_IN_EACH_ISA(const ProductKernel& product_kernel(DType real);
+                   PackWeightsKernel pack_weights_kernel(DType element);
                    RowsKernel rows_kernel(DType real); AbreastKernel abreast_kernel(DType real);
                    InterleaveKernel interleave_kernel(DType real);
                    PixelsKernel pixels_kernel(DType element, DType to);

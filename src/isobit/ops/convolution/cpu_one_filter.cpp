@@ -216,7 +216,7 @@ class OneFilter {
   bool staged(const Unit& unit, std::int64_t col, std::int64_t end, Room& room) const {
     const Phase &h = unit.phases.h, &w = unit.phases.w;
     const Staged staged(unit.phases, unit.rows, end - col);
-    stage_(unit.phases, staged, unit.n, unit.group * p_.ins, unit.row, col, room.staged);
+    stage_(unit.phases, staged, {unit.n, unit.group * p_.ins, p_.ins}, unit.row, col, room.staged);
     std::int64_t* offset = room.offsets;
     for (std::int64_t v = 0; v < w.taps; ++v)
       for (std::int64_t c = 0; c < p_.ins; ++c)

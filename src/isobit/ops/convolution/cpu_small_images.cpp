@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many weights and few results: the windows of all images are packed once and stay in the second
 // cache, and weights are packed a few filters at a time, right before they are multiplied.
-#include "isobit/ops/convolution/cpu_windows.h"
+#include "isobit/ops/convolution/cpu_staged_tile.h"
 
 namespace isobit::convolution {
 namespace {
@@ -15,14 +15,13 @@ class SmallImages {
         kernel_(product_kernel_for(problem.real(), machine.isa)),
         size_(size_of(problem.real())),
         phases_(problem, 0),
-        staged_(phases_, phases_.h.count, phases_.w.count),
-        columns_(problem.batch * problem.positions()),
-        pitch_(parts_of(columns_, kernel_.cols) * kernel_.cols),
+        all_{0, problem.batch, 0, 0, phases_.h.count, phases_.w.count},
+        pitch_(parts_of(all_.columns(), kernel_.cols) * kernel_.cols),
         panels_(parts_of(problem.outs, kernel_.rows)) {
     const std::int64_t of_panel = std::max<std::int64_t>(1, problem.k() * kernel_.rows * size_);
     panels_at_once_ = std::clamp<std::int64_t>((l2_bytes_ - windows_bytes()) / 2 / of_panel, 1,
                                                std::max<std::int64_t>(1, panels_));
-    const double work = static_cast<double>(columns_) *
+    const double work = static_cast<double>(all_.columns()) *
                         static_cast<double>(problem.groups * problem.outs) *
                         static_cast<double>(std::max<std::int64_t>(16, problem.k())) / 8;
     tasks_ =
@@ -48,17 +47,20 @@ class SmallImages {
     execution.parallel_for(tasks_, [&](std::int64_t task) {
       const simd::FloatMode mode;
       const Room room(*this, execution.workspace + task * task_bytes());
+      const StagedTile tile = staged(room);
       const Finisher finish(p_, isa_, 1);
-      std::int64_t packed = -1;  // the group whose windows are there
+      Windows there{-1, false};
       for (std::int64_t i = count * task / tasks_; i < count * (task + 1) / tasks_; ++i) {
         const std::int64_t group = i / blocks(), panel = i % blocks() * panels_at_once_;
-        if (group != packed) pack_windows(group, room);
-        packed = group;
         const Filters filters{
             group, panel * kernel_.rows,
             std::min(panels_at_once_ * kernel_.rows, p_.outs - panel * kernel_.rows)};
-        if (!pack_weights(filters, room)) finite = false;
-        multiply(filters, room, finish);
+        const bool all_finite = pack_weights(filters, room);
+        if (!all_finite) finite = false;
+        const Windows wanted{group, all_finite && tile.landing().pays(kernel_.cols)};
+        if (!(there == wanted)) pack_windows(wanted, tile, room);
+        there = wanted;
+        multiply(filters, wanted, tile, room, finish);
       }
     });
     // A window that reaches beyond the gradient has no products there; zeros would be some.
@@ -70,18 +72,28 @@ class SmallImages {
   struct Filters {
     std::int64_t group, first, count;
   };
+  // Of each tap those where it lands, or all.
+  struct Windows {
+    std::int64_t group;
+    bool where_it_lands;
+
+    bool operator==(const Windows&) const = default;
+  };
   std::int64_t blocks() const { return parts_of(panels_, panels_at_once_); }
-  std::int64_t of_image() const { return count_of({p_.ins, staged_.channel}); }
 
   // A task's memory.
   std::int64_t windows_bytes() const {  // vectors are put beyond the last
     return parts_of((count_of({p_.k(), pitch_}) + kernel_.cols) * size_, 64) * 64;
   }
   std::int64_t staged_bytes() const {
-    return parts_of((count_of({p_.batch, of_image()}) + 2 * kernel_.cols + 64) * size_, 64) * 64;
+    const std::int64_t channel = Staged(phases_, all_.h, all_.w).channel;
+    return parts_of(
+               (StagedTile::elements(p_, all_.images, channel) + 2 * kernel_.cols + 64) * size_,
+               64) *
+           64;
   }
-  std::int64_t offsets_bytes() const {  // of entries, and of lines
-    return parts_of((p_.k() + p_.batch * phases_.h.count) * 8, 64) * 64;
+  std::int64_t numbers_bytes() const {
+    return parts_of(StagedTile::numbers(p_.k(), all_.h) * 8, 64) * 64;
   }
   std::int64_t weights_bytes() const {
     return parts_of((panels_at_once_ * kernel_.rows * p_.k() + 16) * size_, 64) * 64;
@@ -92,70 +104,80 @@ class SmallImages {
            64;
   }
   std::int64_t task_bytes() const {
-    return windows_bytes() + staged_bytes() + offsets_bytes() + weights_bytes() +
-           matmul::Runs::buffers(p_.k()) * sums_bytes() + parts_of(Finisher::room(p_), 64) * 64;
+    return windows_bytes() + staged_bytes() + numbers_bytes() + weights_bytes() +
+           (matmul::Runs::buffers(p_.k()) + 1) * sums_bytes() +
+           parts_of(Finisher::room(p_), 64) * 64;
   }
   struct Room {
-    std::byte *windows, *staged, *offsets, *weights, *finish, *sums;
+    std::byte *windows, *staged, *numbers, *weights, *finish, *extra, *sums;
 
     Room(const SmallImages& of, std::byte* from)
         : windows(from),
           staged(windows + of.windows_bytes()),
-          offsets(staged + of.staged_bytes()),
-          weights(offsets + of.offsets_bytes()),
+          numbers(staged + of.staged_bytes()),
+          weights(numbers + of.numbers_bytes()),
           finish(weights + of.weights_bytes()),
-          sums(finish + parts_of(Finisher::room(of.p_), 64) * 64) {}
+          extra(finish + parts_of(Finisher::room(of.p_), 64) * 64),
+          sums(extra + of.sums_bytes()) {}
   };
+  StagedTile staged(const Room& room) const {
+    return {p_,
+            phases_,
+            all_,
+            isa_,
+            {room.staged, reinterpret_cast<std::int64_t*>(room.numbers), room.extra, sums_bytes()}};
+  }
 
-  void pack_windows(std::int64_t group, const Room& room) const {
-    const Stager stage(p_, isa_);
-    for (std::int64_t n = 0; n < p_.batch; ++n)
-      stage(phases_, staged_, n, group * p_.ins, 0, 0, room.staged + n * of_image() * size_);
-    auto* const offsets = reinterpret_cast<std::int64_t*>(room.offsets);
-    find_offsets(phases_, staged_, offsets);
-    std::int64_t* const lines = offsets + p_.k();
-    for (std::int64_t i = 0; i < p_.batch * phases_.h.count; ++i)
-      lines[i] = i / phases_.h.count * of_image() + i % phases_.h.count * staged_.cols;
-    for (std::int64_t k = 0; k < p_.k(); k += order::kPanel)
-      kernel_.pack({.b = room.staged,
-                    .offsets = offsets + k,
-                    .n = columns_,
-                    .k = std::min<std::int64_t>(order::kPanel, p_.k() - k),
-                    .lines = lines,
-                    .line_cols = phases_.w.count},
-                   room.windows + k * pitch_ * size_);
+  // Of an entry all columns have room, whether they are all there or not.
+  std::byte* windows_of(std::int64_t entry, const Room& room) const {
+    return room.windows + entry * pitch_ * size_;
+  }
+  void pack_windows(const Windows& windows, const StagedTile& tile, const Room& room) const {
+    tile.stage(windows.group);
+    for (std::int64_t k = 0; k < p_.k(); k += order::kPanel) {
+      Product panel{.k = std::min<std::int64_t>(order::kPanel, p_.k() - k)};
+      tile.gather(panel);
+      const auto pack = [&](Product& product, std::int64_t entry) {
+        product.offsets = tile.offsets() + entry;
+        kernel_.pack(product, windows_of(entry, room));
+      };
+      if (windows.where_it_lands)
+        tile.for_each_tap(panel, k, pack);
+      else
+        pack(panel, k);
+    }
   }
 
   bool pack_weights(const Filters& filters, const Room& room) const {
-    const matmul::PackKernels& kernels = matmul::pack_kernels_for(p_.element, isa_);
-    bool finite = true;
-    matmul::with_types(p_.element, [&]<class T, class Real>(T, Real) {
-      finite = WeightPacker<T, Real>(p_, phases_, filters.group, filters.first, filters.count,
-                                     kernel_.rows, kernels, reinterpret_cast<Real*>(room.weights))
-                   .pack();
-    });
-    return finite;
+    return WeightPacker(p_, phases_, filters.group, filters.first, filters.count, isa_,
+                        room.weights)
+        .pack();
   }
 
-  void multiply(const Filters& filters, const Room& room, const Finisher& finish) const {
+  void multiply(const Filters& filters, const Windows& windows, const StagedTile& tile,
+                const Room& room, const Finisher& finish) const {
     matmul::Runs runs(room.sums, sums_bytes(), sums_bytes() / size_,
                       matmul::add_kernel_for(p_.real(), isa_));
     const std::int64_t rows = parts_of(filters.count, kernel_.rows) * kernel_.rows;
     runs.for_each_panel(p_.k(), [&](std::int64_t k, std::int64_t count) {
-      kernel_.multiply({.a = room.weights + k * rows * size_,
-                        .b = room.windows + k * pitch_ * size_,
-                        .c = runs.now(),
-                        .pitch = sums_pitch(),
-                        .m = filters.count,
-                        .n = columns_,
-                        .k = count,
-                        .start = k % matmul::kRunK == 0 ? Product::from_zero : Product::onto_sum,
-                        .is_packed = true});
+      const Product panel{.a = room.weights + k * rows * size_,
+                          .b = windows_of(k, room),
+                          .c = runs.now(),
+                          .pitch = sums_pitch(),
+                          .m = filters.count,
+                          .n = all_.columns(),
+                          .k = count,
+                          .start = k % matmul::kRunK == 0 ? Product::from_zero : Product::onto_sum,
+                          .is_packed = true};
+      if (!windows.where_it_lands) return kernel_.multiply(panel);
+      tile.multiply_where_it_lands(panel, k, [&](Product& product, std::int64_t entry) {
+        product.b = windows_of(entry, room);
+      });
     });
     // Lines of an image that follow each other are one.
     const std::int64_t lines = finish.lines_follow_each_other() ? 1 : phases_.h.count;
     const std::int64_t cols = p_.positions() / std::max<std::int64_t>(1, lines);
-    std::byte* const total = runs.total();
+    std::byte* const total = tile.sums_of_images(runs.total(), sums_pitch(), filters.count);
     for (std::int64_t i = 0; i < p_.batch * lines; ++i)
       finish(i / lines, filters.group * p_.outs + filters.first, i % lines, 0,
              total + i * cols * size_, sums_pitch(), filters.count, cols, room.finish);
@@ -167,8 +189,8 @@ class SmallImages {
   const ProductKernel& kernel_;
   std::int64_t size_;
   Phases phases_;
-  Staged staged_;
-  std::int64_t columns_, pitch_, panels_, panels_at_once_ = 1, tasks_ = 1;
+  TileOfResults all_;
+  std::int64_t pitch_, panels_, panels_at_once_ = 1, tasks_ = 1;
 };
 
 std::string obstacle(const Problem& problem, const Machine& machine) {

@@ -54,6 +54,17 @@ struct Phase {
   std::int64_t least(std::int64_t j) const {
     return j * scale + shift + std::min<std::int64_t>(0, (taps - 1) * tap_shift);
   }
+  // The results whose tap u meets one of so many sources, and nothing beyond them.
+  struct Range {
+    std::int64_t begin, end;
+  };
+  Range landing(std::int64_t u, std::int64_t sources) const {
+    const std::int64_t of_first = shift + u * tap_shift;
+    const auto up = [&](std::int64_t source) {  // the first result at or behind it
+      return source <= of_first ? 0 : std::min(count, (source - of_first - 1) / scale + 1);
+    };
+    return {up(0), up(sources)};
+  }
   // From the least to the greatest of a result.
   std::int64_t reach() const { return taps == 0 ? 0 : std::abs((taps - 1) * tap_shift); }
   // Where tap u stands beyond the least.
@@ -122,6 +133,9 @@ struct Staged {
 inline const ProductKernel& product_kernel_for(DType real, Isa isa) {
   ISOBIT_RETURN_FOR_ISA(isa, product_kernel(real));
 }
+inline PackWeightsKernel pack_weights_kernel_for(DType element, Isa isa) {
+  ISOBIT_RETURN_FOR_ISA(isa, pack_weights_kernel(element));
+}
 inline RowsKernel rows_kernel_for(DType real, Isa isa) {
   ISOBIT_RETURN_FOR_ISA(isa, rows_kernel(real));
 }
@@ -146,15 +160,18 @@ class Stager {
         stage_(stage_kernel_for(problem.element, isa)),
         size_(size_of(problem.real())) {}
 
-  // The part that results from (row, col) of the phases on need, of `ins` channels from one on.
-  void operator()(const Phases& phases, const Staged& to, std::int64_t n, std::int64_t channel,
+  struct Channels {
+    std::int64_t n, first, count;  // of an image
+  };
+  // The part that results from (row, col) of the phases on need.
+  void operator()(const Phases& phases, const Staged& to, const Channels& channels,
                   std::int64_t row, std::int64_t col, std::byte* room) const {
     const std::int64_t first_h = phases.h.least(row), first_w = phases.w.least(col);
     for (std::int64_t bh = 0; bh < to.scale_h; ++bh) {
       if (!used(phases.h, bh)) continue;
       for (std::int64_t bw = 0; bw < to.scale_w; ++bw) {
         if (!used(phases.w, bw)) continue;
-        for (std::int64_t c = 0; c < p_.ins; ++c) {
+        for (std::int64_t c = 0; c < channels.count; ++c) {
           std::byte* const plane =
               room + (c * to.channel + (bh * to.scale_w + bw) * to.plane) * size_;
           const auto source_of = [&](std::int64_t i) {
@@ -169,7 +186,8 @@ class Stager {
             if (h < 0)
               std::memset(line, 0, static_cast<std::size_t>(to.cols * size_));
             else
-              fill(n, channel + c, h, lines, to.scale_h, first_w + bw, to.scale_w, to.cols, line);
+              fill(channels.n, channels.first + c, h, lines, to.scale_h, first_w + bw, to.scale_w,
+                   to.cols, line);
             i += lines;
           }
         }
@@ -229,21 +247,21 @@ bool all_finite(const Real* from, std::int64_t count) {
 }
 
 // Weights of some channels of results as panels of at most `rows`, as equal as they can be: of each
-// 512 k one panel after the other, of each entry one weight a row. Says whether all are finite, if
-// it matters.
-template <class T, class Real>
+// 512 k one panel after the other, of each entry one weight a row. Says whether all are finite.
 class WeightPacker {
  public:
   WeightPacker(const Problem& problem, const Phases& phases, std::int64_t group, std::int64_t first,
-               std::int64_t count, std::int64_t rows, const matmul::PackKernels& kernels, Real* to)
+               std::int64_t count, Isa isa, std::byte* to)
       : p_(problem),
         phases_(phases),
-        weights_(reinterpret_cast<const T*>(problem.weight.data) + group * problem.weight.group +
-                 first * problem.weight.out),
+        pack_(pack_weights_kernel_for(problem.element, isa)),
+        element_(size_of(problem.element)),
+        weights_(problem.weight.data +
+                 (group * problem.weight.group + first * problem.weight.out) * element_),
         count_(count),
-        rows_(rows),
-        panels_(parts_of(count, rows)),
-        kernels_(kernels),
+        rows_(product_kernel_for(problem.real(), isa).rows),
+        panels_(parts_of(count, rows_)),
+        of_row_(rows_ * size_of(problem.real())),
         to_(to) {}
 
   bool pack() { return pack(0, panels_); }
@@ -267,7 +285,7 @@ class WeightPacker {
   }
 
  private:
-  static constexpr std::int64_t kTaps = 16, kIns = 8, kMostPitch = 16;
+  static constexpr std::int64_t kTaps = 16, kIns = 16;
 
   // Entries of a block of 512 k, and those before it.
   struct Entries {
@@ -293,8 +311,8 @@ class WeightPacker {
   };
 
   // Where the entry of a tap and channel goes, and how many follow it there.
-  Real* line_of(Taps& taps, std::int64_t tap, std::int64_t panel, std::int64_t in,
-                std::int64_t* left) const {
+  std::byte* line_of(Taps& taps, std::int64_t tap, std::int64_t panel, std::int64_t in,
+                     std::int64_t* left) const {
     const std::int64_t k = taps.k[tap] + in, block = k / order::kPanel;
     Entries& entries = taps.entries[tap];
     if (entries.block != block) {  // seldom: counting them takes divisions
@@ -302,36 +320,34 @@ class WeightPacker {
       entries = {block, before, phases_.before((block + 1) * order::kPanel) - before};
     }
     *left = std::min((block + 1) * order::kPanel, taps.k[tap] + p_.ins) - k;
-    return to_ +
-           (entries.before * (panels_ - 1) + panel * entries.count + taps.before[tap] + in) * rows_;
+    return to_ + (entries.before * (panels_ - 1) + panel * entries.count + taps.before[tap] + in) *
+                     of_row_;
   }
 
   void pack(Taps& taps, std::int64_t panel, std::int64_t in) {
-    alignas(64) Real lines[kTaps * kIns * kMostPitch];
     const std::int64_t begin = count_ * panel / panels_, end = count_ * (panel + 1) / panels_;
-    const std::int64_t ins = std::min(kIns, p_.ins - in), pitch = kernels_.row_pitch;
-    const bool together = taps.adjacent && p_.weight.in == taps.count;
-    if (together) fetch_next(taps, begin, end, in + ins);
-    // So many entries by one call: all; or the taps of a channel; or one tap.
-    const std::int64_t at_once = !taps.adjacent ? 1 : together ? ins * taps.count : taps.count;
-    for (std::int64_t i = 0; i < ins * taps.count; i += at_once) {
-      const T* const from = weights_ + begin * p_.weight.out +
-                            (in + i / taps.count) * p_.weight.in + taps.offset[i % taps.count];
-      kernels_.pack_a({reinterpret_cast<const std::byte*>(from), p_.weight.out, 1, end - begin},
-                      at_once, lines + i * pitch);
-    }
-    if (p_.gradient) finite_ = finite_ && all_finite(lines, ins * taps.count * pitch);
-    for (std::int64_t t = 0; t < taps.count; ++t) {
-      std::int64_t left = 0;
-      Real* line = nullptr;
-      for (std::int64_t c = 0; c < ins; ++c, --left, line += rows_) {
-        if (left == 0) line = line_of(taps, t, panel, in + c, &left);
-        const Real* const from = lines + (c * taps.count + t) * pitch;
-        // What is beyond the rows belongs to lines that come later, if there are such.
-        if (pitch == kMostPitch && pitch <= (std::min(left, ins - c)) * rows_)
-          std::memcpy(line, from, kMostPitch * sizeof(Real));
-        else
-          std::copy_n(from, rows_, line);
+    const std::int64_t last = std::min(p_.ins, in + kIns);
+    if (taps.adjacent && p_.weight.in == taps.count) fetch_next(taps, begin, end, last);
+    for (std::int64_t some = 0; in < last; in += some) {
+      void* to[kTaps];
+      some = last - in;
+      for (std::int64_t t = 0; t < taps.count; ++t) {
+        std::int64_t left = 0;
+        to[t] = line_of(taps, t, panel, in, &left);
+        some = std::min(some, left);
+      }
+      // All taps by one call, or each.
+      const std::int64_t at_once = taps.adjacent ? taps.count : 1;
+      for (std::int64_t t = 0; t < taps.count; t += at_once) {
+        const std::int64_t offset = begin * p_.weight.out + in * p_.weight.in + taps.offset[t];
+        const WeightLines lines{weights_ + offset * element_,
+                                p_.weight.out,
+                                p_.weight.in,
+                                end - begin,
+                                some,
+                                at_once,
+                                to + t};
+        finite_ = pack_(lines) && finite_;
       }
     }
   }
@@ -339,29 +355,31 @@ class WeightPacker {
   // Rows are far from each other: processors do not foresee so many.
   void fetch_next(const Taps& taps, std::int64_t begin, std::int64_t end, std::int64_t in) const {
     if (in >= p_.ins) return;
-    constexpr std::int64_t kLine = 64 / sizeof(T);
+    constexpr std::int64_t kLine = 64;
     for (std::int64_t row = begin; row < end; ++row) {
-      const T* const from = weights_ + row * p_.weight.out + in * p_.weight.in + taps.offset[0];
-      for (std::int64_t i = 0; i < kIns * taps.count + kLine; i += kLine)
-        __builtin_prefetch(from + i);
+      const std::int64_t offset = row * p_.weight.out + in * p_.weight.in + taps.offset[0];
+      for (std::int64_t i = 0; i < kIns * taps.count * element_ + kLine; i += kLine)
+        __builtin_prefetch(weights_ + offset * element_ + i);
     }
   }
 
   const Problem& p_;
   const Phases& phases_;
-  const T* weights_;
-  std::int64_t count_, rows_, panels_;
-  const matmul::PackKernels& kernels_;
-  Real* to_;
-  bool finite_ = true;  // what matters of a gradient alone
+  PackWeightsKernel pack_;
+  std::int64_t element_;
+  const std::byte* weights_;
+  std::int64_t count_, rows_, panels_, of_row_;
+  std::byte* to_;
+  bool finite_ = true;
 };
 
-// Offsets of all entries in a staged image.
-inline void find_offsets(const Phases& phases, const Staged& staged, std::int64_t* to) {
+// Offsets of all entries in staged images, side by side.
+inline void find_offsets(const Phases& phases, const Staged& staged, std::int64_t images,
+                         std::int64_t* to) {
   for (std::int64_t u = 0; u < phases.h.taps; ++u)
     for (std::int64_t v = 0; v < phases.w.taps; ++v) {
       const std::int64_t at = staged.at(phases.h.beyond(u), phases.w.beyond(v));
-      for (std::int64_t c = 0; c < phases.ins; ++c) *to++ = at + c * staged.channel;
+      for (std::int64_t c = 0; c < phases.ins; ++c) *to++ = (at + c * staged.channel) * images;
     }
 }
 

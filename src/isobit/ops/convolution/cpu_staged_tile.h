@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile of results of several small images, whose columns are gathered: images lie side by side,
+// an element of each after the other. At the edge of an image some taps of a window meet elements,
+// and others the zeros beyond it: so each tap can be multiplied for those results alone for which
+// it meets elements. The products that are left out are zeros if weights are finite, and change no
+// bit, since the order of products adds +0 to each sum.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "isobit/ops/convolution/cpu_windows.h"
+
+namespace isobit::convolution {
+
+// What columns cost, in thirds of a whole panel of them; half of one costs two.
+inline std::int64_t thirds_of_panels(std::int64_t count, std::int64_t cols) {
+  const std::int64_t rest = count % cols;
+  return count / cols * 3 + (rest == 0 ? 0 : 2 * rest <= cols ? 2 : 3);
+}
+
+// Results from (row, col) of the phases on, of images from one on.
+struct TileOfResults {
+  std::int64_t n, images, row, col, h, w;
+
+  std::int64_t columns() const { return h * w * images; }
+};
+
+// Which results of a tile a tap lands for.
+class Landing {
+ public:
+  // Of each image, from the tile's first result.
+  struct Part {
+    std::int64_t top, bottom, left, right;
+
+    bool empty() const { return top >= bottom || left >= right; }
+  };
+
+  Landing(const Problem& problem, const Phases& phases, const TileOfResults& tile)
+      : p_(problem), phases_(phases), tile_(tile) {}
+
+  // Of other padding than zeros all taps land.
+  static bool may_skip(const Problem& problem) {
+    return problem.gradient || problem.mode == PaddingMode::zeros;
+  }
+
+  Part part(std::int64_t tap) const {
+    const Phase &h = phases_.h, &w = phases_.w;
+    const Phase::Range rows = h.landing(tap / w.taps, p_.h.sources),
+                       cols = w.landing(tap % w.taps, p_.w.sources);
+    const auto within = [](std::int64_t index, std::int64_t first, std::int64_t count) {
+      return std::clamp<std::int64_t>(index - first, 0, count);
+    };
+    return {within(rows.begin, tile_.row, tile_.h), within(rows.end, tile_.row, tile_.h),
+            within(cols.begin, tile_.col, tile_.w), within(cols.end, tile_.col, tile_.w)};
+  }
+  std::int64_t columns(const Part& part) const {
+    return part.empty() ? 0 : (part.bottom - part.top) * (part.right - part.left) * tile_.images;
+  }
+  bool everywhere(const Part& part) const { return columns(part) == tile_.columns(); }
+
+  // Thirds of panels that a tap costs, on an average: of all results, or of those it lands for if
+  // that is less, though their sums have to be brought to their places.
+  std::int64_t thirds(std::int64_t cols) const {
+    const std::int64_t all = thirds_of_panels(tile_.columns(), cols);
+    return may_skip(p_) ? std::min(all, thirds_of_landing(cols)) : all;
+  }
+  bool pays(std::int64_t cols) const {
+    return may_skip(p_) && thirds_of_landing(cols) < thirds_of_panels(tile_.columns(), cols);
+  }
+
+ private:
+  std::int64_t thirds_of_landing(std::int64_t cols) const {
+    const std::int64_t taps = phases_.h.taps * phases_.w.taps;
+    if (taps * p_.ins == 0) return 0;
+    // Bringing sums there takes as long as so many channels; twice, where a panel has several taps.
+    const std::int64_t extra = p_.ins % order::kPanel == 0 ? 8 : 24;
+    std::int64_t sum = 0;
+    for (std::int64_t tap = 0; tap < taps; ++tap) sum += thirds_of_panels(columns(part(tap)), cols);
+    return parts_of(sum * (p_.ins + extra), taps * p_.ins);
+  }
+
+  const Problem& p_;
+  const Phases& phases_;
+  TileOfResults tile_;
+};
+
+class StagedTile {
+ public:
+  // What sums() and numbers() say, and one more of sums.
+  struct Room {
+    std::byte* staged;
+    std::int64_t* numbers;
+    std::byte* sums;
+    std::int64_t bytes_of_sums;
+  };
+
+  StagedTile(const Problem& problem, const Phases& phases, const TileOfResults& tile, Isa isa,
+             const Room& room)
+      : p_(problem),
+        phases_(phases),
+        tile_(tile),
+        isa_(isa),
+        room_(room),
+        staged_(phases, tile.h, tile.w),
+        landing_(problem, phases, tile),
+        kernel_(product_kernel_for(problem.real(), isa)),
+        size_(size_of(problem.real())),
+        lines_(room.numbers + phases.entries()) {}
+
+  // Elements of so many images whose staged channels have so many, and numbers.
+  static std::int64_t elements(const Problem& problem, std::int64_t images, std::int64_t channel) {
+    return count_of({images, problem.ins + (images > 1 ? 1 : 0), channel});
+  }
+  static std::int64_t numbers(std::int64_t entries, std::int64_t lines) {
+    return entries + 3 * lines;
+  }
+
+  const Landing& landing() const { return landing_; }
+  // Where elements of the first k are, line after line; and from those of the others.
+  std::byte* line(std::int64_t row) const { return room_.staged + lines_[row] * size_; }
+  const std::int64_t* offsets() const { return room_.numbers; }
+
+  // Stages the sources of a group.
+  void stage(std::int64_t group) const {
+    const Stager stage(p_, isa_);
+    const TurnKernel turn = turn_kernel_for(p_.real(), isa_);
+    std::byte* const apart =
+        room_.staged + count_of({tile_.images, p_.ins, staged_.channel}) * size_;
+    if (tile_.images == 1)
+      stage(phases_, staged_, {tile_.n, group * p_.ins, p_.ins}, tile_.row, tile_.col,
+            room_.staged);
+    for (std::int64_t c = 0; c < (tile_.images == 1 ? 0 : p_.ins); ++c) {
+      for (std::int64_t i = 0; i < tile_.images; ++i)
+        stage(phases_, staged_, {tile_.n + i, group * p_.ins + c, 1}, tile_.row, tile_.col,
+              apart + i * staged_.channel * size_);
+      turn({apart, staged_.channel, staged_.channel, tile_.images,
+            room_.staged + c * staged_.channel * tile_.images * size_, tile_.images});
+    }
+    find_offsets(phases_, staged_, tile_.images, room_.numbers);
+    for (std::int64_t row = 0; row < tile_.h; ++row)
+      lines_[row] = row * staged_.cols * tile_.images;
+  }
+
+  // Makes all results the columns of a product whose b this is.
+  void gather(Product& product) const {
+    product.b = room_.staged;
+    gather(product, {0, tile_.h, 0, tile_.w});
+  }
+
+  // Calls visit(product, entry) for each tap of a panel of k, whose first entry is given: the
+  // product of its entries, from that one on, and of the results for which it lands.
+  template <class Visit>
+  void for_each_tap(const Product& whole, std::int64_t first, const Visit& visit) const {
+    Product product = whole;
+    product.a_k = whole.k;
+    const std::int64_t end = first + whole.k;
+    for (std::int64_t entry = first; entry < end; entry += product.k) {
+      const std::int64_t tap = entry / p_.ins;
+      product.k = std::min(end, (tap + 1) * p_.ins) - entry;
+      const Landing::Part part = landing_.part(tap);
+      if (part.empty()) continue;
+      product.a = static_cast<const std::byte*>(whole.a) + (entry - first) * kernel_.rows * size_;
+      gather(product, part);
+      visit(product, entry);
+    }
+  }
+
+  // Multiplies a panel of k in that way. set_b(product, entry) sets where b of an entry is.
+  template <class SetB>
+  void multiply_where_it_lands(const Product& whole, std::int64_t first, const SetB& set_b) const {
+    const bool one_tap = first / p_.ins == (first + whole.k - 1) / p_.ins;
+    if (one_tap && landing_.everywhere(landing_.part(first / p_.ins)))
+      return kernel_.multiply(whole);
+    Product product = whole;
+    const bool begins = whole.start == Product::from_zero;
+    product.start = one_tap ? Product::onto_sum : Product::going_on;
+    if (!one_tap && !begins) product.c = room_.sums;
+    const auto bytes = static_cast<std::size_t>(room_.bytes_of_sums);
+    if (!one_tap || begins) std::memset(product.c, 0, bytes);
+    for_each_tap(product, first, [&](Product& of_tap, std::int64_t entry) {
+      set_b(of_tap, entry);
+      kernel_.multiply(of_tap);
+    });
+    if (product.c != whole.c)
+      matmul::add_kernel_for(p_.real(), isa_)(room_.sums, static_cast<std::byte*>(whole.c),
+                                              room_.bytes_of_sums / size_);
+  }
+
+  // Sums of so many channels, line after line of one image after the other.
+  std::byte* sums_of_images(std::byte* sums, std::int64_t pitch, std::int64_t channels) const {
+    if (tile_.images == 1) return sums;
+    const TurnKernel turn = turn_kernel_for(p_.real(), isa_);
+    const std::int64_t positions = tile_.h * tile_.w;
+    for (std::int64_t i = 0; i < channels; ++i)
+      turn({sums + i * pitch * size_, tile_.images, tile_.images, positions,
+            room_.sums + i * pitch * size_, positions});
+    return room_.sums;
+  }
+
+ private:
+  void gather(Product& product, const Landing::Part& part) const {
+    std::int64_t *const from = lines_ + tile_.h, *const to = from + tile_.h;
+    const std::int64_t count = part.bottom - part.top;
+    for (std::int64_t i = 0; i < count; ++i) {
+      from[i] = lines_[part.top + i] + part.left * tile_.images;
+      to[i] = ((part.top + i) * tile_.w + part.left) * tile_.images;
+    }
+    product.lines = from;
+    product.line_cols = (part.right - part.left) * tile_.images;
+    product.n = count * product.line_cols;
+    product.places = landing_.everywhere(part) ? nullptr : to;
+  }
+
+  const Problem& p_;
+  const Phases& phases_;
+  TileOfResults tile_;
+  Isa isa_;
+  Room room_;
+  Staged staged_;
+  Landing landing_;
+  const ProductKernel& kernel_;
+  std::int64_t size_;
+  std::int64_t* lines_;
+};
+
+}  // namespace isobit::convolution
