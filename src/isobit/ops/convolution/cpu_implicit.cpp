@@ -172,8 +172,8 @@ class Work {
     }
     tile_h_ = h;
     tile_w_ = std::min(w, std::max<std::int64_t>(1, count_w()));
-    // Threads have equally much to do. Where all images would be one tile, each has whole images,
-    // or else filters.
+    // Threads have equally much to do. Where all images would be one tile, they share the filters, so
+    // that each reads its own alone, as far as there are enough.
     const bool few = count_of({p_.batch, count_h(), count_w()}) <= kMostColumns;
     if (few) choose_shares(machine);
     const std::int64_t wanted = machine.threads == 1 || few ? 1 : 4 * std::int64_t{machine.threads};
@@ -189,8 +189,7 @@ class Work {
   void choose_shares(const Machine& machine) {
     constexpr std::int64_t kFewestPanels = 4;
     const std::int64_t wanted = parts_of(machine.threads, groups_at_a_time());
-    if (p_.batch % wanted != 0)
-      shares_ = std::clamp<std::int64_t>(panels_at_a_time() / kFewestPanels, 1, wanted);
+    shares_ = std::clamp<std::int64_t>(panels_at_a_time() / kFewestPanels, 1, wanted);
   }
 
   // Several small images are one tile, as far as threads have enough tiles and caches room.
@@ -356,11 +355,16 @@ class Work {
       }
     });
     std::byte* const total = staged.sums_of_images(runs.total(), sums.pitch, share.count);
-    for (std::int64_t i = 0; i < tile.images * tile.h; ++i)
-      finish(tile.n + i / tile.h, part.group * p_.outs + part.first + share.first,
-             phases.h.first + (tile.row + i % tile.h) * phases.h.step,
-             phases.w.first + tile.col * phases.w.step, total + i * sums.line * size_, sums.pitch,
-             share.count, tile.w, buffers + buffers_ * sums_bytes());
+    // Lines that follow each other are one.
+    const bool joins = sums.order == Sums::gathered && tile.w == phases.w.count &&
+                       finish.lines_follow_each_other();
+    const std::int64_t lines = joins ? 1 : tile.h;
+    for (std::int64_t i = 0; i < tile.images * lines; ++i)
+      finish(tile.n + i / lines, part.group * p_.outs + part.first + share.first,
+             phases.h.first + (tile.row + i % lines) * phases.h.step,
+             phases.w.first + tile.col * phases.w.step,
+             total + i * (joins ? tile.h : 1) * sums.line * size_, sums.pitch, share.count,
+             joins ? tile.h * tile.w : tile.w, buffers + buffers_ * sums_bytes());
   }
 
   const Problem& p_;

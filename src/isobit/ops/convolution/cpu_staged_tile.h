@@ -124,20 +124,14 @@ class StagedTile {
 
   // Stages the sources of a group.
   void stage(std::int64_t group) const {
-    const Stager stage(p_, isa_);
-    const TurnKernel turn = turn_kernel_for(p_.real(), isa_);
-    std::byte* const apart =
-        room_.staged + count_of({tile_.images, p_.ins, staged_.channel}) * size_;
+    const std::int64_t channel = group * p_.ins;
     if (tile_.images == 1)
-      stage(phases_, staged_, {tile_.n, group * p_.ins, p_.ins}, tile_.row, tile_.col,
-            room_.staged);
-    for (std::int64_t c = 0; c < (tile_.images == 1 ? 0 : p_.ins); ++c) {
-      for (std::int64_t i = 0; i < tile_.images; ++i)
-        stage(phases_, staged_, {tile_.n + i, group * p_.ins + c, 1}, tile_.row, tile_.col,
-              apart + i * staged_.channel * size_);
-      turn({apart, staged_.channel, staged_.channel, tile_.images,
-            room_.staged + c * staged_.channel * tile_.images * size_, tile_.images});
-    }
+      Stager(p_, isa_)(phases_, staged_, {tile_.n, channel, p_.ins}, tile_.row, tile_.col,
+                       room_.staged);
+    else if (Landing::may_skip(p_) && phases_.h.scale * phases_.w.scale * p_.source.w == 1)
+      stage_side_by_side(channel);
+    else
+      stage_apart(channel);
     find_offsets(phases_, staged_, tile_.images, room_.numbers);
     for (std::int64_t row = 0; row < tile_.h; ++row)
       lines_[row] = row * staged_.cols * tile_.images;
@@ -211,6 +205,38 @@ class StagedTile {
     product.line_cols = (part.right - part.left) * tile_.images;
     product.n = count * product.line_cols;
     product.places = landing_.everywhere(part) ? nullptr : to;
+  }
+
+  std::byte* staged_at(std::int64_t in) const {
+    return room_.staged + in * staged_.channel * tile_.images * size_;
+  }
+  // Each image by itself, behind the staged ones, and then all.
+  void stage_apart(std::int64_t channel) const {
+    const Stager stage(p_, isa_);
+    const TurnKernel turn = turn_kernel_for(p_.real(), isa_);
+    std::byte* const apart = staged_at(p_.ins);
+    for (std::int64_t c = 0; c < p_.ins; ++c) {
+      for (std::int64_t i = 0; i < tile_.images; ++i)
+        stage(phases_, staged_, {tile_.n + i, channel + c, 1}, tile_.row, tile_.col,
+              apart + i * staged_.channel * size_);
+      turn({apart, staged_.channel, staged_.channel, tile_.images, staged_at(c), tile_.images});
+    }
+  }
+  // Adjacent elements of the images, and zeros around them.
+  void stage_side_by_side(std::int64_t channel) const {
+    const TurnKernel turn = turn_kernel_for(p_.element, isa_);
+    const std::int64_t first_h = phases_.h.least(tile_.row), first_w = phases_.w.least(tile_.col);
+    const std::int64_t top = std::clamp<std::int64_t>(-first_h, 0, staged_.rows),
+                       bottom = std::clamp(p_.h.sources - first_h, top, staged_.rows);
+    const std::int64_t left = std::clamp<std::int64_t>(-first_w, 0, staged_.cols),
+                       right = std::clamp(p_.w.sources - first_w, left, staged_.cols);
+    std::memset(room_.staged, 0, static_cast<std::size_t>(staged_at(p_.ins) - room_.staged));
+    if (left == right) return;
+    for (std::int64_t c = 0; c < p_.ins; ++c)
+      for (std::int64_t row = top; row < bottom; ++row)
+        turn({p_.source.at(tile_.n, channel + c, first_h + row, first_w + left), p_.source.n,
+              right - left, tile_.images,
+              staged_at(c) + (row * staged_.cols + left) * tile_.images * size_, tile_.images});
   }
 
   const Problem& p_;
