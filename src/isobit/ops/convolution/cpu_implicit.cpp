@@ -206,10 +206,15 @@ class Work {
              static_cast<std::int64_t>(machine.l2_bytes) / (columns * outs_at_a_time() * size_)}));
     images_ = parts_of(p_.batch, parts_of(p_.batch, images_));
     const Phases phases(p_, 0);
-    const auto thirds = [&](std::int64_t images) {
-      return sums_of_tile(phases, {0, images, 0, 0, tile_h_, tile_w_}).thirds;
+    const auto sums = [&](std::int64_t images) {
+      return sums_of_tile(phases, {0, images, 0, 0, tile_h_, tile_w_});
     };
-    if (!Sums::worth_copying(thirds(images_), images_ * thirds(1))) images_ = 1;
+    const Sums one = sums(1);
+    const std::int64_t thirds = sums(images_).thirds, apart = images_ * one.thirds;
+    // Columns of one that are copied anyway are copied faster side by side.
+    const bool pays =
+        one.order == Sums::gathered ? thirds <= apart : Sums::worth_copying(thirds, apart);
+    if (!pays) images_ = 1;
   }
 
   // A task's memory.

@@ -30,7 +30,7 @@ struct Product {
   std::int64_t first_panel = 0, panels = 0;
 };
 // So many panels of a are worth a panel of b: lines that do not straddle two of the caches'.
-inline constexpr std::int64_t kWorthPacking = 6;
+inline constexpr std::int64_t kWorthPacking = 5;
 
 struct ProductKernel {
   std::int64_t rows, cols;

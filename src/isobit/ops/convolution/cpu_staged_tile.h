@@ -71,14 +71,14 @@ class Landing {
   }
 
  private:
+  static constexpr std::int64_t kChannels = 8;  // bringing sums there takes as long as so many
+
   std::int64_t thirds_of_landing(std::int64_t cols) const {
     const std::int64_t taps = phases_.h.taps * phases_.w.taps;
     if (taps * p_.ins == 0) return 0;
-    // Bringing sums there takes as long as so many channels; twice, where a panel has several taps.
-    const std::int64_t extra = p_.ins % order::kPanel == 0 ? 8 : 24;
     std::int64_t sum = 0;
     for (std::int64_t tap = 0; tap < taps; ++tap) sum += thirds_of_panels(columns(part(tap)), cols);
-    return parts_of(sum * (p_.ins + extra), taps * p_.ins);
+    return parts_of(sum * (p_.ins + kChannels), taps * p_.ins);
   }
 
   const Problem& p_;
