@@ -172,8 +172,8 @@ class Work {
     }
     tile_h_ = h;
     tile_w_ = std::min(w, std::max<std::int64_t>(1, count_w()));
-    // Threads have equally much to do. Where all images would be one tile, they share the filters, so
-    // that each reads its own alone, as far as there are enough.
+    // Threads have equally much to do. Where all images would be one tile, they share the filters,
+    // so that each reads its own alone, as far as there are enough.
     const bool few = count_of({p_.batch, count_h(), count_w()}) <= kMostColumns;
     if (few) choose_shares(machine);
     const std::int64_t wanted = machine.threads == 1 || few ? 1 : 4 * std::int64_t{machine.threads};
@@ -247,13 +247,9 @@ class Work {
         const std::int64_t panels = parts_of(part.count, rows_);
         const std::int64_t first = std::max(own_begin - part.unit, std::int64_t{0}),
                            last = std::min(own_end - part.unit, panels);
-        std::byte* at = to + (part.unit - begin) * of_panel_;
-        for (std::int64_t j = 0; j < phases_; ++j) {
-          const Phases phases(p_, j);
-          WeightPacker packer(p_, phases, part.group, part.first, part.count, isa_, at);
-          if (!packer.pack(first, last)) finite = false;
-          at += phases.entries() * panels * rows_ * size_;
-        }
+        WeightPacker packer(p_, part.group, part.first, part.count, isa_,
+                            to + (part.unit - begin) * of_panel_);
+        if (!packer.pack(first, last)) finite = false;
       }
     });
   }
@@ -361,7 +357,7 @@ class Work {
     });
     std::byte* const total = staged.sums_of_images(runs.total(), sums.pitch, share.count);
     // Lines that follow each other are one.
-    const bool joins = sums.order == Sums::gathered && tile.w == phases.w.count &&
+    const bool joins = sums.line == tile.w && tile.w == phases.w.count &&
                        finish.lines_follow_each_other();
     const std::int64_t lines = joins ? 1 : tile.h;
     for (std::int64_t i = 0; i < tile.images * lines; ++i)

@@ -149,9 +149,7 @@ class SmallImages {
   }
 
   bool pack_weights(const Filters& filters, const Room& room) const {
-    return WeightPacker(p_, phases_, filters.group, filters.first, filters.count, isa_,
-                        room.weights)
-        .pack();
+    return WeightPacker(p_, filters.group, filters.first, filters.count, isa_, room.weights).pack();
   }
 
   void multiply(const Filters& filters, const Windows& windows, const StagedTile& tile,

@@ -128,7 +128,7 @@ class StagedTile {
     if (tile_.images == 1)
       Stager(p_, isa_)(phases_, staged_, {tile_.n, channel, p_.ins}, tile_.row, tile_.col,
                        room_.staged);
-    else if (Landing::may_skip(p_) && phases_.h.scale * phases_.w.scale * p_.source.w == 1)
+    else if (Landing::may_skip(p_) && p_.source.w == 1)
       stage_side_by_side(channel);
     else
       stage_apart(channel);
@@ -224,19 +224,38 @@ class StagedTile {
   }
   // Adjacent elements of the images, and zeros around them.
   void stage_side_by_side(std::int64_t channel) const {
-    const TurnKernel turn = turn_kernel_for(p_.element, isa_);
-    const std::int64_t first_h = phases_.h.least(tile_.row), first_w = phases_.w.least(tile_.col);
-    const std::int64_t top = std::clamp<std::int64_t>(-first_h, 0, staged_.rows),
-                       bottom = std::clamp(p_.h.sources - first_h, top, staged_.rows);
-    const std::int64_t left = std::clamp<std::int64_t>(-first_w, 0, staged_.cols),
-                       right = std::clamp(p_.w.sources - first_w, left, staged_.cols);
     std::memset(room_.staged, 0, static_cast<std::size_t>(staged_at(p_.ins) - room_.staged));
-    if (left == right) return;
-    for (std::int64_t c = 0; c < p_.ins; ++c)
-      for (std::int64_t row = top; row < bottom; ++row)
-        turn({p_.source.at(tile_.n, channel + c, first_h + row, first_w + left), p_.source.n,
-              right - left, tile_.images,
-              staged_at(c) + (row * staged_.cols + left) * tile_.images * size_, tile_.images});
+    const std::int64_t first_h = phases_.h.least(tile_.row), first_w = phases_.w.least(tile_.col);
+    const std::int64_t scale_h = staged_.scale_h, scale_w = staged_.scale_w;
+    const std::int64_t top = std::max<std::int64_t>(0, first_h),
+                       bottom = std::min(p_.h.sources, first_h + staged_.rows * scale_h);
+    const std::int64_t left = std::max<std::int64_t>(0, first_w),
+                       right = std::min(p_.w.sources, first_w + staged_.cols * scale_w);
+    if (left >= right) return;
+    for (std::int64_t row = top; row < bottom; ++row) {
+      if (!phases_.h.meets((row - first_h) % scale_h)) continue;
+      for (std::int64_t c = 0; c < p_.ins; ++c)
+        stage_row(p_.source.at(tile_.n, channel + c, row, left), right - left, left - first_w,
+                  staged_at(c), (row - first_h) % scale_h, (row - first_h) / scale_h);
+    }
+  }
+  // So many adjacent elements, of which the first is that of a column.
+  void stage_row(const std::byte* from, std::int64_t count, std::int64_t col, std::byte* channel,
+                 std::int64_t residue_h, std::int64_t row) const {
+    const TurnKernel turn = turn_kernel_for(p_.element, isa_);
+    const std::int64_t of_element = tile_.images * size_, scale = staged_.scale_w;
+    std::byte* const line =
+        channel + (residue_h * scale * staged_.plane + row * staged_.cols) * of_element;
+    if (scale == 1)
+      return turn({from, p_.source.n, count, tile_.images, line + col * of_element, tile_.images});
+    std::byte* const all = staged_at(p_.ins);  // of a row, side by side; then each to its plane
+    turn({from, p_.source.n, count, tile_.images, all, tile_.images});
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t residue = (col + i) % scale;
+      if (phases_.w.meets(residue))
+        std::copy_n(all + i * of_element, of_element,
+                    line + (residue * staged_.plane + (col + i) / scale) * of_element);
+    }
   }
 
   const Problem& p_;

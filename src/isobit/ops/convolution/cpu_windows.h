@@ -27,6 +27,13 @@ struct Phase {
   static std::int64_t how_many(const Axis& axis, bool gradient) {
     return gradient ? std::min(axis.stride, axis.results) : 1;
   }
+  // The residue of the one in which a tap lands, or -1.
+  static std::int64_t of_tap(const Axis& axis, bool gradient, std::int64_t tap) {
+    const std::int64_t most = how_many(axis, gradient);
+    for (std::int64_t residue = 0; residue < most; ++residue)
+      if (Phase(axis, gradient, residue).has(tap)) return residue;
+    return -1;
+  }
   Phase(const Axis& axis, bool gradient, std::int64_t residue) {
     if (!gradient) {
       count = axis.results;
@@ -71,6 +78,12 @@ struct Phase {
   std::int64_t beyond(std::int64_t u) const {
     return tap_shift < 0 ? (taps - 1 - u) * -tap_shift : u * tap_shift;
   }
+  // Whether a tap meets sources of this residue, by the scale, behind the least.
+  bool meets(std::int64_t residue) const {
+    for (std::int64_t u = 0; u < std::min(taps, scale); ++u)
+      if (beyond(u) % scale == residue) return true;
+    return false;
+  }
   // Taps of it before a tap of all.
   std::int64_t before(std::int64_t tap) const {
     return tap <= tap_first ? 0 : std::min(taps, (tap - tap_first - 1) / tap_step + 1);
@@ -96,6 +109,12 @@ struct Phases {
         ins(p.ins) {}
   static std::int64_t how_many(const Problem& p) {
     return Phase::how_many(p.h, p.gradient) * Phase::how_many(p.w, p.gradient);
+  }
+  // The one in which a tap lands, or -1.
+  static std::int64_t of_tap(const Problem& p, std::int64_t tap_h, std::int64_t tap_w) {
+    const std::int64_t of_h = Phase::of_tap(p.h, p.gradient, tap_h),
+                       of_w = Phase::of_tap(p.w, p.gradient, tap_w);
+    return of_h < 0 || of_w < 0 ? -1 : of_h * Phase::how_many(p.w, p.gradient) + of_w;
   }
   std::int64_t entries() const { return h.taps * w.taps * ins; }
   // Entries before a k of all.
@@ -168,9 +187,9 @@ class Stager {
                   std::int64_t row, std::int64_t col, std::byte* room) const {
     const std::int64_t first_h = phases.h.least(row), first_w = phases.w.least(col);
     for (std::int64_t bh = 0; bh < to.scale_h; ++bh) {
-      if (!used(phases.h, bh)) continue;
+      if (!phases.h.meets(bh)) continue;
       for (std::int64_t bw = 0; bw < to.scale_w; ++bw) {
-        if (!used(phases.w, bw)) continue;
+        if (!phases.w.meets(bw)) continue;
         for (std::int64_t c = 0; c < channels.count; ++c) {
           std::byte* const plane =
               room + (c * to.channel + (bh * to.scale_w + bw) * to.plane) * size_;
@@ -196,12 +215,6 @@ class Stager {
   }
 
  private:
-  // Whether a tap meets this residue.
-  static bool used(const Phase& phase, std::int64_t residue) {
-    for (std::int64_t u = 0; u < std::min(phase.taps, phase.scale); ++u)
-      if (phase.beyond(u) % phase.scale == residue) return true;
-    return false;
-  }
   // The element for one of any index, or -1 for a zero. Lines may go on behind what is padded.
   std::int64_t place(const Axis& axis, std::int64_t index) const {
     const std::int64_t count = axis.sources;
@@ -246,14 +259,14 @@ bool all_finite(const Real* from, std::int64_t count) {
   return std::all_of(off, off + kChains, [](Real sum) { return sum == 0; });
 }
 
-// Weights of some channels of results as panels of at most `rows`, as equal as they can be: of each
-// 512 k one panel after the other, of each entry one weight a row. Says whether all are finite.
+// Weights of some channels of results as panels of at most `rows`, as equal as they can be: those
+// of one phase after the other; of each 512 k one panel after the other, of each entry one weight a
+// row. Says whether all are finite.
 class WeightPacker {
  public:
-  WeightPacker(const Problem& problem, const Phases& phases, std::int64_t group, std::int64_t first,
-               std::int64_t count, Isa isa, std::byte* to)
+  WeightPacker(const Problem& problem, std::int64_t group, std::int64_t first, std::int64_t count,
+               Isa isa, std::byte* to)
       : p_(problem),
-        phases_(phases),
         pack_(pack_weights_kernel_for(problem.element, isa)),
         element_(size_of(problem.element)),
         weights_(problem.weight.data +
@@ -271,7 +284,7 @@ class WeightPacker {
     // Some taps and channels at a time, since they lie side by side in memory; and what is near in
     // memory soon.
     const bool panels_are_near = p_.weight.out < p_.weight.in;
-    const std::int64_t taps = phases_.h.taps * phases_.w.taps, parts = parts_of(p_.ins, kIns);
+    const std::int64_t taps = p_.h.taps * p_.w.taps, parts = parts_of(p_.ins, kIns);
     const std::int64_t panels = end - begin;
     for (std::int64_t tap = 0; tap < taps; tap += kTaps) {
       Taps some(*this, tap, std::min(kTaps, taps - tap));
@@ -287,44 +300,55 @@ class WeightPacker {
  private:
   static constexpr std::int64_t kTaps = 16, kIns = 16;
 
-  // Entries of a block of 512 k, and those before it.
+  // Entries of a phase in a block of 512 k, and those before it.
   struct Entries {
     std::int64_t block = -1, before = 0, count = 0;
   };
+  struct Tap {
+    std::int64_t k, offset;
+    std::int64_t phase, before = 0;  // and its entries before the tap
+    std::byte* to = nullptr;         // of the phase; nowhere if it has no result
+    Entries entries = {};            // of the block where the tap was packed last
+  };
   struct Taps {
-    std::int64_t count, k[kTaps], offset[kTaps];
-    std::int64_t before[kTaps];  // entries
-    Entries entries[kTaps];      // of the block where the tap was packed last
+    std::int64_t count;
     bool adjacent = true;
+    Tap all[kTaps];
 
     Taps(const WeightPacker& of, std::int64_t first, std::int64_t count) : count(count) {
-      const Phase &h = of.phases_.h, &w = of.phases_.w;
+      const Problem& p = of.p_;
       for (std::int64_t t = 0; t < count; ++t) {
-        const std::int64_t tap_h = h.tap_first + (first + t) / w.taps * h.tap_step,
-                           tap_w = w.tap_first + (first + t) % w.taps * w.tap_step;
-        k[t] = (tap_h * of.p_.w.taps + tap_w) * of.p_.ins;
-        before[t] = of.phases_.before(k[t]);
-        offset[t] = tap_h * of.p_.weight.h + tap_w * of.p_.weight.w;
-        adjacent = adjacent && offset[t] == offset[0] + t;
+        const std::int64_t h = (first + t) / p.w.taps, w = (first + t) % p.w.taps;
+        all[t] = {(h * p.w.taps + w) * p.ins, h * p.weight.h + w * p.weight.w,
+                  Phases::of_tap(p, h, w)};
+        adjacent = adjacent && all[t].offset == all[0].offset + t;
+        if (all[t].phase < 0) continue;
+        all[t].before = Phases(p, all[t].phase).before(all[t].k);
+        std::int64_t entries = 0;  // of other phases
+        for (std::int64_t i = 0; i < all[t].phase; ++i) entries += Phases(p, i).entries();
+        all[t].to = of.to_ + entries * of.panels_ * of.of_row_;
       }
     }
   };
 
   // Where the entry of a tap and channel goes, and how many follow it there.
-  std::byte* line_of(Taps& taps, std::int64_t tap, std::int64_t panel, std::int64_t in,
-                     std::int64_t* left) const {
-    const std::int64_t k = taps.k[tap] + in, block = k / order::kPanel;
-    Entries& entries = taps.entries[tap];
-    if (entries.block != block) {  // seldom: counting them takes divisions
-      const std::int64_t before = phases_.before(block * order::kPanel);
-      entries = {block, before, phases_.before((block + 1) * order::kPanel) - before};
+  std::byte* line_of(Tap& tap, std::int64_t panel, std::int64_t in, std::int64_t* left) const {
+    const std::int64_t k = tap.k + in, block = k / order::kPanel;
+    *left = std::min((block + 1) * order::kPanel, tap.k + p_.ins) - k;
+    if (tap.to == nullptr) return nullptr;
+    if (tap.entries.block != block) {  // seldom: counting them takes divisions
+      const Phases phases(p_, tap.phase);
+      const std::int64_t before = phases.before(block * order::kPanel);
+      tap.entries = {block, before, phases.before((block + 1) * order::kPanel) - before};
     }
-    *left = std::min((block + 1) * order::kPanel, taps.k[tap] + p_.ins) - k;
-    return to_ + (entries.before * (panels_ - 1) + panel * entries.count + taps.before[tap] + in) *
-                     of_row_;
+    return tap.to +
+           (tap.entries.before * (panels_ - 1) + panel * tap.entries.count + tap.before + in) *
+               of_row_;
   }
 
   void pack(Taps& taps, std::int64_t panel, std::int64_t in) {
+    constexpr std::int64_t kMostRows = 16;
+    alignas(64) std::byte nowhere[(kIns + 1) * kMostRows * sizeof(double)];
     const std::int64_t begin = count_ * panel / panels_, end = count_ * (panel + 1) / panels_;
     const std::int64_t last = std::min(p_.ins, in + kIns);
     if (taps.adjacent && p_.weight.in == taps.count) fetch_next(taps, begin, end, last);
@@ -333,13 +357,14 @@ class WeightPacker {
       some = last - in;
       for (std::int64_t t = 0; t < taps.count; ++t) {
         std::int64_t left = 0;
-        to[t] = line_of(taps, t, panel, in, &left);
+        to[t] = line_of(taps.all[t], panel, in, &left);
+        if (to[t] == nullptr) to[t] = nowhere;
         some = std::min(some, left);
       }
       // All taps by one call, or each.
       const std::int64_t at_once = taps.adjacent ? taps.count : 1;
       for (std::int64_t t = 0; t < taps.count; t += at_once) {
-        const std::int64_t offset = begin * p_.weight.out + in * p_.weight.in + taps.offset[t];
+        const std::int64_t offset = begin * p_.weight.out + in * p_.weight.in + taps.all[t].offset;
         const WeightLines lines{weights_ + offset * element_,
                                 p_.weight.out,
                                 p_.weight.in,
@@ -357,14 +382,13 @@ class WeightPacker {
     if (in >= p_.ins) return;
     constexpr std::int64_t kLine = 64;
     for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t offset = row * p_.weight.out + in * p_.weight.in + taps.offset[0];
+      const std::int64_t offset = row * p_.weight.out + in * p_.weight.in + taps.all[0].offset;
       for (std::int64_t i = 0; i < kIns * taps.count * element_ + kLine; i += kLine)
         __builtin_prefetch(weights_ + offset * element_ + i);
     }
   }
 
   const Problem& p_;
-  const Phases& phases_;
   PackWeightsKernel pack_;
   std::int64_t element_;
   const std::byte* weights_;
@@ -400,6 +424,8 @@ class Finisher {
     };
     lines_follow_ =
         step == 1 && follow(problem.residual) && follow(problem.result) && follow(problem.pre);
+    plain_ = step > 1 && problem.activation == Activation::none && !problem.bias &&
+             !problem.residual && !problem.pre && problem.result.dtype == problem.element;
     by_channels_ = problem.outs > 1 && problem.result.w * step != 1 && last(problem.result) &&
                    last(problem.residual) && last(problem.pre);
   }
@@ -438,6 +464,7 @@ class Finisher {
                   std::byte* sums, std::int64_t pitch, std::int64_t channels, std::int64_t cols,
                   std::byte* room) const {
     const matmul::Arrays arrays = arrays_of(p_, n, channel, row, col, step_);
+    if (plain_ && !by_channels_) return put_apart(arrays.y, sums, pitch, channels, cols);
     if (!by_channels_) return finish_lines_(arrays, 0, 0, sums, pitch, channels, cols);
     matmul::Arrays turned = arrays;
     for (matmul::Array matmul::Arrays::* array : matmul::Arrays::kAll)
@@ -462,6 +489,17 @@ class Finisher {
     if (result.n == 1) result.n = 2;  // a line may lie beside others
     return result;
   }
+  // Sums that become results as they are, every step-th of a short line.
+  void put_apart(const matmul::Array& to, const std::byte* sums, std::int64_t pitch,
+                 std::int64_t channels, std::int64_t cols) const {
+    matmul::with_types(p_.element, [&]<class T, class Real>(T, Real) {
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const auto* const from = reinterpret_cast<const Real*>(sums) + c * pitch;
+        auto* const line = reinterpret_cast<T*>(to.data) + c * to.row;
+        for (std::int64_t j = 0; j < cols; ++j) line[j * to.col] = narrow<T>(from[j] + Real(0));
+      }
+    });
+  }
   template <class Real>
   static void turn(const std::byte* sums, std::int64_t pitch, std::int64_t col,
                    std::int64_t channels, std::int64_t cols, std::byte* room) {
@@ -476,7 +514,7 @@ class Finisher {
   matmul::Problem lines_, channels_;
   matmul::Finish finish_lines_, finish_channels_;
   std::int64_t size_;
-  bool by_channels_, lines_follow_;
+  bool by_channels_, lines_follow_, plain_;
 };
 
 }  // namespace isobit::convolution

@@ -223,9 +223,9 @@ class Finish {
         kernel_(kernel_for(problem, isa)) {
     const Arrays& first = problem.first;
     const auto adjacent = [&](const Array& array) { return !array || array.col == 1; };
-    adjacent_ =
-        problem.n == 1 || (adjacent(first.c) && adjacent(first.residual) && adjacent(first.pre) &&
-                           adjacent(first.y) && (!first.bias || first.bias.col <= 1));
+    others_adjacent_ = adjacent(first.c) && adjacent(first.residual) && adjacent(first.pre) &&
+                       (!first.bias || first.bias.col <= 1);
+    adjacent_ = problem.n == 1 || (others_adjacent_ && adjacent(first.y));
   }
 
   void operator()(const Arrays& arrays, std::int64_t row, std::int64_t col, void* sums,
@@ -248,13 +248,42 @@ class Finish {
             std::int64_t pitch, std::int64_t rows, std::int64_t cols) const {
     for (std::int64_t i = 0; i < rows; ++i) {
       Real* line = sums + i * pitch;
-      if (adjacent_) {
-        const auto at = [&](const Array& array) { return array.moved(row + i, col).data; };
-        kernel_(epilogue_, {line, cols, at(arrays.bias), at(arrays.c), at(arrays.residual),
-                            arrays.bias.col == 0 || cols == 1, at(arrays.pre), at(arrays.y)});
-      } else {
+      if (adjacent_)
+        finish_line(arrays, row + i, col, line, cols, arrays.y.moved(row + i, col).data);
+      else if (others_adjacent_)
+        finish_apart(arrays, row + i, col, line, cols);
+      else
         for (std::int64_t j = 0; j < cols; ++j)
           finish_element<Real>(problem_, arrays, row + i, col + j, line[j] + Real(0));
+    }
+  }
+
+  void finish_line(const Arrays& arrays, std::int64_t row, std::int64_t col, void* line,
+                   std::int64_t cols, std::byte* y) const {
+    const auto at = [&](const Array& array) { return array.moved(row, col).data; };
+    kernel_(epilogue_, {line, cols, at(arrays.bias), at(arrays.c), at(arrays.residual),
+                        arrays.bias.col == 0 || cols == 1, at(arrays.pre), y});
+  }
+
+  // Some elements side by side, and then each to its place.
+  template <class Real>
+  void finish_apart(const Arrays& arrays, std::int64_t row, std::int64_t col, Real* line,
+                    std::int64_t cols) const {
+    constexpr std::int64_t kSome = 256;
+    alignas(64) std::byte some[kSome * sizeof(double)];
+    for (std::int64_t done = 0; done < cols; done += kSome) {
+      const std::int64_t count = std::min(kSome, cols - done);
+      finish_line(arrays, row, col + done, line + done, count, some);
+      const Array to = arrays.y.moved(row, col + done);
+      const auto scatter = [&]<class T>(T) {
+        for (std::int64_t j = 0; j < count; ++j)
+          std::memcpy(to.data + j * to.col * static_cast<std::int64_t>(sizeof(T)),
+                      some + j * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+      };
+      switch (size_of(to.dtype)) {
+        case 2:  scatter(std::uint16_t()); break;
+        case 4:  scatter(std::uint32_t()); break;
+        default: scatter(std::uint64_t()); break;
       }
     }
   }
@@ -262,7 +291,7 @@ class Finish {
   const Problem& problem_;
   Epilogue epilogue_;
   FinishKernel kernel_;
-  bool adjacent_;
+  bool adjacent_, others_adjacent_;
 };
 
 inline AddKernel add_kernel_for(DType real, Isa isa) {
