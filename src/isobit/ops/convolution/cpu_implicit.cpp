@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The product of weights and windows, where windows are views of staged images.
 #include "isobit/ops/convolution/cpu_staged_tile.h"
+#include "isobit/ops/convolution/cpu_weight_packer.h"
 
 namespace isobit::convolution {
 namespace {
@@ -357,8 +358,8 @@ class Work {
     });
     std::byte* const total = staged.sums_of_images(runs.total(), sums.pitch, share.count);
     // Lines that follow each other are one.
-    const bool joins = sums.line == tile.w && tile.w == phases.w.count &&
-                       finish.lines_follow_each_other();
+    const bool joins =
+        sums.line == tile.w && tile.w == phases.w.count && finish.lines_follow_each_other();
     const std::int64_t lines = joins ? 1 : tile.h;
     for (std::int64_t i = 0; i < tile.images * lines; ++i)
       finish(tile.n + i / lines, part.group * p_.outs + part.first + share.first,

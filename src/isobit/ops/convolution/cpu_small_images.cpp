@@ -2,6 +2,7 @@
 // Many weights and few results: the windows of all images are packed once and stay in the second
 // cache, and weights are packed a few filters at a time, right before they are multiplied.
 #include "isobit/ops/convolution/cpu_staged_tile.h"
+#include "isobit/ops/convolution/cpu_weight_packer.h"
 
 namespace isobit::convolution {
 namespace {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of results of several small images, whose columns are gathered: images lie side by side,
-// an element of each after the other. At the edge of an image some taps of a window meet elements,
-// and others the zeros beyond it: so each tap can be multiplied for those results alone for which
-// it meets elements. The products that are left out are zeros if weights are finite, and change no
-// bit, since the order of products adds +0 to each sum.
+// A tile of results and the part of the images that it is made of. Several small images lie side by
+// side, an element of each after the other. At the edge of an image some taps of a window meet
+// elements, and others the zeros beyond it: so each tap can be multiplied for those results alone
+// for which it meets elements, where columns are gathered. The products that are left out are zeros
+// if weights are finite, and change no bit, since the order of products adds +0 to each sum.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -86,13 +87,13 @@ class Landing {
   TileOfResults tile_;
 };
 
+// A tile's part of the images of a group, staged, and products of its windows.
 class StagedTile {
  public:
-  // What sums() and numbers() say, and one more of sums.
   struct Room {
-    std::byte* staged;
-    std::int64_t* numbers;
-    std::byte* sums;
+    std::byte* staged;      // as many elements(), and what vectors read beyond
+    std::int64_t* numbers;  // as many as numbers() says
+    std::byte* sums;        // a buffer beside those of Runs
     std::int64_t bytes_of_sums;
   };
 
@@ -109,7 +110,8 @@ class StagedTile {
         size_(size_of(problem.real())),
         lines_(room.numbers + phases.entries()) {}
 
-  // Elements of so many images whose staged channels have so many, and numbers.
+  // Of so many images whose staged channels have so many elements; and of so many entries and
+  // lines.
   static std::int64_t elements(const Problem& problem, std::int64_t images, std::int64_t channel) {
     return count_of({images, problem.ins + (images > 1 ? 1 : 0), channel});
   }
@@ -118,7 +120,7 @@ class StagedTile {
   }
 
   const Landing& landing() const { return landing_; }
-  // Where elements of the first k are, line after line; and from those of the others.
+  // A line of results begins there at entry 0, and so far behind at the others.
   std::byte* line(std::int64_t row) const { return room_.staged + lines_[row] * size_; }
   const std::int64_t* offsets() const { return room_.numbers; }
 
