@@ -15,12 +15,6 @@
 
 namespace isobit::convolution {
 
-// What columns cost, in thirds of a whole panel of them; half of one costs two.
-inline std::int64_t thirds_of_panels(std::int64_t count, std::int64_t cols) {
-  const std::int64_t rest = count % cols;
-  return count / cols * 3 + (rest == 0 ? 0 : 2 * rest <= cols ? 2 : 3);
-}
-
 // Results from (row, col) of the phases on, of images from one on.
 struct TileOfResults {
   std::int64_t n, images, row, col, h, w;

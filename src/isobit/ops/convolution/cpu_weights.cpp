@@ -26,11 +26,14 @@ class WeightSums {
         channels_(abreast_ * problem.ins),
         joined_(problem.w.dilation == 1 && abreast_ == 1),
         lanes_(joined_ ? problem.w.taps * problem.ins : channels_),
-        segment_(abreast_ > 1 ? abreast_ : parts_of(lanes_, kernel_.cols) * kernel_.cols),
         in_row_(joined_ ? 1 : problem.w.taps),
         positions_(problem.batch * problem.positions()),
         outs_(std::min(problem.outs, kMostOuts)),
         taps_(problem.h.taps),
+        gathers_(gathers(kernel_.cols)),
+        segment_(abreast_ > 1 ? abreast_
+                 : gathers_   ? lanes_
+                              : parts_of(lanes_, kernel_.cols) * kernel_.cols),
         buffers_(matmul::Runs::buffers(positions_)) {
     const auto halve = [](std::int64_t& count) { count = parts_of(count, 2); };
     // All taps of a filter lie side by side in memory: fewer filters first, in whole panels.
@@ -80,7 +83,15 @@ class WeightSums {
     return parts_of(p_.groups, abreast_) * parts_of(p_.outs, outs_) * parts_of(p_.h.taps, taps_);
   }
   std::int64_t units_at_most() const { return parts_of(p_.groups, abreast_) * p_.outs * p_.h.taps; }
-  std::int64_t pitch() const { return taps_ * in_row_ * segment_; }
+  std::int64_t pitch() const {
+    return parts_of(taps_ * in_row_ * segment_, kernel_.cols) * kernel_.cols;
+  }
+  // Where rows of taps are much less than panels.
+  bool gathers(std::int64_t cols) const {
+    return joined_ && p_.outs > kFewOuts &&
+           10 * thirds_of_panels(p_.h.taps * lanes_, cols) <
+               9 * p_.h.taps * thirds_of_panels(lanes_, cols);
+  }
   std::int64_t sums_bytes() const {
     return parts_of((outs_ * pitch() + 2 * kernel_.cols) * size_, 64) * 64;
   }
@@ -130,6 +141,24 @@ class WeightSums {
             taps[i] = i / in_row_ * p_.h.dilation * step + i % in_row_ * p_.w.dilation * channels_;
           abreast_kernel_for(p_.real(), isa_)(
               {grads, staged, offsets, taps, to, some, unit.taps * in_row_, done > 0});
+          done += some;
+          continue;
+        }
+        if (gathers_) {
+          std::int64_t* const lines = offsets + piece_;
+          for (std::int64_t tap = 0; tap < unit.taps; ++tap)
+            lines[tap] = tap * p_.h.dilation * step;
+          kernel_.multiply({.a = grads,
+                            .b = staged,
+                            .offsets = offsets,
+                            .c = to,
+                            .pitch = pitch(),
+                            .m = unit.outs,
+                            .n = unit.taps * lanes_,
+                            .k = some,
+                            .start = start,
+                            .lines = lines,
+                            .line_cols = lanes_});
           done += some;
           continue;
         }
@@ -308,8 +337,9 @@ class WeightSums {
   std::int64_t size_, abreast_;  // groups side by side
   std::int64_t channels_;        // of a staged image
   bool joined_;
-  std::int64_t lanes_, segment_, in_row_, positions_, outs_, taps_;
-  std::int64_t buffers_;
+  std::int64_t lanes_, in_row_, positions_, outs_, taps_;
+  bool gathers_;  // rows of taps as columns that follow each other
+  std::int64_t segment_, buffers_;
   std::int64_t piece_ = order::kPanel, tasks_ = 1;
 };
 

@@ -15,6 +15,12 @@
 
 namespace isobit::convolution {
 
+// What columns cost, in thirds of a whole panel of them; half of one costs two.
+inline std::int64_t thirds_of_panels(std::int64_t count, std::int64_t cols) {
+  const std::int64_t rest = count % cols;
+  return count / cols * 3 + (rest == 0 ? 0 : 2 * rest <= cols ? 2 : 3);
+}
+
 // Results of one dimension that use the same taps: all of forward; of a gradient every `stride`-th.
 // Result j has index first + j * step; tap u is tap_first + u * tap_step, and there the source is
 // j * scale + shift + u * tap_shift.
