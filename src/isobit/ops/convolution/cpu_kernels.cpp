@@ -106,11 +106,20 @@ void pack_columns(const Product& product, std::int64_t col, int cols, typename S
     return;
   }
   const Gathered<S> gathered(product, col, cols);
-  for (std::int64_t k = 0; k < product.k; ++k)
-    for (int i = 0; i < gathered.count; ++i) {
-      const auto& run = gathered.runs[i];
-      put_line(b + product.offsets[k] + run.from, to + k * cols + run.at, run.count);
+  const auto put_vectors = [&](std::int64_t from, int at, auto... part) ISOBIT_INLINE_LAMBDA {
+    for (std::int64_t k = 0; k < product.k; ++k)
+      put<S>(to + k * cols + at, S::load(b + product.offsets[k] + from), part...);
+  };
+  for (int i = 0; i < gathered.count; ++i) {
+    const auto& run = gathered.runs[i];
+    for (int done = 0; done < run.count; done += S::kWidth) {
+      const int at = run.at + done;
+      if (at + S::kWidth <= cols)
+        put_vectors(run.from + done, at);
+      else
+        put_vectors(run.from + done, at, S::first(cols - at));
     }
+  }
 }
 
 // Of a last panel half of a panel, if that is all it needs.
