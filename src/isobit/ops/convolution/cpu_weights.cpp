@@ -46,6 +46,7 @@ class WeightSums {
     while (units() < wanted && outs_ > kernel_.rows) halve(outs_);
     while (units() < wanted && taps_ > 1) halve(taps_);
     while (units() < wanted && outs_ > 1) halve(outs_);
+    share_equally(machine.threads);
     while (staged_bytes() > kMostStaged && piece_ > 16) piece_ /= 2;
     const double work = static_cast<double>(positions_) *
                         static_cast<double>(problem.groups * problem.outs) *
@@ -94,6 +95,13 @@ class WeightSums {
   }
   std::int64_t sums_bytes() const {
     return parts_of((outs_ * pitch() + 2 * kernel_.cols) * size_, 64) * 64;
+  }
+  // Filters in equal parts, and as many as threads can share.
+  void share_equally(std::int64_t threads) {
+    std::int64_t parts = parts_of(p_.outs, outs_);
+    const std::int64_t others = units() / parts;
+    while (parts * others % threads != 0 && parts_of(p_.outs, parts + 1) >= kernel_.rows) ++parts;
+    outs_ = parts_of(p_.outs, parts);
   }
   // Sources along a dimension that so many results and taps see.
   static std::int64_t seen(const Axis& axis, std::int64_t results, std::int64_t taps) {
