@@ -51,6 +51,10 @@ struct Machine {
     return touched_bytes > std::min(4 * l2_bytes * threads, l3_bytes);
   }
 
+  // Whether so many bytes, which are read from one end to the other, are more than stays in the
+  // second caches: then fetching ahead is worth its instructions.
+  bool leaves_second_caches(std::int64_t bytes) const { return bytes > l2_bytes / 2 * threads; }
+
   // The machine that this process runs on, with all its processors.
   static const Machine& here();
   // What this processor knows of kIsas, the widest last.

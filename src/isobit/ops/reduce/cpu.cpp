@@ -23,14 +23,16 @@ struct Way {
     return {p.rows, p.cols, kMostAbreast, p.kept.innermost().extent, machine, false};
   }
   template <class T, class Real>
-  Kernels kernels(DType dtype, Isa isa) const {
+  Kernels kernels(const Problem& p, const Machine& machine) const {
     if (specified) return specified::kKernels<T, Real>;
-    return side_by_side ? abreast_for(dtype, isa) : along_for(dtype, isa);
+    if (side_by_side) return abreast_for(p.dtype, machine.isa);
+    const std::int64_t bytes = p.rows * p.cols * size_of(p.dtype);
+    return along_for(p.dtype, machine.leaves_second_caches(bytes), machine.isa);
   }
 
  private:
-  static Kernels along_for(DType dtype, Isa isa) {
-    ISOBIT_RETURN_FOR_ISA(isa, kernels_along(dtype));
+  static Kernels along_for(DType dtype, bool fetches, Isa isa) {
+    ISOBIT_RETURN_FOR_ISA(isa, kernels_along(dtype, fetches));
   }
   static Kernels abreast_for(DType dtype, Isa isa) {
     ISOBIT_RETURN_FOR_ISA(isa, kernels_abreast(dtype));
@@ -148,7 +150,7 @@ template <class T, class Real>
 void compute_forward(const Problem& p, const Way& way, const Execution& execution) {
   const Cut cut = way.cut(p, execution.machine);
   const Workspace<Real> memory(p, cut, false, execution.workspace);
-  const Kernels kernels = way.kernels<T, Real>(p.dtype, execution.machine.isa);
+  const Kernels kernels = way.kernels<T, Real>(p, execution.machine);
   const Measure<Real> measure(p.kind, p.cols, p.correction);
   norms::in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) {
     in_rounds<Real>(
@@ -164,7 +166,7 @@ template <class T, class Real>
 void compute_backward(const Problem& p, const Way& way, const Execution& execution) {
   const Cut cut = way.cut(p, execution.machine);
   const Workspace<Real> memory(p, cut, true, execution.workspace);
-  const Kernels kernels = way.kernels<T, Real>(p.dtype, execution.machine.isa);
+  const Kernels kernels = way.kernels<T, Real>(p, execution.machine);
   const Measure<Real> measure(p.kind, p.cols, p.correction);
   const int rounds = rounds_of(p.kind);
   const auto slope = [&](std::int64_t row, const Moments<Real>& first, Real second,

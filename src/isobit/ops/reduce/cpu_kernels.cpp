@@ -4,6 +4,7 @@
 
 #include "isobit/ops/reduce/cpu_extremes.h"
 #include "isobit/ops/reduce/cpu_rounds.h"
+#include "isobit/simd/prefetch.h"
 #include "isobit/simd/row_loops.h"
 #include "isobit/simd/row_sums.h"
 
@@ -56,7 +57,9 @@ ISOBIT_INLINE void for_each_block(const Problem& p, const Part& part, const Body
   }
 }
 
-template <class S, class T, Round kRound>
+constexpr std::int64_t kAhead = 4 * kBlock;  // is fetched while an element is summed
+
+template <class S, class T, Round kRound, bool kFetches>
 ISOBIT_INLINE Moments<typename S::Real> sums_of(const Problem& p, const Part& part,
                                                 typename S::Real number) {
   using Real = typename S::Real;
@@ -65,6 +68,8 @@ ISOBIT_INLINE Moments<typename S::Real> sums_of(const Problem& p, const Part& pa
   for_each_block<T>(p, part, [&](const T* x, std::int64_t count) ISOBIT_INLINE_LAMBDA {
     const simd::Sums<S> of = simd::row_sum_and_dot<S>(
         count, [x, centre](std::int64_t i, auto... some) ISOBIT_INLINE_LAMBDA {
+          if constexpr (kFetches && sizeof...(some) == 0)
+            simd::fetch_to_second_cache(x + i + kAhead);
           const auto term = S::only(term_of<S, kRound>(S::load(x + i, some...), centre), some...);
           return simd::Terms<S>{term, term};
         });
@@ -93,7 +98,7 @@ ISOBIT_INLINE Moments<typename S::Real> extremes_of(const Problem& p, const Part
   return all.total();
 }
 
-template <class S, class T>
+template <class S, class T, bool kFetches>
 void moments(const Problem& p, const Part& part, Round round, const void* centres, void* to) {
   using Real = typename S::Real;
   auto& result = *static_cast<Moments<Real>*>(to);
@@ -104,7 +109,7 @@ void moments(const Problem& p, const Part& part, Round round, const void* centre
   }
   const Real centre = centres == nullptr ? Real(0) : *static_cast<const Real*>(centres);
   with_round(round, [&](auto constant) ISOBIT_INLINE_LAMBDA {
-    result = sums_of<S, T, decltype(constant)::value>(p, part, centre);
+    result = sums_of<S, T, decltype(constant)::value, kFetches>(p, part, centre);
   });
 }
 
@@ -148,18 +153,18 @@ void gradient(const Problem& p, const Part& part, const void* slopes) {
 }
 
 template <class S, class T>
-Kernels kernels_of() {
-  return {moments<S, T>, gradient<S, T>};
+Kernels kernels_of(bool fetches) {
+  return {fetches ? moments<S, T, true> : moments<S, T, false>, gradient<S, T>};
 }
 
 }  // namespace
 
-Kernels kernels_along(DType dtype) {
+Kernels kernels_along(DType dtype, bool fetches) {
   switch (dtype) {
-    case DType::f16:  return kernels_of<simd::F32, f16>();
-    case DType::bf16: return kernels_of<simd::F32, bf16>();
-    case DType::f64:  return kernels_of<simd::F64, double>();
-    default:          return kernels_of<simd::F32, float>();
+    case DType::f16:  return kernels_of<simd::F32, f16>(fetches);
+    case DType::bf16: return kernels_of<simd::F32, bf16>(fetches);
+    case DType::f64:  return kernels_of<simd::F64, double>(fetches);
+    default:          return kernels_of<simd::F32, float>(fetches);
   }
 }
 

@@ -23,7 +23,9 @@ struct Kernels {
   void (*gradient)(const Problem& problem, const Part& part, const void* slopes);
 };
 
-// along: one row at a time, of any strides. abreast: rows side by side, each in a lane of its own.
-ISOBIT_IN_EACH_ISA(Kernels kernels_along(DType dtype); Kernels kernels_abreast(DType dtype);)
+// along: one row at a time, of any strides, whose sums may fetch adjacent elements ahead. abreast:
+// rows side by side, each in a lane of its own.
+ISOBIT_IN_EACH_ISA(Kernels kernels_along(DType dtype, bool fetches);
+                   Kernels kernels_abreast(DType dtype);)
 
 }  // namespace isobit::reduce

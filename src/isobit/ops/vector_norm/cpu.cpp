@@ -44,7 +44,7 @@ Real joined(Order order, const double* parts, std::int64_t count) {
 template <class Real>
 void run_in(const Problem& problem, const Execution& execution) {
   const bool fetches =
-      execution.machine.leaves_caches(problem.rows * problem.cols * size_of(problem.dtype));
+      execution.machine.leaves_second_caches(problem.rows * problem.cols * size_of(problem.dtype));
   const Kernel kernel = kernel_for(problem.dtype, fetches, execution.machine.isa);
   const std::int64_t parts = parts_of(problem), units = problem.rows * parts;
   auto* const found = reinterpret_cast<double*>(execution.workspace);
