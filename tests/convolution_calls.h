@@ -62,13 +62,25 @@ struct Arrays {
         grad(numbers(Shape::count(s.y()), 3)) {}
 };
 
-inline Floats convolved(const Shape& s, const Arrays& arrays, const Execution& execution = here()) {
-  Floats y(static_cast<std::size_t>(Shape::count(s.y())), kNan);
+inline Forward forward_of(const Shape& s, const Arrays& arrays, Floats& y) {
   Forward args = s.with(Forward{});
   args.x = view(arrays.x.data(), s.x());
   args.weight = view(arrays.weight.data(), s.weight());
   args.y = view(y.data(), s.y());
-  conv2d::forward(args, execution);
+  return args;
+}
+// What every gradient has; those that are wanted are set by the caller.
+inline Backward backward_of(const Shape& s, const Arrays& arrays) {
+  Backward args = s.with(Backward{});
+  args.grad_y = view(arrays.grad.data(), s.y());
+  args.x = view(arrays.x.data(), s.x());
+  args.weight = view(arrays.weight.data(), s.weight());
+  return args;
+}
+
+inline Floats convolved(const Shape& s, const Arrays& arrays, const Execution& execution = here()) {
+  Floats y(static_cast<std::size_t>(Shape::count(s.y())), kNan);
+  conv2d::forward(forward_of(s, arrays, y), execution);
   return y;
 }
 
@@ -79,10 +91,7 @@ inline Gradients gradients(const Shape& s, const Arrays& arrays,
                            const Execution& execution = here()) {
   Gradients found{Floats(arrays.x.size(), kNan), Floats(arrays.weight.size(), kNan),
                   Floats(static_cast<std::size_t>(s.filters), kNan)};
-  Backward args = s.with(Backward{});
-  args.grad_y = view(arrays.grad.data(), s.y());
-  args.x = view(arrays.x.data(), s.x());
-  args.weight = view(arrays.weight.data(), s.weight());
+  Backward args = backward_of(s, arrays);
   args.grad_x = view(found.x.data(), s.x());
   args.grad_weight = view(found.weight.data(), s.weight());
   args.grad_bias = view(found.bias.data(), {s.filters});

@@ -30,10 +30,7 @@ TEST(ConvolutionGradients, TapsThatDoNotLandAreAbsentFromGradients) {
     const Arguments args = operation.make_arguments();
     Floats x(arrays.x.size());
     auto& call = *static_cast<Backward*>(args.get());
-    call = s.with(Backward{});
-    call.grad_y = view(arrays.grad.data(), s.y());
-    call.x = view(arrays.x.data(), s.x());
-    call.weight = view(arrays.weight.data(), s.weight());
+    call = backward_of(s, arrays);
     call.grad_x = view(x.data(), s.x());
     for_each_way(operation, args, [&](const std::string& way) {
       for (std::int64_t c = 0; c < channels; ++c)
@@ -58,10 +55,7 @@ TEST(ConvolutionGradients, ASourceThatIsNotFiniteIsMetByItsWindowsAlone) {
   const Arguments args = operation.make_arguments();
   Floats weight(arrays.weight.size());
   auto& call = *static_cast<Backward*>(args.get());
-  call = s.with(Backward{});
-  call.grad_y = view(arrays.grad.data(), s.y());
-  call.x = view(arrays.x.data(), s.x());
-  call.weight = view(arrays.weight.data(), s.weight());
+  call = backward_of(s, arrays);
   call.grad_weight = view(weight.data(), s.weight());
   for_each_way(operation, args, [&](const std::string& way) {
     for (std::size_t tap = 0; tap < weight.size(); ++tap)

@@ -89,11 +89,7 @@ TEST(SmallImages, WindowsAtTheEdgeHaveTheProductsOfTheDefinition) {
                   n == 0 || filter % 40 == 0 ? window(s, arrays, n, filter, row, col) + 0.0F : 0);
       const Operation& operation = conv2d::forward_operation();
       const Arguments args = operation.make_arguments();
-      auto& call = *static_cast<Forward*>(args.get());
-      call = s.with(Forward{});
-      call.x = view(arrays.x.data(), s.x());
-      call.weight = view(arrays.weight.data(), s.weight());
-      call.y = view(y.data(), s.y());
+      *static_cast<Forward*>(args.get()) = forward_of(s, arrays, y);
       for_each_way(operation, args, [&](const std::string& way) {
         const std::int64_t positions = s.out_h() * s.out_w();
         for (std::int64_t plane = 0; plane < s.batch * s.filters; ++plane)
@@ -113,10 +109,7 @@ TEST(SmallImages, GradientsAreTheSameInEveryVariant) {
       const Operation& operation = conv2d::backward_operation();
       const Arguments args = operation.make_arguments();
       auto& call = *static_cast<Backward*>(args.get());
-      call = s.with(Backward{});
-      call.grad_y = view(arrays.grad.data(), s.y());
-      call.x = view(arrays.x.data(), s.x());
-      call.weight = view(arrays.weight.data(), s.weight());
+      call = backward_of(s, arrays);
       call.grad_x = view(x.data(), s.x());
       call.grad_weight = view(weight.data(), s.weight());
       for_each_way(operation, args, [&](const std::string& way) {

@@ -322,11 +322,7 @@ TEST(Convolution, PaddingIsAProductWithZero) {
     Floats y(static_cast<std::size_t>(Shape::count(s.y())));
     const Operation& operation = conv2d::forward_operation();
     const Arguments args = operation.make_arguments();
-    auto& call = *static_cast<Forward*>(args.get());
-    call = s.with(Forward{});
-    call.x = view(arrays.x.data(), s.x());
-    call.weight = view(arrays.weight.data(), s.weight());
-    call.y = view(y.data(), s.y());
+    *static_cast<Forward*>(args.get()) = forward_of(s, arrays, y);
     for_each_way(operation, args, [&](const std::string& way) {
       for (std::size_t row = 0; row < 6; ++row)
         for (std::size_t col = 0; col < 11; ++col) {

@@ -91,7 +91,7 @@ struct Gathered {
 };
 
 // A panel of columns from one on, line k at to + k * cols. Of gathered ones whole vectors are put
-// one over the end of the other, and so over the next line, which comes later.
+// run by run, each over the end of the one before, as far as the line goes.
 template <class S>
 void pack_columns(const Product& product, std::int64_t col, int cols, typename S::Real* to) {
   const auto* b = static_cast<const typename S::Real*>(product.b);
