@@ -74,7 +74,7 @@ def accuracy(files):
 
 def speed_title(line):
     what = line.get("kind", line["pass"])
-    for option in ("function", "style"):
+    for option in ("function", "style", "order"):
         if option in line:
             what += f" {line[option]}"
     if line.get("log") == "yes":
