@@ -182,9 +182,9 @@ class Work {
     while (tiles() * groups_at_a_time() < wanted && tile_w_ > 8 * cols_) halve(tile_w_, cols_);
     tile_h_ = parts_of(count_h(), std::max<std::int64_t>(1, parts_of(count_h(), tile_h_)));
     tile_h_ = std::max<std::int64_t>(1, tile_h_);
+    buffers_ = matmul::Runs::buffers(p_.k()) + (may_gather() ? 1 : 0);
     choose_images(machine);
     largest_ = largest(tile_h_, tile_w_, images_);
-    buffers_ = matmul::Runs::buffers(p_.k()) + (may_gather() ? 1 : 0);
   }
 
   void choose_shares(const Machine& machine) {
@@ -193,25 +193,24 @@ class Work {
     shares_ = std::clamp<std::int64_t>(panels_at_a_time() / kFewestPanels, 1, wanted);
   }
 
-  // Several small images are one tile, as far as threads have enough tiles and caches room.
+  // Several small images are one tile, as far as threads have enough tiles and room.
   void choose_images(const Machine& machine) {
     if (tile_h_ < count_h() || tile_w_ < count_w() || !may_gather()) return;
+    const std::int64_t columns = tile_h_ * tile_w_, outs = outs_at_a_time();
     const std::int64_t staged = largest(tile_h_, tile_w_).staged * size_;
-    const std::int64_t columns = tile_h_ * tile_w_;
+    const std::int64_t sums = columns * outs * size_;
     const std::int64_t tiles_wanted = parts_of(machine.threads, groups_at_a_time() * shares_);
-    images_ = std::max<std::int64_t>(
-        1,
-        std::min(
-            {p_.batch / std::max<std::int64_t>(1, tiles_wanted), kMostColumns / columns,
-             static_cast<std::int64_t>(machine.l2_bytes) / std::max<std::int64_t>(1, staged),
-             static_cast<std::int64_t>(machine.l2_bytes) / (columns * outs_at_a_time() * size_)}));
+    images_ = std::min({p_.batch / tiles_wanted, kMostColumns / columns,
+                        std::int64_t{machine.l2_bytes} / std::max(staged, sums),
+                        kMostTiles / machine.threads / (staged + buffers_ * sums)});
+    images_ = std::max<std::int64_t>(1, images_);
     images_ = parts_of(p_.batch, parts_of(p_.batch, images_));
     const Phases phases(p_, 0);
-    const auto sums = [&](std::int64_t images) {
+    const auto sums_of = [&](std::int64_t images) {
       return sums_of_tile(phases, {0, images, 0, 0, tile_h_, tile_w_});
     };
-    const Sums one = sums(1);
-    const std::int64_t thirds = sums(images_).thirds, apart = images_ * one.thirds;
+    const Sums one = sums_of(1);
+    const std::int64_t thirds = sums_of(images_).thirds, apart = images_ * one.thirds;
     // Columns of one that are copied anyway are copied faster side by side.
     const bool pays =
         one.order == Sums::gathered ? thirds <= apart : Sums::worth_copying(thirds, apart);
