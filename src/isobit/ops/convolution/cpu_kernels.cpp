@@ -95,14 +95,10 @@ struct Gathered {
 template <class S>
 void pack_columns(const Product& product, std::int64_t col, int cols, typename S::Real* to) {
   const auto* b = static_cast<const typename S::Real*>(product.b);
-  const auto put_line = [&](const typename S::Real* from, typename S::Real* line, int count)
-                            ISOBIT_INLINE_LAMBDA {
-                              for (int i = 0; i < count; i += S::kWidth)
-                                put<S>(line + i, S::load(from + i));
-                            };
   if (product.lines == nullptr) {
     for (std::int64_t k = 0; k < product.k; ++k)
-      put_line(b + product.offsets[k] + col, to + k * cols, cols);
+      for (int i = 0; i < cols; i += S::kWidth)
+        put<S>(to + k * cols + i, S::load(b + product.offsets[k] + col + i));
     return;
   }
   const Gathered<S> gathered(product, col, cols);

@@ -62,7 +62,7 @@ class Landing {
     return may_skip(p_) ? std::min(all, thirds_of_landing(cols)) : all;
   }
   bool pays(std::int64_t cols) const {
-    return may_skip(p_) && thirds_of_landing(cols) < thirds_of_panels(tile_.columns(), cols);
+    return thirds(cols) < thirds_of_panels(tile_.columns(), cols);
   }
 
  private:

@@ -8,24 +8,15 @@
 
 #include "isobit/core/amx.h"
 #include "isobit/ops/matmul/cpu_lanes.h"
+#include "isobit/ops/matmul/cpu_shape.h"
 #include "isobit/ops/matmul/formula.h"
 #include "isobit/simd/prefetch.h"
 
 namespace isobit::matmul::ISOBIT_ISA {
 namespace {
 
-// The largest tile of sums that leaves registers for what they are made of.
 template <class S>
-struct Shape {
-#if ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx512
-  static constexpr int kRows = 14, kVectors = 2;
-#elif ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_avx2
-  static constexpr int kRows = 6, kVectors = 2;
-#elif ISOBIT_JOIN(ISOBIT_ISA_, ISOBIT_ISA) == ISOBIT_ISA_neon
-  static constexpr int kRows = 8, kVectors = 3;
-#else
-  static constexpr int kRows = 4, kVectors = 2;
-#endif
+struct Shape : LargestTile {
   static constexpr int kCols = kVectors * S::kWidth;
   static constexpr int kRowPitch = (kRows + S::kWidth - 1) / S::kWidth * S::kWidth;
 };
