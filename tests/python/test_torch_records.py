@@ -97,7 +97,7 @@ def test_derivatives_of_every_kind(name):
 def test_what_is_not_kept_is_known_by_its_type():
     x = draw(3, 4, requires_grad=True)
     y = TRANSPOSE.overload()(x, 0, 1, torch.float16)
-    held = (*y.grad_fn.others, *y.grad_fn.likes)
+    held = (*y.grad_fn.options, *y.grad_fn.likes)
     assert y.dtype == torch.float16 and not any(map(torch.is_tensor, held))
     assert y.grad_fn.saved_tensors == ()
     (gradient,) = torch.autograd.grad(y.sum(), x)
@@ -178,6 +178,11 @@ def samples():
         "convolution": (*few(draw(2, 4, 6, 6), draw(6, 4, 3, 3)), draw(6), *windows),
         "convolution_input": (*few(draw(2, 6, 6, 6), draw(6, 4, 3, 3)), (6, 6), *windows),
         "convolution_weight": (*few(draw(2, 6, 6, 6), draw(2, 4, 6, 6)), (3, 3), *windows),
+        "convolution_backward": (
+            *few(draw(2, 6, 6, 6), draw(2, 4, 6, 6), draw(6, 4, 3, 3)),
+            torch.float32,
+            *windows,
+        ),
         "convolution_bias": few(draw(2, 6, 4, 4)),
         "max_pool": (draw(2, 4, 6, 6), *pools),
         "max_pool_backward": (draw(2, 4, 3, 3), places.expand(2, 4, 3, 3), (6, 6), *pools),

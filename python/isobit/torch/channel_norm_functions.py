@@ -22,12 +22,6 @@ def _check(op, least, input, **others):
         raise ValueError(f"{op}: input has {input.ndim} dimensions; must have at least {least}")
 
 
-def _flat(input):
-    """(batch, channels, extent). Nothing is copied where the elements of a channel are evenly
-    spaced, as they are with channels last."""
-    return input.unsqueeze(2) if input.ndim == 2 else input.flatten(2)
-
-
 def _more_than_one(op, input, values, of):
     if values == 1:
         raise ValueError(
@@ -55,24 +49,22 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
         )
     values = input.shape[0] * input.shape[1] * prod(input.shape[2:])
     _more_than_one("group_norm", input, values // num_groups, "group")
-    tensors = {"x": _flat(input), "weight": weight, "bias": bias}
-    return run(GROUP_NORM, tensors, groups=num_groups, eps=eps).reshape(input.shape)
+    tensors = {"x": input, "weight": weight, "bias": bias}
+    return run(GROUP_NORM, tensors, groups=num_groups, eps=eps)
 
 
 def _move(*pairs):
     """Writes what became of running statistics, without a derivative."""
-    with torch.no_grad():
-        for running, next_one in pairs:
-            if running is not None and next_one.numel() == running.numel():
-                running.copy_(next_one.detach())
+    for running, next_one in pairs:
+        if running is not None and next_one.numel() == running.numel():
+            running.detach().copy_(next_one.detach())
 
 
 def _batch_norm(x, running, weight, bias, training, momentum, eps):
-    """y, and what becomes of the running statistics. What is kept for backward may not be what is
-    then written."""
+    """y, and what becomes of the running statistics, which have no derivative in training."""
     mean, var = (_of_real(x, each) for each in running)
     if training:
-        mean, var = (None if each is None else each.detach().clone() for each in (mean, var))
+        mean, var = (None if each is None else each.detach() for each in (mean, var))
     tensors = {"x": x, "weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
     return run(BATCH_NORM, tensors, training=training, momentum=momentum, eps=eps)
 
@@ -102,10 +94,10 @@ def batch_norm(
         missing = "running_mean" if running_mean is None else "running_var"
         raise ValueError(f"batch_norm: {missing} is None; must be given without training")
     more = (weight, bias, training, momentum, eps)
-    y, mean, var = _batch_norm(_flat(input), running.values(), *more)
+    y, mean, var = _batch_norm(input, running.values(), *more)
     if training:
         _move((running_mean, mean), (running_var, var))
-    return y.reshape(input.shape)
+    return y
 
 
 def _mean_of_images(values, channels):
@@ -138,10 +130,9 @@ def instance_norm(
     _check("instance_norm", 3, input, **running, weight=weight, bias=bias)
     _more_than_one("instance_norm", input, prod(input.shape[2:]), "channel of an image")
     images, channels = input.shape[:2]
-    x = _flat(input)
     if running_mean is None and running_var is None:
-        tensors = {"x": x, "weight": weight, "bias": bias}
-        return run(GROUP_NORM, tensors, groups=max(channels, 1), eps=eps).reshape(input.shape)
+        tensors = {"x": input, "weight": weight, "bias": bias}
+        return run(GROUP_NORM, tensors, groups=max(channels, 1), eps=eps)
     if images == 0:
         return torch.empty_like(input)
     repeated = [
@@ -149,7 +140,7 @@ def instance_norm(
         for each in (running_mean, running_var, weight, bias)
     ]
     more = (*repeated[2:], True, momentum, eps)
-    y, mean, var = _batch_norm(x.reshape(1, images * channels, -1), repeated[:2], *more)
+    y, mean, var = _batch_norm(input.reshape(1, images * channels, -1), repeated[:2], *more)
     if running_mean is not None:
         _move((running_mean, _mean_of_images(mean.detach(), channels)))
     if running_var is not None:

@@ -2,6 +2,8 @@
 """The records of group_norm and batch_norm, and of their gradients. What no kernel computes of
 derivatives are PyTorch's operations, by the formulas of the other norms."""
 
+from math import prod
+
 import torch
 
 from isobit.torch import formulas
@@ -23,11 +25,15 @@ def _real(x):
 
 def _like_x(x):
     """An empty tensor, as the adapter makes it."""
-    batch, channels, extent = x.shape
-    dense = (channels * extent, 1, channels)
-    last = batch > 0 and channels > 1 and extent > 1 and x.stride()[1:] == dense[1:]
-    if last and (batch == 1 or x.stride(0) == dense[0]):
-        return x.new_empty_strided(x.shape, dense)
+    batch, channels, *inner = x.shape
+    extent = prod(inner)
+    last = [channels * prod(inner[i + 1 :]) for i in range(len(inner))]
+    strides = (channels * extent, 1, *last)
+    lies = zip(x.shape[2:], x.stride()[2:], last, strict=True)
+    has_last = batch > 0 and channels > 1 and extent > 1 and x.stride(1) == 1
+    has_last = has_last and all(size == 1 or own == step for size, own, step in lies)
+    if has_last and (batch == 1 or x.stride(0) == strides[0]):
+        return x.new_empty_strided(x.shape, strides)
     return x.new_empty(x.shape)
 
 
@@ -40,33 +46,35 @@ def _rows(call, v):
     if v is None:
         return None
     groups = getattr(call, "groups", 0)
-    batch, channels, extent = v.shape
     if groups:
-        return v.reshape(batch, groups, channels // groups * extent)
-    return v.transpose(0, 1).reshape(channels, batch * extent)
+        return v.reshape(v.shape[0], groups, prod(v.shape[1:]) // groups)
+    return v.transpose(0, 1).flatten(1)
 
 
 def _back(call, rows):
-    """The way back, to (batch, channels, extent)."""
+    """The way back."""
     if getattr(call, "groups", 0):
         return rows.reshape(call.x.shape)
-    batch, channels, extent = call.x.shape
-    return rows.reshape(channels, batch, extent).transpose(0, 1)
+    return rows.reshape(call.x.transpose(0, 1).shape).transpose(0, 1)
 
 
 def _spread(call, of_channels):
     """What elements have of their channel."""
-    return None if of_channels is None else of_channels[:, None].expand(call.x.shape)
+    return None if of_channels is None else _column(call, of_channels).expand(call.x.shape)
+
+
+def _column(call, of_channels):
+    return of_channels.reshape(-1, *(1,) * (call.x.ndim - 2))
 
 
 def _of_channels(v):
-    return v.sum((0, 2))
+    return v.sum((0, *range(2, v.ndim)))
 
 
 def _known(call):
     """Without training: x̂, 1 / sigma of each channel and the weight, in double."""
     column = [
-        None if each is None else each.double()[:, None]
+        None if each is None else _column(call, each.double())
         for each in (call.running_mean, call.running_var, call.weight)
     ]
     rstd = (column[1] + call.eps).rsqrt()
@@ -248,7 +256,8 @@ def _batch_tangents(call, along):
     return _output_tangent(call, along).to(call.y.dtype), *zeros
 
 
-_OF_CHANNELS = ("weight", "bias", "running_mean", "running_var")
+_RUNNING = ("running_mean", "running_var")
+_OF_CHANNELS = ("weight", "bias", *_RUNNING)
 
 
 def _channels_of(call, *names):
@@ -283,7 +292,8 @@ BATCH_NORM = Operator(
     _batch_results,
     outputs=("y", "next_mean", "next_var"),
     axes=_batch_axes,
-    keeps=("x", "weight", "running_mean", "running_var"),
+    keeps=("x", "weight", *_RUNNING),
+    spares=lambda call: _RUNNING if call.training else (),  # which are then written
     knows=("bias", "y", "next_mean", "next_var"),
     gradients=_batch_gradients,
     tangents=_batch_tangents,
@@ -294,7 +304,7 @@ BATCH_NORM_BACKWARD = Operator(
     outputs=_GRADIENTS,
     like="x",
     axes=_batch_backward_axes,
-    keeps=("grad_y", "x", "weight", "running_mean", "running_var"),
+    keeps=("grad_y", "x", "weight", *_RUNNING),
     knows=_GRADIENTS,
     gradients=_second_gradients,
     tangents=_second_tangents,

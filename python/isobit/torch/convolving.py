@@ -2,6 +2,8 @@
 """The records of the convolutions. A convolution is linear in its input and in its weight, so its
 derivatives of every order are three operators: itself, and its gradients of either."""
 
+import torch
+
 from isobit.torch.records import SUM, Axis, Operator, narrow_inputs, total_of
 
 
@@ -99,8 +101,14 @@ def _convolution_axes(call):
 
 
 def _convolution_gradients(call, wanted, grad):
-    found = {}
     grad = grad.to(call.x.dtype)
+    if wanted.x and wanted.weight:
+        dtype = call.bias.dtype if wanted.bias else None
+        of_x, of_weight, of_bias = CONVOLUTION_BACKWARD(
+            grad, call.x, call.weight, dtype, *_windows(call)
+        )
+        return {"x": of_x, "weight": of_weight, "bias": of_bias if wanted.bias else None}
+    found = {}
     if wanted.x:
         found["x"] = _to_input(call, grad, call.weight, call.x.shape[2:])
     if wanted.weight:
@@ -208,6 +216,77 @@ CONVOLUTION_WEIGHT = Operator(
     ),
 )
 
+
+def _all_results(call):
+    bias = call.grad_y.new_empty(
+        call.grad_y.shape[1:2] if call.bias_dtype is not None else (0,), dtype=call.bias_dtype
+    )
+    return (
+        _result(call.grad_y, call.weight, call.x.shape),
+        _result(call.x, call.grad_y, call.weight.shape),
+        bias,
+    )
+
+
+def _all_axes(call):
+    def axis(of_bias, *others, **arguments):
+        return Axis(arguments, (*others, of_bias if call.bias_dtype is not None else None))
+
+    yield axis(SUM, 0, SUM, grad_y=0, x=0)
+    if call.groups == 1:
+        yield axis(0, SUM, 0, grad_y=1, weight=0)
+        yield axis(None, 1, 1, x=1, weight=1)
+
+
+def _second_gradients(call, wanted, into_x, into_weight, into_bias):
+    """Each of the three is linear in grad_y and, but for bias, in what it is no gradient of."""
+    found = {}
+    if wanted.grad_y:
+        into_bias = None if call.bias_dtype is None else into_bias
+        found["grad_y"] = total_of(
+            None if into_x is None else _forward(call, into_x, call.weight),
+            None if into_weight is None else _forward(call, call.x, into_weight),
+            None if into_bias is None else _along_filters(into_bias, call.grad_y),
+        )
+    if wanted.x and into_weight is not None:
+        found["x"] = _to_input(call, call.grad_y, into_weight, call.x.shape[2:])
+    if wanted.weight and into_x is not None:
+        found["weight"] = _to_weight(call, call.grad_y, into_x, call.weight.shape[2:])
+    return found
+
+
+def _second_tangents(call, along):
+    to_x, to_weight = call.x.shape[2:], call.weight.shape[2:]
+    of_y, of_x, of_weight = along.grad_y, along.x, along.weight
+    none_x, none_weight, none_bias = (torch.zeros_like(each) for each in _all_results(call))
+    return (
+        total_of(
+            none_x,
+            None if of_y is None else _to_input(call, of_y, call.weight, to_x),
+            None if of_weight is None else _to_input(call, call.grad_y, of_weight, to_x),
+        ),
+        total_of(
+            none_weight,
+            None if of_y is None else _to_weight(call, of_y, call.x, to_weight),
+            None if of_x is None else _to_weight(call, call.grad_y, of_x, to_weight),
+        ),
+        none_bias
+        if of_y is None or call.bias_dtype is None
+        else CONVOLUTION_BIAS(of_y, call.bias_dtype),
+    )
+
+
+# All at once, as nearly every backward wants them.
+CONVOLUTION_BACKWARD = Operator(
+    "convolution_backward",
+    _all_results,
+    outputs=("grad_x", "grad_weight", "grad_bias"),
+    axes=_all_axes,
+    keeps=("grad_y", "x", "weight"),
+    gradients=_second_gradients,
+    tangents=_second_tangents,
+)
+
 CONVOLUTION_BIAS = Operator(
     "convolution_bias",
     lambda call: call.grad_y.new_empty(call.grad_y.shape[1:2], dtype=call.dtype),
@@ -217,4 +296,10 @@ CONVOLUTION_BIAS = Operator(
     gradients=lambda call, wanted, into_bias: {"grad_y": _along_filters(into_bias, call.grad_y)},
     tangents=lambda call, along: CONVOLUTION_BIAS(along.grad_y, call.dtype),
 )
-RECORDS = (CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, CONVOLUTION_BIAS)
+RECORDS = (
+    CONVOLUTION,
+    CONVOLUTION_INPUT,
+    CONVOLUTION_WEIGHT,
+    CONVOLUTION_BACKWARD,
+    CONVOLUTION_BIAS,
+)

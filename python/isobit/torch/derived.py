@@ -29,58 +29,84 @@ def many(results):
     return results if isinstance(results, tuple) else (results,)
 
 
-class Derived(Function):
-    """An operator with the derivatives of its record. others: the arguments, None in the place of
-    the tensors, which follow one by one."""
+class _OfRecord(Function):
+    """An operator with the derivatives of its record: what they need of a call, and backward."""
 
     @staticmethod
-    def forward(below, record, others, *tensors):
-        return below()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        record, every = inputs[1], (*inputs[3:], *many(output))
-        kept = [every[place] for _, place in record.kept]
+    def keep(ctx, record, arguments, tensors, output):
+        """Returns what is kept: of the arguments the options, of all of these some."""
+        every = (*tensors, *many(output))
+        kept = record.kept.of(every)
+        options = record.options.of(arguments)
+        if record.spares is not None:
+            spared = record.spares(record.options.named(options))
+            named = zip(record.kept.names, kept, strict=True)
+            kept = [None if name in spared else each for name, each in named]
         ctx.save_for_backward(*kept)
-        ctx.save_for_forward(*kept)
         ctx.set_materialize_grads(False)
-        ctx.record, ctx.others = record, inputs[2]
-        known = (every[at] for _, at in record.known)
-        ctx.likes = tuple(None if each is None else Like(each.shape, each.dtype) for each in known)
+        ctx.record, ctx.options = record, options
+        known = record.known.of(every)
+        ctx.likes = [None if each is None else Like(each.shape, each.dtype) for each in known]
+        return kept
 
     @staticmethod
-    def _call(ctx):
+    def call(ctx):
         record = ctx.record
-        call = dict(zip(record.names, ctx.others, strict=True))
-        for (name, _), like in zip(record.known, ctx.likes, strict=True):
-            call[name] = like
-        for (name, _), tensor in zip(record.kept, ctx.saved_tensors, strict=True):
-            call[name] = tensor
-        return SimpleNamespace(**call)
+        call = record.options.named(ctx.options)
+        record.known.add(call, ctx.likes)
+        record.kept.add(call, ctx.saved_tensors)
+        return call
 
     @staticmethod
     def backward(ctx, *grads):
         record = ctx.record
         if record.gradients is None:
             raise NotImplementedError(f"{record.name} has no derivative")
-        needs = ctx.needs_input_grad
+        tensors, needs = record.tensors, ctx.needs_input_grad
+        before = len(needs) - len(tensors)
         if grads[0] is None and all(each is None for each in grads):
             return (None,) * len(needs)
-        wanted = SimpleNamespace(**dict(zip(record.tensors, needs[3:], strict=True)))
-        found = record.gradients(Derived._call(ctx), wanted, *grads)
-        return (None, None, None, *map(found.get, record.tensors))
+        wanted = SimpleNamespace(**dict(zip(tensors, needs[before:], strict=True)))
+        found = record.gradients(_OfRecord.call(ctx), wanted, *grads)
+        return (*(None,) * before, *map(found.get, tensors))
+
+
+class Derived(_OfRecord):
+    """Below the dispatcher: for transforms and forward mode too. arguments: all of the schema, None
+    in the place of the tensors, which follow one by one."""
 
     @staticmethod
-    def jvp(ctx, _below, _record, _others, *tangents):
+    def forward(below, record, arguments, *tensors):
+        return below()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _below, record, arguments, *tensors = inputs
+        ctx.save_for_forward(*_OfRecord.keep(ctx, record, arguments, tensors, output))
+
+    @staticmethod
+    def jvp(ctx, _below, _record, _arguments, *tangents):
         record = ctx.record
         if record.tangents is None:
             raise NotImplementedError(f"{record.name} has no derivative in forward mode")
         along = dict(zip(record.tensors, tangents, strict=True))
-        return record.tangents(Derived._call(ctx), SimpleNamespace(**along))
+        return record.tangents(_OfRecord.call(ctx), SimpleNamespace(**along))
+
+
+class Recorded(_OfRecord):
+    """In the dispatcher's place, where nobody but autograd is to see the call: a forward that keeps
+    by itself what backward needs takes half the time."""
+
+    @staticmethod
+    def forward(ctx, record, arguments, *tensors):
+        output = record.underived(*arguments)
+        _OfRecord.keep(ctx, record, arguments, tensors, output)
+        return output
 
 
 # Without what Function.apply looks at before: torch.func, which asks here for a single level.
 _apply = super(Function, Derived).apply
+_record = super(Function, Recorded).apply
 
 
 def transforms_active():
@@ -95,15 +121,6 @@ def _derivatives_wanted(arguments):
         or type(arguments[0]) is not torch.Tensor  # in a trace, forward mode leaves no other sign
         or (torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments))
     )
-
-
-def _recorded(record, below, arguments):
-    """What below() gives, with the derivatives of a call of these, all of the schema."""
-    others = list(arguments)
-    tensors = [others[place] for place in record.places]
-    for place in record.places:
-        others[place] = None
-    return _apply(below, record, others, *tensors)
 
 
 def kernel_of(record):
@@ -127,8 +144,12 @@ def kernel_of(record):
             ):
                 return operator.redispatch(keys, *arguments, **more)
 
+        others = list(record.complete(arguments, more))
+        tensors = [others[place] for place in record.places]
+        for place in record.places:
+            others[place] = None
         with enable_single_level_autograd_function():
-            return _recorded(record, below, record.complete(arguments, more))
+            return _apply(below, record, others, *tensors)
 
     return kernel
 
@@ -149,12 +170,12 @@ def call(record, arguments):
     if torch.compiler.is_compiling() or _is_watched():
         return record.operator(*arguments)
     arguments = record.complete(arguments, None)
+    tensors = [arguments[place] for place in record.places]
     requires_grad = False
-    for place in record.places:
-        tensor = arguments[place]
+    for tensor in tensors:
         if type(tensor) not in PLAIN:
             return record.operator(*arguments)
         requires_grad = requires_grad or (tensor is not None and tensor.requires_grad)
     if requires_grad and torch.is_grad_enabled():
-        return _recorded(record, lambda: record.underived(*arguments), arguments)
+        return _record(record, arguments, *tensors)
     return record.underived(*arguments)

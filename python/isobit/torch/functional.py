@@ -42,6 +42,21 @@ def check_tensors(op, **tensors):
     return any_nested
 
 
+def _are_plain(tensors):
+    """Whether check_tensors has nothing to say of PyTorch's own tensors."""
+    device = None
+    for each in tensors:
+        if each is None:
+            continue
+        if type(each) not in PLAIN or each.is_nested:
+            return False
+        if device is None:
+            device = each.device
+        elif each.device != device:
+            return False
+    return True
+
+
 _NUMBER = "a number", lambda value: value is not None and not isinstance(value, str)
 _FLAG = "True or False", lambda value: isinstance(value, bool)
 _INTEGER = "an integer", lambda value: isinstance(value, Integral)
@@ -378,9 +393,11 @@ def run(record, tensors, behind=None, last=None, **options):
     front of which nothing stands; the options follow them there, and then tensors `behind`, and
     options that are the `last`."""
     behind, last = behind or {}, last or {}
-    named = tensors | behind
-    on_device = {name: each for name, each in named.items() if name not in record.host}
-    if check_tensors(record.name, **on_device):
+    named = tensors | behind if behind else tensors
+    on_device = named
+    if record.host:
+        on_device = {name: each for name, each in named.items() if name not in record.host}
+    if not _are_plain(on_device.values()) and check_tensors(record.name, **on_device):
 
         def of_rows(*values):
             given = tensors | dict(zip(record.rows, values, strict=True))

@@ -50,11 +50,10 @@ def _multiplied(op, second, a, b, bias, chosen):
 
 def _run(a, b, bias, chosen):
     tensors = {"a": a, "b": b, "bias": bias}
-    given = [tensor for tensor in tensors.values() if tensor is not None]
-    bends = chosen["activation"] != NONE
-    if bends and torch.is_grad_enabled() and any(each.requires_grad for each in given):
-        y, _pre = run(ACTIVATED_MATMUL, tensors, **chosen)
-        return y
+    if chosen["activation"] != NONE and torch.is_grad_enabled():
+        if any(each is not None and each.requires_grad for each in tensors.values()):
+            y, _pre = run(ACTIVATED_MATMUL, tensors, **chosen)
+            return y
     return run(MATMUL, tensors, **chosen)
 
 
@@ -99,6 +98,8 @@ def _product(op, a, b, bias, chosen):
         return of_rows(op, second, a, b, lambda rows: _product(op, rows, b, bias, chosen))
     if op == "linear":
         _require_widths(a, b, bias)
+    if a.ndim == b.ndim == 2:
+        return _multiplied(op, second, a, b, bias, chosen)
     row, column = a.ndim == 1, b.ndim == 1
     a, b = a.unsqueeze(0) if row else a, b.unsqueeze(-1) if column else b
     if b.ndim == 2 and a.ndim > 2:  # rows of one product, of which gradients are one product too

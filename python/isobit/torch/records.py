@@ -36,6 +36,25 @@ class Axis(NamedTuple):
     results: tuple[int | str | None, ...]
 
 
+class Names:
+    """Some of the arguments of a schema, or of its tensors and outputs: what they are called, and
+    in which places they stand."""
+
+    def __init__(self, places):
+        self.names, self.places = tuple(places), tuple(places.values())
+
+    def of(self, every):
+        return [every[place] for place in self.places]
+
+    def add(self, call, values):
+        call.__dict__.update(zip(self.names, values, strict=True))
+
+    def named(self, values):
+        call = SimpleNamespace()
+        self.add(call, values)
+        return call
+
+
 @dataclass(frozen=True, eq=False)
 class Operator:
     """torch.ops.isobit.NAME, and _NAME, which has no derivatives.
@@ -53,6 +72,7 @@ class Operator:
     axes(call): every Axis, for DTensor; what rank a tensor has, x.ndim tells, and not x.dim().
 
     keeps: arguments and outputs that are kept for the derivatives.
+    spares(call): those of them that this call can do without, by its options.
     knows: of these only shape and dtype are: what the call has of them is a Like, or None where the
     argument was. Others it lacks.
     gradients(call, wanted, *of results): {argument: gradient}. wanted has a flag for each tensor.
@@ -75,6 +95,7 @@ class Operator:
     axes: Callable = lambda call: ()
 
     keeps: tuple[str, ...] = ()
+    spares: Callable | None = None
     knows: tuple[str, ...] = ()
     gradients: Callable | None = None
     tangents: Callable | None = None
@@ -118,18 +139,23 @@ class Operator:
         return tuple(self.names[place] for place in self.places)
 
     @cached_property
+    def options(self):
+        """All other arguments."""
+        others = enumerate(self.names)
+        return Names({name: place for place, name in others if place not in self.places})
+
+    @cached_property
     def kept(self):
-        """(name, place) among tensors and outputs of what is kept."""
+        """Among tensors and outputs."""
         return self._among(self.keeps)
 
     @cached_property
     def known(self):
-        """The same of what is only known."""
         return self._among(self.knows)
 
     def _among(self, names):
         every = (*self.tensors, *self.outputs)
-        return tuple((name, every.index(name)) for name in names)
+        return Names({name: every.index(name) for name in names})
 
     def complete(self, arguments, more):
         """Positional and named arguments and defaults in the order of the schema."""

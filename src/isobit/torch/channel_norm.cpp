@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Group norms and batch norms of PyTorch's tensors (batch, channels, extent) by the C ABI, of any
-// strides. Results have the channels last in memory where x has.
+// Group norms and batch norms of PyTorch's tensors (batch, channels, ...) by the C ABI, to which
+// all further dimensions are one. Results have the channels last in memory where x has.
 #include "isobit/torch/channel_norm.h"
 
 #include "isobit/torch/call.h"
@@ -9,12 +9,49 @@
 namespace isobit::torch {
 namespace {
 
+// What (batch, channels, ...) is with all further dimensions as one, if that has even steps.
+struct Extent {
+  std::int64_t size = 1, step = 1;
+  bool is_even = true;
+
+  explicit Extent(const Tensor& tensor) {
+    const Shape shape = tensor.shape(), strides = tensor.strides();
+    for (std::size_t i = shape.size(); i-- > 2; size *= shape[i]) {
+      if (shape[i] == 1) continue;
+      if (size == 1) step = strides[i];
+      is_even = is_even && strides[i] == step * size;
+    }
+  }
+};
+
+// A tensor as (batch, channels, extent), where it lies or, where steps are not even, copied.
+class Images {
+ public:
+  explicit Images(const Tensor& tensor, Access access = Access::read) {
+    if (!tensor) return;
+    given_ = true;
+    if (!Extent(tensor).is_even) copy_ = copied(tensor, tensor.dtype());
+    const Tensor& lying = copy_ ? copy_ : tensor;
+    const Extent extent(lying);
+    const std::int64_t sizes[] = {lying.shape()[0], lying.shape()[1], extent.size};
+    const std::int64_t strides[] = {lying.strides()[0], lying.strides()[1], extent.step};
+    view_ = strided(lying, sizes, strides, access);
+  }
+  const isobit_tensor* get() const { return given_ ? &view_ : nullptr; }
+
+ private:
+  Tensor copy_;
+  isobit_tensor view_{};
+  bool given_ = false;
+};
+
 // What both passes of both operators hold their arrays to: x, its shape and its channels.
 class Channels {
  public:
   Channels(const char* op, const Tensor& x) : op_(op), x_(x) {
     require_dtype(op, "x", x.dtype(), kFloats);
-    require(x.rank() == 3, op, ": x has ", std::int64_t{x.rank()}, " dimensions; must have 3");
+    require(x.rank() >= 2, op, ": x has ", std::int64_t{x.rank()},
+            " dimensions; must have at least 2");
   }
 
   // The type of PyTorch's that is computed in.
@@ -49,8 +86,10 @@ class Channels {
     if (!wanted) return nothing(x_.dtype());
     const Shape shape = x_.shape();
     if (!last()) return new_output(x_, shape, x_.dtype());
-    const std::int64_t strides[] = {shape[1] * shape[2], 1, shape[1]};
-    return empty_strided_like(x_, shape, strides, x_.dtype());
+    auto strides = dense_strides(shape);
+    for (std::size_t i = 2; i < shape.size(); ++i) strides[i] *= shape[1];
+    strides[1] = 1;
+    return empty_strided_like(x_, shape, Shape(strides.data(), shape.size()), x_.dtype());
   }
   Tensor new_of_channels(bool wanted, std::int32_t dtype) const {
     return wanted ? new_output(x_, x_.shape().subspan(1, 1), dtype) : nothing(dtype);
@@ -69,8 +108,9 @@ class Channels {
   // Whether channels stand side by side in memory, and images without gaps.
   bool last() const {
     const Shape shape = x_.shape(), strides = x_.strides();
-    return shape[0] > 0 && shape[1] > 1 && shape[2] > 1 && strides[1] == 1 &&
-           strides[2] == shape[1] && (shape[0] == 1 || strides[0] == shape[1] * shape[2]);
+    const Extent extent(x_);
+    return shape[0] > 0 && shape[1] > 1 && extent.size > 1 && strides[1] == 1 && extent.is_even &&
+           extent.step == shape[1] && (shape[0] == 1 || strides[0] == shape[1] * extent.size);
   }
 
   const char* op_;
@@ -92,9 +132,8 @@ void differentiate(StableIValue* stack, const Channels& channels, const Wanted& 
   Tensor grad_x = channels.new_like_x(wanted.x);
   Tensor grad_weight = channels.new_of_channels(wanted.weight, dtype);
   Tensor grad_bias = channels.new_of_channels(wanted.bias, dtype);
-  const Given of_x(x), of_grad_y(grad_y);
-  isobit_tensor to_x{};
-  if (wanted.x) to_x = strided(grad_x, Access::write);
+  const Tensor absent;
+  const Images of_x(x), of_grad_y(grad_y), to_x(wanted.x ? grad_x : absent, Access::write);
   const Argument weights = channels.weights("weight", weight);
   Argument to_weight, to_bias;
   if (wanted.weight) to_weight = Argument(grad_weight, kAllDims, Access::write);
@@ -102,7 +141,7 @@ void differentiate(StableIValue* stack, const Channels& channels, const Wanted& 
   args.x = of_x.get();
   args.grad_y = of_grad_y.get();
   args.weight = weights.get();
-  args.grad_x = wanted.x ? &to_x : nullptr;
+  args.grad_x = to_x.get();
   args.grad_weight = to_weight.get();
   args.grad_bias = to_bias.get();
   const Lent lent(x);
@@ -130,7 +169,7 @@ void group_norm(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Argument weights = channels.weights("weight", weight),
                  biases = channels.weights("bias", bias);
   Tensor y = channels.new_like_x(true);
-  const Given of_x(x), of_y(y, Access::write);
+  const Images of_x(x), of_y(y, Access::write);
   args.x = of_x.get();
   args.weight = weights.get();
   args.bias = biases.get();
@@ -171,7 +210,7 @@ void batch_norm(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Tensor y = channels.new_like_x(true);
   Tensor next_mean = channels.new_of_channels(moves_mean, channels.real());
   Tensor next_var = channels.new_of_channels(moves_var, channels.real());
-  const Given of_x(x), of_y(y, Access::write);
+  const Images of_x(x), of_y(y, Access::write);
   Argument to_mean, to_var;
   if (moves_mean) to_mean = Argument(next_mean, kAllDims, Access::write);
   if (moves_var) to_var = Argument(next_var, kAllDims, Access::write);

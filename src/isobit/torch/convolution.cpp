@@ -215,6 +215,43 @@ void convolution_weight(StableIValue* stack, std::uint64_t, std::uint64_t) {
   put(stack, weight);
 }
 
+// All three at once; that of a bias is a tensor without elements where it has no dtype.
+void convolution_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  constexpr const char* kName = "convolution_backward";
+  Stack given(stack);
+  const Tensor grad = given.tensor(), x = given.tensor(), weight = given.tensor();
+  constexpr std::int32_t kNone = -1;
+  const std::int32_t dtype = given.optional_dtype(kNone);
+  require_dtype(kName, "grad_y", grad.dtype(), kFloats);
+  const int dims = dims_of(kName, "grad_y", grad);
+  require_views(kName, {{"grad_y", grad}, {"x", x}, {"weight", weight}});
+  for (const auto& [name, tensor] :
+       {std::pair<const char*, const Tensor&>("x", x), {"weight", weight}})
+    require(tensor.rank() == grad.rank(), kName, ": ", name, " has ", std::int64_t{tensor.rank()},
+            " dimensions; grad_y has ", std::int64_t{grad.rank()});
+  const Windows windows(kName, dims, given);
+  const auto like = [](const Tensor& tensor) {
+    const Shape shape = tensor.shape();
+    return Sizes(shape.begin(), shape.end());
+  };
+  const bool has_bias = dtype != kNone;
+  Tensor grad_x = result_of(grad, weight, like(x)), grad_weight = result_of(x, grad, like(weight));
+  Tensor grad_bias =
+      new_output(grad, Sizes{has_bias ? grad.shape()[1] : 0}, has_bias ? dtype : grad.dtype());
+  const Given of_grad(grad), of_x(x), of_weight(weight), to_x(grad_x, Access::write),
+      to_weight(grad_weight, Access::write), to_bias(grad_bias, Access::write);
+  run<isobit_conv1d_backward_args, isobit_conv2d_backward_args>(
+      dims, grad, windows, [&](auto& args) {
+        args.grad_y = of_grad.get();
+        args.x = of_x.get();
+        args.weight = of_weight.get();
+        args.grad_x = to_x.get();
+        args.grad_weight = to_weight.get();
+        args.grad_bias = has_bias ? to_bias.get() : nullptr;
+      });
+  put(stack, grad_x, grad_weight, grad_bias);
+}
+
 // The sum over all but the channels: windows of one element, which are as many as there are.
 void convolution_bias(StableIValue* stack, std::uint64_t, std::uint64_t) {
   constexpr const char* kName = "convolution_bias";

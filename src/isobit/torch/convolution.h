@@ -10,6 +10,7 @@ void convolution(StableIValue* stack, std::uint64_t, std::uint64_t);
 // The gradients of its input, of its weight and of its bias.
 void convolution_input(StableIValue* stack, std::uint64_t, std::uint64_t);
 void convolution_weight(StableIValue* stack, std::uint64_t, std::uint64_t);
+void convolution_backward(StableIValue* stack, std::uint64_t, std::uint64_t);
 void convolution_bias(StableIValue* stack, std::uint64_t, std::uint64_t);
 
 }  // namespace isobit::torch

@@ -244,8 +244,7 @@ void activation_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   "activation=0, int arithmetic=0"
 #define LINEAR_BACKWARD \
   "Tensor weight, Tensor? pre, float eps, bool zero_centered=False, int activation=0, "
-#define WINDOWS \
-  "int[] stride, int[] padding, int[] extra_padding, int[] dilation, int groups=1) -> Tensor"
+#define WINDOWS "int[] stride, int[] padding, int[] extra_padding, int[] dilation, int groups=1)"
 #define ATTENDED "int causal=0, int window=0, float scale=0.0, float softcap=0.0, float dropout=0.0"
 #define POOLED \
   "int[] kernel, int[] bins, int[] stride, int[] padding, int[] dilation, bool ceil_mode=False"
@@ -349,9 +348,15 @@ constexpr Operator kOperators[] = {
      "bool needs_input=True, bool needs_norm_weight=True, bool needs_weight=True, "
      "ScalarType? bias_dtype=None, int arithmetic=0) -> (Tensor, Tensor, Tensor, Tensor)",
      rms_norm_linear_backward},
-    {"convolution", "(Tensor x, Tensor weight, Tensor? bias, " WINDOWS, convolution},
-    {"convolution_input", "(Tensor grad_y, Tensor weight, int[] size, " WINDOWS, convolution_input},
-    {"convolution_weight", "(Tensor grad_y, Tensor x, int[] kernel, " WINDOWS, convolution_weight},
+    {"convolution", "(Tensor x, Tensor weight, Tensor? bias, " WINDOWS " -> Tensor", convolution},
+    {"convolution_input", "(Tensor grad_y, Tensor weight, int[] size, " WINDOWS " -> Tensor",
+     convolution_input},
+    {"convolution_weight", "(Tensor grad_y, Tensor x, int[] kernel, " WINDOWS " -> Tensor",
+     convolution_weight},
+    {"convolution_backward",
+     "(Tensor grad_y, Tensor x, Tensor weight, ScalarType? bias_dtype, " WINDOWS
+     " -> (Tensor, Tensor, Tensor)",
+     convolution_backward},
     {"convolution_bias", "(Tensor grad_y, ScalarType? dtype=None) -> Tensor", convolution_bias},
     {"attention",
      "(Tensor q, Tensor k, Tensor v, Tensor? bias=None, Tensor? mask=None, "
