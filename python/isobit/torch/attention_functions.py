@@ -72,6 +72,54 @@ def _heads(each, heads, batch):
     return each.expand(*batch, heads, *each.shape[-2:]).flatten(0, -4)
 
 
+def _lies_ready(q, k, v, enable_gqa):
+    """Whether the operator takes them as they are."""
+    if not q.ndim == k.ndim == v.ndim == 4:
+        return False
+    (batch, heads), (kv_batch, kv_heads) = q.shape[:2], k.shape[:2]
+    if kv_batch != batch or v.shape[:2] != k.shape[:2]:
+        return False
+    return kv_heads == heads or (enable_gqa and kv_heads > 0 and heads % kv_heads == 0)
+
+
+def _broadcast(query, key, value, enable_gqa):
+    """All three as (batch, heads, sequence, elements), and the dimensions of the batch and the heads
+    of query."""
+    if _lies_ready(query, key, value, enable_gqa):
+        return (query, key, value), query.shape[:1], query.shape[1]
+    rank = max(query.dim(), key.dim(), value.dim())
+    tensors = [each[(None,) * max(0, 3 - each.dim())] for each in (query, key, value)]
+    tensors = [each[(None,) * (max(rank, 4) - each.dim())] for each in tensors]
+    q, k, v = tensors
+    heads, kv_heads, of_v = (each.shape[-3] for each in tensors)
+    if enable_gqa and any(each == 0 or heads % each != 0 for each in (kv_heads, of_v)):
+        raise ValueError(
+            f"{_OP}: query has {heads} heads; with enable_gqa=True they must be a multiple of "
+            f"key's {kv_heads} and of value's {of_v}"
+        )
+    if enable_gqa and kv_heads != of_v:
+        k, v = (each.repeat_interleave(heads // each.shape[-3], -3) for each in (k, v))
+        kv_heads = of_v = heads
+    if not enable_gqa:
+        try:
+            (heads,) = torch.broadcast_shapes((heads,), (kv_heads,), (of_v,))
+        except RuntimeError:
+            raise ValueError(
+                f"{_OP}: query, key and value have {heads}, {kv_heads} and {of_v} heads; must have "
+                "equally many, or enable_gqa=True"
+            ) from None
+        kv_heads = heads
+    try:
+        batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(each.shape)) for each in (query, key, value))
+        raise ValueError(
+            f"{_OP}: query, key and value have shapes {shapes}, whose batches do not broadcast"
+        ) from None
+    q, k, v = _heads(q, heads, batch), _heads(k, kv_heads, batch), _heads(v, kv_heads, batch)
+    return (q, k, v), batch, heads
+
+
 def _check_slopes(slopes, query, attn_mask):
     if not isinstance(slopes, torch.Tensor):
         raise TypeError(f"{_OP}: alibi_slopes must be a Tensor; it is {type(slopes).__name__}")
@@ -199,36 +247,7 @@ def scaled_dot_product_attention(
     code = causal_number(_OP, is_causal, causal)
     if attn_mask is not None and is_causal:
         raise RuntimeError(f"{_OP}: attn_mask and is_causal are given; one of them may be")
-    rank = max(query.dim(), key.dim(), value.dim())
-    tensors = [each[(None,) * max(0, 3 - each.dim())] for each in (query, key, value)]
-    tensors = [each[(None,) * (max(rank, 4) - each.dim())] for each in tensors]
-    q, k, v = tensors
-    heads, kv_heads, of_v = (each.shape[-3] for each in tensors)
-    if enable_gqa and any(each == 0 or heads % each != 0 for each in (kv_heads, of_v)):
-        raise ValueError(
-            f"{_OP}: query has {heads} heads; with enable_gqa=True they must be a multiple of "
-            f"key's {kv_heads} and of value's {of_v}"
-        )
-    if enable_gqa and kv_heads != of_v:
-        k, v = (each.repeat_interleave(heads // each.shape[-3], -3) for each in (k, v))
-        kv_heads = of_v = heads
-    if not enable_gqa:
-        try:
-            (heads,) = torch.broadcast_shapes((heads,), (kv_heads,), (of_v,))
-        except RuntimeError:
-            raise ValueError(
-                f"{_OP}: query, key and value have {heads}, {kv_heads} and {of_v} heads; must have "
-                "equally many, or enable_gqa=True"
-            ) from None
-        kv_heads = heads
-    try:
-        batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
-    except RuntimeError:
-        shapes = ", ".join(str(tuple(each.shape)) for each in (query, key, value))
-        raise ValueError(
-            f"{_OP}: query, key and value have shapes {shapes}, whose batches do not broadcast"
-        ) from None
-    q, k, v = _heads(q, heads, batch), _heads(k, kv_heads, batch), _heads(v, kv_heads, batch)
+    (q, k, v), batch, heads = _broadcast(query, key, value, enable_gqa)
     bias = mask = None
     if attn_mask is not None:
         shape = (*batch, heads, q.shape[-2], k.shape[-2])
@@ -264,8 +283,9 @@ def scaled_dot_product_attention(
             dropout=float(dropout_p),
         )
     y = y.to(dtype) if by_bias else y
+    rank = max(query.dim(), key.dim(), value.dim())
     front = (*batch, heads)
-    extra = len(front) + 2 - max(rank, 2)  # dimensions that stood in front of none
-    shape = (*front[extra:], *y.shape[-2:])
-    y = y.reshape(shape)
-    return (y, lse.reshape(shape[:-1])) if return_lse else y
+    front = front[len(front) + 2 - rank :]  # without dimensions that stood in front of none
+    if y.shape[:-2] != front:
+        y, lse = (each.reshape(*front, *each.shape[2:]) for each in (y, lse))
+    return (y, lse) if return_lse else y
