@@ -189,6 +189,45 @@ def test_evaluation_does_not_look_at_the_batch():
     assert torch.equal(norm.running_mean, torch.tensor([1.0, 2.0, 3.0]))
 
 
+def test_statistics_that_moved_on_are_not_missed_by_backward():
+    norm, x, more = (
+        isobit.torch.BatchNorm2d(4),
+        drawn(3, 4, 5, 6).float(),
+        drawn(3, 4, 5, 6, seed=2),
+    )
+    alone = x.clone().requires_grad_()
+    isobit.torch.BatchNorm2d(4)(alone).square().sum().backward()
+    x.requires_grad_()
+    y = norm(x)
+    norm(more.float())
+    y.square().sum().backward()
+    assert torch.equal(x.grad, alone.grad)
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 8), (3, 8, 5), (3, 8, 5, 6), (3, 8, 1, 6), (2, 8, 3, 4, 5), (1, 8, 1, 1)]
+)
+def test_any_shape_and_order_has_the_bits_of_signals(shape):
+    x = drawn(*shape).float()
+    signals = x.reshape(*shape[:2], -1)
+    given = {"dense": x, "slice": torch.cat((x, x), -1)[..., : shape[-1]]}
+    if len(shape) > 3:
+        given |= {"last": channels_last(x), "turned": x.mT.contiguous().mT}
+    for name, each in given.items():
+        for call in (
+            lambda x: isobit.torch.group_norm(x, 2),
+            lambda x: isobit.torch.batch_norm(x, torch.zeros(8), torch.ones(8)),
+        ):
+            one, other = each.detach().requires_grad_(), signals.clone().requires_grad_()
+            y, expected = call(one), call(other)
+            assert torch.equal(y, expected.reshape(shape)), name
+            made = torch.ops.isobit.group_norm.default(one.to("meta"), None, None, 2, 1e-5)
+            assert made.stride() == isobit.torch.group_norm(one, 2).stride(), name
+            y.square().sum().backward()
+            expected.square().sum().backward()
+            assert torch.equal(one.grad, other.grad.reshape(shape)), name
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_16_bits_stand_beside_weights_of_32(dtype):
     x = drawn(3, 4, 5, dtype=dtype)

@@ -83,8 +83,7 @@ def _lies_ready(q, k, v, enable_gqa):
 
 
 def _broadcast(query, key, value, enable_gqa):
-    """All three as (batch, heads, sequence, elements), and the dimensions of the batch and the heads
-    of query."""
+    """All three as (batch, heads, sequence, elements); which batch that is, and query's heads."""
     if _lies_ready(query, key, value, enable_gqa):
         return (query, key, value), query.shape[:1], query.shape[1]
     rank = max(query.dim(), key.dim(), value.dim())

@@ -50,10 +50,10 @@ def _multiplied(op, second, a, b, bias, chosen):
 
 def _run(a, b, bias, chosen):
     tensors = {"a": a, "b": b, "bias": bias}
-    if chosen["activation"] != NONE and torch.is_grad_enabled():
-        if any(each is not None and each.requires_grad for each in tensors.values()):
-            y, _pre = run(ACTIVATED_MATMUL, tensors, **chosen)
-            return y
+    bends = chosen["activation"] != NONE and torch.is_grad_enabled()
+    if bends and any(each is not None and each.requires_grad for each in tensors.values()):
+        y, _pre = run(ACTIVATED_MATMUL, tensors, **chosen)
+        return y
     return run(MATMUL, tensors, **chosen)
 
 

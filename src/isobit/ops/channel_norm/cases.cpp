@@ -68,6 +68,8 @@ std::vector<CaseGrid> cases(bool forward, bool groups, std::string_view grid) {
                                 {32, 512, 7 * 7, 32},
                                 {1, 3, 1024 * 1024, 1},
                                 {2, 320, 64 * 64, 32},
+                                {8, 256, 4 * 4, 32},
+                                {8, 512, 2 * 2, 32},
                                 {4096, 256, 1, 8}});
     return grids.take();
   }
@@ -80,6 +82,7 @@ std::vector<CaseGrid> cases(bool forward, bool groups, std::string_view grid) {
   }
   // What stands beside a vector, a block and two blocks of the order of summation.
   grids.add(kAll, {{2, 6, 7, 2}, {2, 4, 49, 1}, {3, 5, 1, 5}}, {"randn", "mean1e4"});
+  grids.add(kAll, {{5, 37, 4, 37}});  // more channels than lanes, of few elements
   grids.add(kThree, {{1, 4, 128, 2}, {2, 6, 171, 2}, {1, 2, 513, 1}, {17, 3, 31, 3}},
             {"randn", "mean1e6", "const_grad"}, {1e-5, 0});
   grids.add(kThree, {{3, 4, 200, 2}}, kFamilies, {1e-5, 0});

@@ -6,6 +6,7 @@
 #include "isobit/norms/cpu_summed_rows.h"
 #include "isobit/ops/channel_norm/cpu_specified.h"
 #include "isobit/ops/channel_norm/cpu_staged.h"
+#include "isobit/ops/channel_norm/cpu_turned.h"
 
 namespace isobit::channel_norm {
 namespace {
@@ -29,20 +30,25 @@ bool channels_last(const BackwardProblem& p) { return channels_last(p, p.grad_y,
 
 // How a call is computed: by the specification, or in vectors.
 struct Way {
-  bool specified, by_channels;
+  bool specified;
   Staging staging;
+  Turning turning;
+  bool by_channels;
 
   template <class Problem>
   Way(const Problem& p, bool specified, const Machine& machine)
       : specified(specified),
-        by_channels(!specified && channels_last(p)),
-        staging(specified ? Staging() : Staging(p, machine)) {}
+        staging(specified ? Staging() : Staging(p, machine)),
+        turning(specified ? Turning() : Turning(p, machine)),
+        by_channels(!specified && (turning || channels_last(p))) {}
 
   // Rows of groups are not abreast: they have elements of several channels.
   Cut of_rows(const Given& p, const Machine& machine) const {
-    const bool abreast = by_channels && p.groups == 0;
-    return {p.rows(), p.rows() == 0 ? 0 : p.row(0).count(), abreast ? kMostAbreast : 1, machine,
-            specified || staging};
+    const std::int64_t abreast = turning                        ? turning.abreast()
+                                 : by_channels && p.groups == 0 ? kMostAbreast
+                                                                : 1;
+    return {p.rows(), p.rows() == 0 ? 0 : p.row(0).count(), abreast, machine,
+            specified || staging || turning};
   }
   Cut of_channels(const Given& p, const Machine& machine) const {
     const std::int64_t abreast = p.groups == 0 ? kMostAbreast : kGroupedAbreast;
@@ -76,7 +82,7 @@ struct Workspace {
   Real *weight, *bias, *centres;
   Statistics<Real>* statistics;
   Moments<Real>*means, *waiting;
-  std::byte* staged;
+  std::byte* copies;
   std::size_t bytes;
 
   Workspace(const Given& p, const Way& way, std::int64_t sums, std::byte* memory) {
@@ -87,7 +93,7 @@ struct Workspace {
     statistics = take<Statistics<Real>>(pieces, p.rows());
     means = take<Moments<Real>>(pieces, p.rows());
     waiting = take<Moments<Real>>(pieces, sums);
-    staged = pieces.take(way.staging.bytes());
+    copies = pieces.take(way.staging.bytes() + way.turning.bytes());  // one of both is 0
     bytes = pieces.taken();
   }
 
@@ -177,14 +183,18 @@ void find_statistics(const Given& p, const Kernels& kernels, const Workspace<Rea
       });
 }
 
-// Calls steps(problem, units) for all rows, in their place or staged.
+// Calls steps(problem, units) for all rows, in their place or copied.
 template <class Real, class Problem, class Steps>
 void in_steps(const Problem& p, const Way& way, const Cut& cut, const Workspace<Real>& memory,
               const Execution& execution, const Steps& steps) {
   if (way.staging)
     return way.staging.for_each_row(
-        p, execution, memory.staged,
+        p, execution, memory.copies,
         [&](const Problem& staged, std::int64_t row) { steps(staged, OneUnit<Real>(cut, row)); });
+  if (way.turning)
+    return way.turning.for_each_unit(
+        p, cut, execution, memory.copies,
+        [&](const Problem& turned, std::int64_t unit) { steps(turned, OneUnit<Real>(cut, unit)); });
   in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) { steps(p, units); });
 }
 

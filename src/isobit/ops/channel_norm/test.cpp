@@ -260,7 +260,8 @@ TEST(GroupNorm, EachChannelHasItsOwnWeightAndSums) {
 }
 
 TEST(BatchNorm, AChannelHasTheBitsOfLayerNormOfAllItsImages) {
-  for (const Extents& e : {Extents{3, 70, 200}, {600, 70, 1}, {2, 6, 2500}, {5, 7, 3}}) {
+  for (const Extents& e :
+       {Extents{3, 70, 200}, {600, 70, 1}, {2, 6, 2500}, {5, 7, 3}, {9, 20, 4}, {70, 70, 16}}) {
     const Floats x = channels_of_every_kind(e);
     const Floats expected =
         exchanged(layernorm_of(exchanged(x, e.batch, e.channels, e.extent), e.batch * e.extent),
@@ -319,7 +320,8 @@ Floats gradients(const auto& run, const Floats& x, const Extents& e, bool last, 
 }
 
 TEST(BatchNorm, HasTheSameBitsWhereverChannelsStand) {
-  for (const Extents& e : {Extents{3, 70, 200}, {2, 6, 700}}) {
+  for (const Extents& e :
+       {Extents{3, 70, 200}, {2, 6, 700}, {7, 20, 9}, {20, 70, 4}, {9, 16, 16}, {70, 33, 2}}) {
     const Floats x = channels_of_every_kind(e);
     for (const bool training : {true, false}) {
       Floats expected;

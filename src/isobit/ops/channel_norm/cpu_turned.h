@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Channels of images of few elements, in which one after the other leaves vectors empty: some at a
+// time are turned to come last in memory, are summed side by side, and what is computed of them is
+// turned back.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "isobit/ops/channel_norm/cpu_staged.h"
+
+namespace isobit::channel_norm {
+
+// Which channels are turned at a time, and where to.
+class Turning {
+ public:
+  Turning() = default;
+  Turning(const ForwardProblem& p, const Machine& machine) : Turning(p, machine, 1, p.x, p.y) {}
+  Turning(const BackwardProblem& p, const Machine& machine)
+      : Turning(p, machine, 2, p.x, p.grad_y, p.grad_x) {}
+
+  explicit operator bool() const { return abreast_ != 0; }
+  std::int64_t abreast() const { return abreast_; }
+  std::int64_t bytes() const { return tasks_ * arrays_ * bytes_; }
+
+  // Calls body(problem, unit) for every unit of a cut, with copies of what is in p's arrays.
+  template <class Problem, class Body>
+  void for_each_unit(const Problem& p, const norms::Cut& cut, const Execution& execution,
+                     std::byte* memory, const Body& body) const {
+    const Copies copy = copies_for(p.dtype, execution.machine.isa);
+    execution.parallel_for(tasks_, [&](std::int64_t task) {
+      const simd::FloatMode mode;
+      const std::int64_t units = cut.units();
+      for (std::int64_t unit = units * task / tasks_; unit < units * (task + 1) / tasks_; ++unit) {
+        const norms::Part part = cut.part(unit, 0);
+        const Channels channels{
+            p, copy, part.first, part.rows, memory + task * arrays_ * bytes_, bytes_};
+        const Problem turned = channels.turned(p);
+        body(turned, unit);
+        channels.put_back(p);
+      }
+    });
+  }
+
+ private:
+  static constexpr std::int64_t kFew = 32;            // elements of an image
+  static constexpr std::int64_t kLikely = 512 << 10;  // bytes that stay in a second-level cache
+
+  // Whether lines of channels follow each other.
+  static bool in_lines(const Given& p, const Images& array) {
+    return !array || (array.l == 1 && array.c == p.extent);
+  }
+
+  template <class... Arrays>
+  Turning(const Given& p, const Machine& machine, std::int64_t copies, const Arrays&... arrays) {
+    const bool few = p.extent > 1 && p.extent <= kFew && p.channels >= kLeast;
+    if (p.groups != 0 || !p.training || p.batch == 0 || !few || !(in_lines(p, arrays) && ...))
+      return;
+    const std::int64_t of_channel = p.batch * p.extent * size_of(p.dtype);
+    std::int64_t abreast = norms::kMostAbreast;
+    while (abreast * of_channel * copies > kLikely) abreast /= 2;
+    if (abreast < kLeast) return;
+    abreast_ = abreast;
+    arrays_ = copies;
+    bytes_ = abreast * of_channel;
+    tasks_ = simd::task_count(machine, p.channels * p.batch * p.extent,
+                              (p.channels + abreast - 1) / abreast);
+  }
+
+  // Some channels, and the memory of a task: of x and what becomes of it, or of x and of grad_y,
+  // which becomes grad_x.
+  struct Channels {
+    const Given& given;
+    const Copies& copy;
+    std::int64_t first, count;
+    std::byte* memory;
+    std::int64_t bytes;
+
+    ForwardProblem turned(const ForwardProblem& p) const {
+      ForwardProblem result = p;
+      result.x = fetched(p.x, 0);
+      result.y = place(0);
+      return result;
+    }
+    void put_back(const ForwardProblem& p) const { put(0, p.y); }
+
+    BackwardProblem turned(const BackwardProblem& p) const {
+      BackwardProblem result = p;
+      result.x = fetched(p.x, 0);
+      result.grad_y = fetched(p.grad_y, 1);
+      if (p.grad_x) result.grad_x = place(1);
+      return result;
+    }
+    void put_back(const BackwardProblem& p) const {
+      if (p.grad_x) put(1, p.grad_x);
+    }
+
+   private:
+    Images place(std::int64_t index) const {
+      return {memory + index * bytes, given.extent * count, 1, count, first};
+    }
+    template <class Copy>
+    void for_each_image(const Images& array, const Copy& copy_image) const {
+      for (std::int64_t n = 0; n < given.batch; ++n) {
+        const Row channels{n, first, false, count, given.extent};
+        copy_image(channels, array.data + channels.place(array, 0, 0) * size_of(given.dtype));
+      }
+    }
+    Images fetched(const Images& from, std::int64_t index) const {
+      const Images to = place(index);
+      for_each_image(from, [&](const Row& channels, const std::byte* lines) {
+        copy.scatter(lines, channels, to);
+      });
+      return to;
+    }
+    void put(std::int64_t index, const Images& to) const {
+      const Images from = place(index);
+      for_each_image(
+          to, [&](const Row& channels, std::byte* lines) { copy.gather(from, channels, lines); });
+    }
+  };
+
+  static constexpr std::int64_t kLeast = 16;  // channels, or vectors of them would be empty
+
+  std::int64_t abreast_ = 0, arrays_ = 0, bytes_ = 0, tasks_ = 0;
+};
+
+}  // namespace isobit::channel_norm
