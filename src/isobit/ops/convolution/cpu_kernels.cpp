@@ -308,9 +308,12 @@ ISOBIT_INLINE void turn_all(const Turned& turned, const Value& value) {
   for (std::int64_t c = 0; c < turned.channels; c += S::kWidth) {
     const auto* from = reinterpret_cast<const From*>(turned.from) + c * turned.channel_stride;
     const std::int64_t left = turned.channels - c;
+    To* line = static_cast<To*>(turned.to) + c;
+    std::int64_t plane = turned.first;
     simd::across<S, 1>(from, turned.channel_stride, left, turned.count,
-                       [&](std::int64_t j, const auto& vectors) ISOBIT_INLINE_LAMBDA {
-                         To* const to = static_cast<To*>(turned.to) + j * turned.pitch + c;
+                       [&](std::int64_t, const auto& vectors) ISOBIT_INLINE_LAMBDA {
+                         To* const to = line + plane * turned.plane;
+                         if (++plane == turned.planes) plane = 0, line += turned.pitch;
                          const auto result = value(vectors[0]);
                          if (left >= S::kWidth)
                            S::template store<simd::Stores::cached>(to, result);

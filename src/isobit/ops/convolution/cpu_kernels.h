@@ -77,12 +77,14 @@ struct Lines {
 using StageKernel = void (*)(const Lines& lines);
 
 // Elements of several channels, of which each has its own adjacent, side by side: element j of
-// channel c goes to to[j * pitch + c].
+// channel c goes to to[j * pitch + c]. Or, with i = j + first, to the plane of i % planes, there to
+// to[i / planes * pitch + c].
 struct Turned {
   const std::byte* from;
   std::int64_t channel_stride, count, channels;
   void* to;
   std::int64_t pitch;
+  std::int64_t planes = 1, plane = 0, first = 0;  // plane: elements from one to the next
 };
 using TurnKernel = void (*)(const Turned& turned);
 // The same of sums that become elements.

@@ -238,20 +238,12 @@ class StagedTile {
   // So many adjacent elements, of which the first is that of a column.
   void stage_row(const std::byte* from, std::int64_t count, std::int64_t col, std::byte* channel,
                  std::int64_t residue_h, std::int64_t row) const {
-    const TurnKernel turn = turn_kernel_for(p_.element, isa_);
-    const std::int64_t of_element = tile_.images * size_, scale = staged_.scale_w;
+    const std::int64_t scale = staged_.scale_w;
     std::byte* const line =
-        channel + (residue_h * scale * staged_.plane + row * staged_.cols) * of_element;
-    if (scale == 1)
-      return turn({from, p_.source.n, count, tile_.images, line + col * of_element, tile_.images});
-    std::byte* const all = staged_at(p_.ins);  // of a row, side by side; then each to its plane
-    turn({from, p_.source.n, count, tile_.images, all, tile_.images});
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t residue = (col + i) % scale;
-      if (phases_.w.meets(residue))
-        std::copy_n(all + i * of_element, of_element,
-                    line + (residue * staged_.plane + (col + i) / scale) * of_element);
-    }
+        channel + (residue_h * scale * staged_.plane + row * staged_.cols) * tile_.images * size_;
+    turn_kernel_for(p_.element, isa_)({from, p_.source.n, count, tile_.images,
+                                       line + col / scale * tile_.images * size_, tile_.images,
+                                       scale, staged_.plane * tile_.images, col % scale});
   }
 
   const Problem& p_;
