@@ -59,22 +59,31 @@ ISOBIT_INLINE void for_each_block(const Problem& p, const Part& part, const Body
 
 constexpr std::int64_t kAhead = 4 * kBlock;  // is fetched while an element is summed
 
-template <class S, class T, Round kRound, bool kFetches>
+// What is not wanted is 0.
+template <class S, class T, Round kRound, simd::Want kWant, bool kFetches>
 ISOBIT_INLINE Moments<typename S::Real> sums_of(const Problem& p, const Part& part,
                                                 typename S::Real number) {
   using Real = typename S::Real;
   const auto centre = S::all(number);
   order::PairTree<Real> sums, dots;
   for_each_block<T>(p, part, [&](const T* x, std::int64_t count) ISOBIT_INLINE_LAMBDA {
-    const simd::Sums<S> of = simd::row_sum_and_dot<S>(
-        count, [x, centre](std::int64_t i, auto... some) ISOBIT_INLINE_LAMBDA {
-          if constexpr (kFetches && sizeof...(some) == 0)
-            simd::fetch_to_second_cache(x + i + kAhead);
-          const auto term = S::only(term_of<S, kRound>(S::load(x + i, some...), centre), some...);
-          return simd::Terms<S>{term, term};
-        });
-    sums.push(of.sum);
-    dots.push(of.dot);
+    const auto term = [x, centre](std::int64_t i, auto... some) ISOBIT_INLINE_LAMBDA {
+      if constexpr (kFetches && sizeof...(some) == 0) simd::fetch_to_second_cache(x + i + kAhead);
+      return S::only(term_of<S, kRound>(S::load(x + i, some...), centre), some...);
+    };
+    const auto terms = [&term](std::int64_t i, auto... some) ISOBIT_INLINE_LAMBDA {
+      const auto value = term(i, some...);
+      return simd::Terms<S>{value, value};
+    };
+    if constexpr (kWant == simd::Want::sum) {
+      sums.push(simd::row_sum<S>(count, term));
+    } else if constexpr (kWant == simd::Want::dot) {
+      dots.push(simd::row_dot<S>(count, terms));
+    } else {
+      const simd::Sums<S> of = simd::row_sum_and_dot<S>(count, terms);
+      sums.push(of.sum);
+      dots.push(of.dot);
+    }
   });
   return {sums.total(), dots.total()};
 }
@@ -98,6 +107,9 @@ ISOBIT_INLINE Moments<typename S::Real> extremes_of(const Problem& p, const Part
   return all.total();
 }
 
+template <simd::Want kWant>
+using WantConstant = std::integral_constant<simd::Want, kWant>;
+
 template <class S, class T, bool kFetches>
 void moments(const Problem& p, const Part& part, Round round, const void* centres, void* to) {
   using Real = typename S::Real;
@@ -109,7 +121,15 @@ void moments(const Problem& p, const Part& part, Round round, const void* centre
   }
   const Real centre = centres == nullptr ? Real(0) : *static_cast<const Real*>(centres);
   with_round(round, [&](auto constant) ISOBIT_INLINE_LAMBDA {
-    result = sums_of<S, T, decltype(constant)::value, kFetches>(p, part, centre);
+    constexpr Round kRound = decltype(constant)::value;
+    const auto sums = [&](auto want) ISOBIT_INLINE_LAMBDA {
+      result = sums_of<S, T, kRound, decltype(want)::value, kFetches>(p, part, centre);
+    };
+    if constexpr (kRound == Round::deviations) {
+      if (centres != nullptr) return sums(WantConstant<simd::Want::both>());
+      if (p.kind == Kind::l2) return sums(WantConstant<simd::Want::dot>());
+    }
+    sums(WantConstant<simd::Want::sum>());
   });
 }
 
