@@ -15,6 +15,7 @@ BENCH_ACTIVATION_CASES  := activation --function gelu,silu --pass fwd,bwd --with
 BENCH_TRANSPOSE_CASES   := transpose --threads 1,2 --plan default
 BENCH_ROPE_CASES        := rope --pass fwd,bwd --threads 1,2 --plan default
 BENCH_SCAN_CASES        := scan --threads 1,2 --plan default
+BENCH_CHANNEL_NORM_CASES := batch_norm,group_norm --pass fwd,bwd --threads 1,2 --plan default
 BENCH_POOL2D_CASES      := pool2d --pass fwd,bwd --threads 1,2 --plan default
 BENCH_INTERPOLATE_CASES := interpolate --pass fwd,bwd --threads 1,2 --plan default
 BENCH_SOFTMAX_CASES     := softmax --pass fwd,bwd --log no,yes --threads 1,2 --plan default
@@ -103,6 +104,7 @@ bench: build ## time every operator beside its peers; results in bench/results/
 	@$(PYTHON) tools/bench.py $(BENCH_CONV1D_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_CONV2D_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_SOFTMAX_CASES)
+	@$(PYTHON) tools/bench.py $(BENCH_CHANNEL_NORM_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_POOL2D_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_INTERPOLATE_CASES)
 	@$(PYTHON) tools/bench.py $(BENCH_CROSS_ENTROPY_CASES)

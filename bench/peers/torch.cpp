@@ -52,6 +52,7 @@
 #include <vector>
 
 #include "bench/peers/adapter.h"
+#include "bench/peers/torch_channel_norms.h"
 #include "bench/peers/torch_images.h"
 #include "bench/peers/torch_layers.h"
 #include "bench/peers/torch_memory.h"
@@ -418,6 +419,14 @@ Call choose(const IsobitPeerCase& c) {
     decline_unless_known(c, {"stride_h", "stride_w", "padding_h", "padding_w", "dilation_h",
                              "dilation_w", "extra_padding_h", "extra_padding_w", "groups"});
     return convolution(c, pass == "fwd");
+  }
+  if (op == "batch_norm") {
+    decline_unless_known(c, {"training", "momentum", "eps"});
+    return ChannelNorm(c).batch(pass == "fwd");
+  }
+  if (op == "group_norm") {
+    decline_unless_known(c, {"groups", "eps"});
+    return ChannelNorm(c).group(pass == "fwd");
   }
   if (op == "pool2d") {
     decline_unless_known(c, {"reduction", "window_h", "window_w", "bins_h", "bins_w", "stride_h",

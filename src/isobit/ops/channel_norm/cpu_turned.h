@@ -15,9 +15,12 @@ namespace isobit::channel_norm {
 class Turning {
  public:
   Turning() = default;
-  Turning(const ForwardProblem& p, const Machine& machine) : Turning(p, machine, 1, p.x, p.y) {}
-  Turning(const BackwardProblem& p, const Machine& machine)
-      : Turning(p, machine, 2, p.x, p.grad_y, p.grad_x) {}
+  Turning(const ForwardProblem& p, const Machine& machine) {
+    if (p.training) choose(p, machine, 1, p.x, p.y);  // else nothing is summed
+  }
+  Turning(const BackwardProblem& p, const Machine& machine) {
+    choose(p, machine, 2, p.x, p.grad_y, p.grad_x);
+  }
 
   explicit operator bool() const { return abreast_ != 0; }
   std::int64_t abreast() const { return abreast_; }
@@ -52,10 +55,10 @@ class Turning {
   }
 
   template <class... Arrays>
-  Turning(const Given& p, const Machine& machine, std::int64_t copies, const Arrays&... arrays) {
+  void choose(const Given& p, const Machine& machine, std::int64_t copies,
+              const Arrays&... arrays) {
     const bool few = p.extent > 1 && p.extent <= kFew && p.channels >= kLeast;
-    if (p.groups != 0 || !p.training || p.batch == 0 || !few || !(in_lines(p, arrays) && ...))
-      return;
+    if (p.groups != 0 || p.batch == 0 || !few || !(in_lines(p, arrays) && ...)) return;
     const std::int64_t of_channel = p.batch * p.extent * size_of(p.dtype);
     std::int64_t abreast = norms::kMostAbreast;
     while (abreast * of_channel * copies > kLikely) abreast /= 2;
