@@ -73,11 +73,11 @@ class ChannelNorm {
     if (find(c_, name) == nullptr) return {};
     return at::from_blob(array(c_, name), {channels_}, at::TensorOptions(scalar_type_named(dtype)));
   }
-  // A copy, since PyTorch moves them where they are.
+  // A copy, since PyTorch moves them where they are, in the weights' type, as it wants them.
   at::Tensor statistic(const char* name) const {
     const bool wide = scalar_type_named(c_.dtype) == at::kDouble;
     const at::Tensor given = of_channels(name, wide ? "f64" : "f32");
-    return given.defined() ? given.clone() : given;
+    return given.defined() ? given.to(scalar_type_named(c_.weight_dtype), false, true) : given;
   }
 
   const IsobitPeerCase& c_;

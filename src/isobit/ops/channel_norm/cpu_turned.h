@@ -47,6 +47,7 @@ class Turning {
 
  private:
   static constexpr std::int64_t kFew = 32;            // elements of an image
+  static constexpr std::int64_t kLeast = 16;          // channels, or vectors would be empty
   static constexpr std::int64_t kLikely = 512 << 10;  // bytes that stay in a second-level cache
 
   // Whether lines of channels follow each other.
@@ -57,17 +58,20 @@ class Turning {
   template <class... Arrays>
   void choose(const Given& p, const Machine& machine, std::int64_t copies,
               const Arrays&... arrays) {
-    const bool few = p.extent > 1 && p.extent <= kFew && p.channels >= kLeast;
+    const bool few = p.extent > 1 && p.extent <= kFew;
     if (p.groups != 0 || p.batch == 0 || !few || !(in_lines(p, arrays) && ...)) return;
     const std::int64_t of_channel = p.batch * p.extent * size_of(p.dtype);
-    std::int64_t abreast = norms::kMostAbreast;
-    while (abreast * of_channel * copies > kLikely) abreast /= 2;
+    const std::int64_t wanted =
+        simd::task_count(machine, p.channels * p.batch * p.extent, p.channels);
+    std::int64_t abreast = std::min(norms::kMostAbreast, p.channels);
+    const auto units = [&] { return (p.channels + abreast - 1) / abreast; };
+    while (abreast >= kLeast && (abreast * of_channel * copies > kLikely || units() < wanted))
+      abreast /= 2;
     if (abreast < kLeast) return;
     abreast_ = abreast;
     arrays_ = copies;
     bytes_ = abreast * of_channel;
-    tasks_ = simd::task_count(machine, p.channels * p.batch * p.extent,
-                              (p.channels + abreast - 1) / abreast);
+    tasks_ = std::min(wanted, units());
   }
 
   // Some channels, and the memory of a task: of x and what becomes of it, or of x and of grad_y,
@@ -122,8 +126,6 @@ class Turning {
           to, [&](const Row& channels, std::byte* lines) { copy.gather(from, channels, lines); });
     }
   };
-
-  static constexpr std::int64_t kLeast = 16;  // channels, or vectors of them would be empty
 
   std::int64_t abreast_ = 0, arrays_ = 0, bytes_ = 0, tasks_ = 0;
 };

@@ -336,6 +336,17 @@ TEST(BatchNorm, HasTheSameBitsWhereverChannelsStand) {
   }
 }
 
+TEST(BatchNorm, MoreImagesThanACacheHoldsAreNotTurned) {
+  const Extents e{33000, 16, 2};
+  const Floats x = channels_of_every_kind(e);
+  const auto run = [](const Operation& operation, const auto& given) {
+    const Arguments args = operation.make_arguments();
+    *static_cast<std::decay_t<decltype(given)>*>(args.get()) = given;
+    operation.run(0, {}, args, simd::here(1));
+  };
+  EXPECT_TRUE(same_bits(gradients(run, x, e, false, true), gradients(run, x, e, true, true)));
+}
+
 TEST(BatchNorm, ANaNStaysInItsChannel) {
   const Extents e{2, 70, 30};
   const Floats clean = waves(e.count());
