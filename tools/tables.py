@@ -77,8 +77,9 @@ def speed_title(line):
     for option in ("function", "style", "order"):
         if option in line:
             what += f" {line[option]}"
-    if line.get("log") == "yes":
-        what += " log"
+    for flag in ("log", "training"):
+        if line.get(flag) == "yes":
+            what += f" {flag}"
     if line.get("causal", "no") != "no":
         what += " causal"
     if line.get("layout", "dense") != "dense":
