@@ -12,6 +12,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch_calls import bits, draw, many
 from torch_made_up import PRODUCT, TRANSPOSE
 
+import isobit.torch
 from isobit.torch import adapters, catalog, functional, sharding
 from isobit.torch.activations import CODES
 from isobit.torch.scanning import KINDS
@@ -115,6 +116,15 @@ def test_autocast_is_what_the_record_says():
     (gradient,) = torch.autograd.grad(y.sum(), x)
     assert gradient.dtype == torch.float32
     assert PRODUCT.overload()(x, weight).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    {"increment": (), "add": (torch.ones(2),), "transpose": (0, 1), "gelu": (), "sum": ()}.items(),
+)
+def test_an_input_that_is_none_is_refused_by_name(name, more):
+    with pytest.raises(TypeError, match=f"{name}: (x|input) must be a Tensor; it is NoneType"):
+        getattr(isobit.torch, name)(None, *more)
 
 
 def test_tensors_of_two_devices_are_refused_by_name():

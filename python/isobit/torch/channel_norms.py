@@ -7,6 +7,7 @@ from math import prod
 import torch
 
 from isobit.torch import formulas
+from isobit.torch.convolving import images_like, lies_with_channels_last
 from isobit.torch.norms import LAYER_NORM, Options
 from isobit.torch.records import SUM, Axis, Operator, float32_inputs
 from isobit.torch.settings import settings
@@ -25,16 +26,7 @@ def _real(x):
 
 def _like_x(x):
     """An empty tensor, as the adapter makes it."""
-    batch, channels, *inner = x.shape
-    extent = prod(inner)
-    last = [channels * prod(inner[i + 1 :]) for i in range(len(inner))]
-    strides = (channels * extent, 1, *last)
-    lies = zip(x.shape[2:], x.stride()[2:], last, strict=True)
-    has_last = batch > 0 and channels > 1 and extent > 1 and x.stride(1) == 1
-    has_last = has_last and all(size == 1 or own == step for size, own, step in lies)
-    if has_last and (batch == 1 or x.stride(0) == strides[0]):
-        return x.new_empty_strided(x.shape, strides)
-    return x.new_empty(x.shape)
+    return images_like(x, lies_with_channels_last(x), x.shape)
 
 
 def _trains(call):

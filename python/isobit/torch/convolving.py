@@ -2,6 +2,8 @@
 """The records of the convolutions. A convolution is linear in its input and in its weight, so its
 derivatives of every order are three operators: itself, and its gradients of either."""
 
+from math import prod
+
 import torch
 
 from isobit.torch.records import SUM, Axis, Operator, narrow_inputs, total_of
@@ -25,7 +27,12 @@ def _to_weight(call, grad, x, kernel):
 
 
 def has_channels_last(tensor):
-    if tensor.ndim != 4 or 0 in tensor.shape:
+    """As convolutions and pooling count it: of images alone."""
+    return tensor.ndim == 4 and lies_with_channels_last(tensor)
+
+
+def lies_with_channels_last(tensor):
+    if 0 in tensor.shape:
         return False
     last = last_strides(tensor.shape)
     dense = _dense_strides(tensor.shape)
@@ -33,8 +40,9 @@ def has_channels_last(tensor):
 
 
 def last_strides(shape):
-    _, channels, height, width = shape
-    return (height * width * channels, 1, width * channels, channels)
+    _, channels, *inner = shape
+    steps = [channels * prod(inner[i:]) for i in range(len(inner) + 1)]
+    return (steps[0], 1, *steps[1:])
 
 
 def _dense_strides(shape):
@@ -52,7 +60,7 @@ def _lies_as(tensor, strides):
 def images_like(like, channels_last, shape, dtype=None):
     """An empty tensor, as the adapter makes it."""
     dtype = dtype or like.dtype
-    if len(shape) == 4 and channels_last:
+    if channels_last:
         return like.new_empty_strided(shape, last_strides(shape), dtype=dtype)
     return like.new_empty(shape, dtype=dtype)
 

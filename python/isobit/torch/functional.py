@@ -47,6 +47,8 @@ def _are_plain(tensors):
     device = None
     for each in tensors:
         if each is None:
+            if device is None:  # the first must be there
+                return False
             continue
         if type(each) not in PLAIN or each.is_nested:
             return False

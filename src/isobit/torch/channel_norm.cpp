@@ -4,6 +4,7 @@
 #include "isobit/torch/channel_norm.h"
 
 #include "isobit/torch/call.h"
+#include "isobit/torch/images.h"
 #include "isobit/torch/stack.h"
 
 namespace isobit::torch {
@@ -85,11 +86,7 @@ class Channels {
   Tensor new_like_x(bool wanted) const {
     if (!wanted) return nothing(x_.dtype());
     const Shape shape = x_.shape();
-    if (!last()) return new_output(x_, shape, x_.dtype());
-    auto strides = dense_strides(shape);
-    for (std::size_t i = 2; i < shape.size(); ++i) strides[i] *= shape[1];
-    strides[1] = 1;
-    return empty_strided_like(x_, shape, Shape(strides.data(), shape.size()), x_.dtype());
+    return images_like(x_, lies_with_channels_last(x_), {shape.begin(), shape.end()}, x_.dtype());
   }
   Tensor new_of_channels(bool wanted, std::int32_t dtype) const {
     return wanted ? new_output(x_, x_.shape().subspan(1, 1), dtype) : nothing(dtype);
@@ -104,13 +101,6 @@ class Channels {
   Tensor nothing(std::int32_t dtype) const {
     static constexpr std::int64_t kNothing[] = {0};
     return new_output(x_, kNothing, dtype);
-  }
-  // Whether channels stand side by side in memory, and images without gaps.
-  bool last() const {
-    const Shape shape = x_.shape(), strides = x_.strides();
-    const Extent extent(x_);
-    return shape[0] > 0 && shape[1] > 1 && extent.size > 1 && strides[1] == 1 && extent.is_even &&
-           extent.step == shape[1] && (shape[0] == 1 || strides[0] == shape[1] * extent.size);
   }
 
   const char* op_;

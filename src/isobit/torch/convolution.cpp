@@ -21,6 +21,12 @@ int dims_of(const char* op, const char* name, const Tensor& tensor) {
   return dims;
 }
 
+void require_rank(const char* op, const char* name, const Tensor& tensor, const char* first,
+                  const Tensor& of) {
+  require(tensor.rank() == of.rank(), op, ": ", name, " has ", std::int64_t{tensor.rank()},
+          " dimensions; ", first, " has ", std::int64_t{of.rank()});
+}
+
 // One element that stands for all of a tensor of which nothing but its shape counts.
 class Unread {
  public:
@@ -137,8 +143,7 @@ void convolution(StableIValue* stack, std::uint64_t, std::uint64_t) {
   require_dtype(kName, "x", x.dtype(), kFloats);
   const int dims = dims_of(kName, "x", x);
   require_views(kName, {{"x", x}, {"weight", weight}, {"bias", bias}});
-  require(weight.rank() == x.rank(), kName, ": weight has ", std::int64_t{weight.rank()},
-          " dimensions; x has ", std::int64_t{x.rank()});
+  require_rank(kName, "weight", weight, "x", x);
   const Windows windows(kName, dims, given);
   Sizes sizes = {x.shape()[0], weight.shape()[0]};
   for (int i = 0; i < dims; ++i)
@@ -163,8 +168,7 @@ void convolution_input(StableIValue* stack, std::uint64_t, std::uint64_t) {
   require_dtype(kName, "grad_y", grad.dtype(), kFloats);
   const int dims = dims_of(kName, "grad_y", grad);
   require_views(kName, {{"grad_y", grad}, {"weight", weight}});
-  require(weight.rank() == grad.rank(), kName, ": weight has ", std::int64_t{weight.rank()},
-          " dimensions; grad_y has ", std::int64_t{grad.rank()});
+  require_rank(kName, "weight", weight, "grad_y", grad);
   require(std::ssize(inner) == dims, kName, ": size has ", std::ssize(inner),
           " numbers; must have ", std::int64_t{dims});
   for (const std::int64_t size : inner)
@@ -193,8 +197,7 @@ void convolution_weight(StableIValue* stack, std::uint64_t, std::uint64_t) {
   require_dtype(kName, "grad_y", grad.dtype(), kFloats);
   const int dims = dims_of(kName, "grad_y", grad);
   require_views(kName, {{"grad_y", grad}, {"x", x}});
-  require(x.rank() == grad.rank(), kName, ": x has ", std::int64_t{x.rank()},
-          " dimensions; grad_y has ", std::int64_t{grad.rank()});
+  require_rank(kName, "x", x, "grad_y", grad);
   require(std::ssize(kernel) == dims, kName, ": kernel has ", std::ssize(kernel),
           " numbers; must have ", std::int64_t{dims});
   for (const std::int64_t taps : kernel)
@@ -225,10 +228,8 @@ void convolution_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   require_dtype(kName, "grad_y", grad.dtype(), kFloats);
   const int dims = dims_of(kName, "grad_y", grad);
   require_views(kName, {{"grad_y", grad}, {"x", x}, {"weight", weight}});
-  for (const auto& [name, tensor] :
-       {std::pair<const char*, const Tensor&>("x", x), {"weight", weight}})
-    require(tensor.rank() == grad.rank(), kName, ": ", name, " has ", std::int64_t{tensor.rank()},
-            " dimensions; grad_y has ", std::int64_t{grad.rank()});
+  require_rank(kName, "x", x, "grad_y", grad);
+  require_rank(kName, "weight", weight, "grad_y", grad);
   const Windows windows(kName, dims, given);
   const auto like = [](const Tensor& tensor) {
     const Shape shape = tensor.shape();

@@ -14,17 +14,15 @@ namespace isobit::torch {
 using Sizes = std::vector<std::int64_t>;
 
 inline Sizes strides_with_channels_last(const Sizes& sizes) {
-  Sizes strides(4);
+  Sizes strides(sizes.size());
+  std::int64_t step = sizes[1];
+  for (std::size_t i = sizes.size() - 1; i > 1; step *= sizes[i--]) strides[i] = step;
   strides[1] = 1;
-  strides[3] = sizes[1];
-  strides[2] = sizes[3] * strides[3];
-  strides[0] = sizes[2] * strides[2];
+  strides[0] = step;
   return strides;
 }
 
-// As tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous().
-inline bool has_channels_last(const Tensor& tensor) {
-  if (tensor.rank() != 4) return false;
+inline bool lies_with_channels_last(const Tensor& tensor) {
   const Shape sizes = tensor.shape(), strides = tensor.strides();
   const auto lies_as = [&](const auto& expected) {
     for (std::size_t i = 0; i < sizes.size(); ++i)
@@ -36,9 +34,14 @@ inline bool has_channels_last(const Tensor& tensor) {
          !lies_as(dense_strides(sizes));
 }
 
+// As tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous().
+inline bool has_channels_last(const Tensor& tensor) {
+  return tensor.rank() == 4 && lies_with_channels_last(tensor);
+}
+
 inline Tensor images_like(const Tensor& like, bool channels_last, const Sizes& sizes,
                           std::int32_t dtype) {
-  if (sizes.size() == 4 && channels_last)
+  if (channels_last)
     return new_strided_output(like, sizes, strides_with_channels_last(sizes), dtype);
   return new_output(like, sizes, dtype);
 }

@@ -24,6 +24,32 @@ ISOBIT_IN_EACH_ISA(Copies copies(DType dtype);)
 
 inline Copies copies_for(DType dtype, Isa isa) { ISOBIT_RETURN_FOR_ISA(isa, copies(dtype)); }
 
+inline constexpr std::int64_t kCached = 512 << 10;  // bytes that stay in a second-level cache
+
+// The problem with copies of what is read and room for what is written: of x and what becomes of
+// it, or of x and of grad_y, which becomes grad_x.
+template <class Slots>
+ForwardProblem with_copies(const Slots& slots, ForwardProblem p) {
+  p.x = slots.fetched(p.x, 0);
+  p.y = slots.room_for(p.y, 0);
+  return p;
+}
+template <class Slots>
+BackwardProblem with_copies(const Slots& slots, BackwardProblem p) {
+  p.x = slots.fetched(p.x, 0);
+  p.grad_y = slots.fetched(p.grad_y, 1);
+  p.grad_x = slots.room_for(p.grad_x, 1);
+  return p;
+}
+template <class Slots>
+void put_back(const Slots& slots, const ForwardProblem& p) {
+  slots.put(0, p.y);
+}
+template <class Slots>
+void put_back(const Slots& slots, const BackwardProblem& p) {
+  slots.put(1, p.grad_x);
+}
+
 inline bool lies_apart(const Given& p, const Images& array) {
   return array && array.c == 1 && array.l != 1 && p.extent > 1;
 }
@@ -48,22 +74,22 @@ class Staging {
     const Copies copy = copies_for(p.dtype, execution.machine.isa);
     execution.parallel_for(tasks_, [&](std::int64_t task) {
       const simd::FloatMode mode;
-      const Slots slots{p, copy, memory + task * arrays_ * bytes_, bytes_};
+      std::byte* const own = memory + task * arrays_ * bytes_;
       for (std::int64_t unit = units_ * task / tasks_; unit < units_ * (task + 1) / tasks_;
            ++unit) {
         const std::int64_t first = unit * groups_;
         Row rows = p.row(first);
         rows.segments *= groups_;
-        const Problem staged = slots.fetched(p, rows);
+        const Slots slots{p, copy, rows, own, bytes_};
+        const Problem staged = with_copies(slots, p);
         for (std::int64_t i = 0; i < groups_; ++i) body(staged, first + i);
-        slots.put_back(p, rows);
+        put_back(slots, p);
       }
     });
   }
 
  private:
-  static constexpr std::int64_t kChannels = 16;       // whose elements fill a line of memory
-  static constexpr std::int64_t kLikely = 512 << 10;  // bytes that stay in a second-level cache
+  static constexpr std::int64_t kChannels = 16;  // whose elements fill a line of memory
   static constexpr std::int64_t kMost = std::int64_t{8} << 20;
 
   Staging(const Given& p, const Machine& machine, std::int64_t arrays, bool apart)
@@ -74,7 +100,7 @@ class Staging {
     if (bytes > kMost) return;
     groups_ = 1;
     const auto fits = [&](std::int64_t groups) {
-      return p.groups % groups == 0 && groups * bytes <= kLikely &&
+      return p.groups % groups == 0 && groups * bytes <= kCached &&
              p.rows() / groups >= 2 * machine.threads;
     };
     for (std::int64_t groups = 2; (groups / 2) * of_group < kChannels; groups *= 2)
@@ -84,40 +110,24 @@ class Staging {
     bytes_ = (groups_ * bytes + 63) / 64 * 64;
   }
 
-  // Memory of a task: of x and what becomes of it, or of x and of grad_y, which becomes grad_x.
+  // Some rows, and the memory of a task. Arrays that do not lie apart are not copied.
   struct Slots {
     const Given& given;
     const Copies& copy;
+    const Row& rows;
     std::byte* memory;
     std::int64_t bytes;
 
-    ForwardProblem fetched(const ForwardProblem& p, const Row& rows) const {
-      ForwardProblem staged = p;
-      fetch(p.x, rows, 0, staged.x);
-      if (lies_apart(given, p.y)) staged.y = slot(rows, 0);
-      return staged;
-    }
-    void put_back(const ForwardProblem& p, const Row& rows) const { put(p.y, rows, 0); }
-
-    BackwardProblem fetched(const BackwardProblem& p, const Row& rows) const {
-      BackwardProblem staged = p;
-      if (p.training) fetch(p.x, rows, 0, staged.x);
-      fetch(p.grad_y, rows, 1, staged.grad_y);
-      if (lies_apart(given, p.grad_x)) staged.grad_x = slot(rows, 1);
-      return staged;
-    }
-    void put_back(const BackwardProblem& p, const Row& rows) const { put(p.grad_x, rows, 1); }
-
-   private:
-    Images slot(const Row& rows, std::int64_t index) const {
+    Images room_for(const Images& array, std::int64_t index) const {
+      if (!lies_apart(given, array)) return array;
       return {memory + index * bytes, 0, rows.extent, 1, rows.channel * rows.extent};
     }
-    void fetch(const Images& from, const Row& rows, std::int64_t index, Images& to) const {
-      if (!lies_apart(given, from)) return;
-      to = slot(rows, index);
-      copy.gather(from, rows, to.data);
+    Images fetched(const Images& from, std::int64_t index) const {
+      const Images to = room_for(from, index);
+      if (lies_apart(given, from)) copy.gather(from, rows, to.data);
+      return to;
     }
-    void put(const Images& to, const Row& rows, std::int64_t index) const {
+    void put(std::int64_t index, const Images& to) const {
       if (lies_apart(given, to)) copy.scatter(memory + index * bytes, rows, to);
     }
   };

@@ -38,17 +38,15 @@ class Turning {
         const norms::Part part = cut.part(unit, 0);
         const Channels channels{
             p, copy, part.first, part.rows, memory + task * arrays_ * bytes_, bytes_};
-        const Problem turned = channels.turned(p);
-        body(turned, unit);
-        channels.put_back(p);
+        body(with_copies(channels, p), unit);
+        put_back(channels, p);
       }
     });
   }
 
  private:
-  static constexpr std::int64_t kFew = 32;            // elements of an image
-  static constexpr std::int64_t kLeast = 16;          // channels, or vectors would be empty
-  static constexpr std::int64_t kLikely = 512 << 10;  // bytes that stay in a second-level cache
+  static constexpr std::int64_t kFew = 32;    // elements of an image
+  static constexpr std::int64_t kLeast = 16;  // channels, or vectors would be empty
 
   // Whether lines of channels follow each other.
   static bool in_lines(const Given& p, const Images& array) {
@@ -65,7 +63,7 @@ class Turning {
         simd::task_count(machine, p.channels * p.batch * p.extent, p.channels);
     std::int64_t abreast = std::min(norms::kMostAbreast, p.channels);
     const auto units = [&] { return (p.channels + abreast - 1) / abreast; };
-    while (abreast >= kLeast && (abreast * of_channel * copies > kLikely || units() < wanted))
+    while (abreast >= kLeast && (abreast * of_channel * copies > kCached || units() < wanted))
       abreast /= 2;
     if (abreast < kLeast) return;
     abreast_ = abreast;
@@ -74,8 +72,7 @@ class Turning {
     tasks_ = std::min(wanted, units());
   }
 
-  // Some channels, and the memory of a task: of x and what becomes of it, or of x and of grad_y,
-  // which becomes grad_x.
+  // Some channels, and the memory of a task.
   struct Channels {
     const Given& given;
     const Copies& copy;
@@ -83,23 +80,21 @@ class Turning {
     std::byte* memory;
     std::int64_t bytes;
 
-    ForwardProblem turned(const ForwardProblem& p) const {
-      ForwardProblem result = p;
-      result.x = fetched(p.x, 0);
-      result.y = place(0);
-      return result;
+    Images room_for(const Images& array, std::int64_t index) const {
+      return array ? place(index) : array;
     }
-    void put_back(const ForwardProblem& p) const { put(0, p.y); }
-
-    BackwardProblem turned(const BackwardProblem& p) const {
-      BackwardProblem result = p;
-      result.x = fetched(p.x, 0);
-      result.grad_y = fetched(p.grad_y, 1);
-      if (p.grad_x) result.grad_x = place(1);
-      return result;
+    Images fetched(const Images& from, std::int64_t index) const {
+      const Images to = place(index);
+      for_each_image(from, [&](const Row& channels, const std::byte* lines) {
+        copy.scatter(lines, channels, to);
+      });
+      return to;
     }
-    void put_back(const BackwardProblem& p) const {
-      if (p.grad_x) put(1, p.grad_x);
+    void put(std::int64_t index, const Images& to) const {
+      if (!to) return;
+      const Images from = place(index);
+      for_each_image(
+          to, [&](const Row& channels, std::byte* lines) { copy.gather(from, channels, lines); });
     }
 
    private:
@@ -112,18 +107,6 @@ class Turning {
         const Row channels{n, first, false, count, given.extent};
         copy_image(channels, array.data + channels.place(array, 0, 0) * size_of(given.dtype));
       }
-    }
-    Images fetched(const Images& from, std::int64_t index) const {
-      const Images to = place(index);
-      for_each_image(from, [&](const Row& channels, const std::byte* lines) {
-        copy.scatter(lines, channels, to);
-      });
-      return to;
-    }
-    void put(std::int64_t index, const Images& to) const {
-      const Images from = place(index);
-      for_each_image(
-          to, [&](const Row& channels, std::byte* lines) { copy.gather(from, channels, lines); });
     }
   };
 

@@ -14,9 +14,10 @@ using norms::Part;
 
 // Of the rows of a part; what is computed in is Real.
 struct Kernels {
-  // Moments<Real> of a round. centres: a number of each row; without, 0. Of Round::extremes, the
-  // largest and the smallest magnitude, 0 and infinity of no elements; of Round::bounds the largest
-  // and the smallest element, -infinity and infinity of none.
+  // Moments<Real> of a round; a sum that the problem's kind has no use for may be 0. centres: a
+  // number of each row; without, 0. Of Round::extremes, the largest and the smallest magnitude, 0
+  // and infinity of no elements; of Round::bounds the largest and the smallest element, -infinity
+  // and infinity of none.
   void (*moments)(const Problem& problem, const Part& part, Round round, const void* centres,
                   void* moments);
   // slopes: Slope<Real> of each row.
