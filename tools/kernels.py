@@ -318,22 +318,25 @@ def link_machine_executor(nvcc):
 
 
 def link_all(nvcc, tool):
-    """Links what was compiled for every day; how many libraries are wrong, and claims unfounded."""
+    """Links what was compiled for every day; what is wrong with the libraries, and claims
+    unfounded."""
     jobs = {LIBRARY: lambda: link(nvcc, EVERY_DAY, LIBRARY)}
     jobs[EXECUTOR] = lambda: link_executor(nvcc, EXECUTOR)
     if tool is not None:
         jobs[MACHINE_EXECUTOR] = lambda: link_machine_executor(nvcc)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         made = {library: pool.submit(job) for library, job in jobs.items()}
-        claims = unfounded(*EVERY_DAY) if tool is not None else []
+        wrong = unfounded(*EVERY_DAY) if tool is not None else []
     for library, told in made.items():
-        size = library.stat().st_size >> 10 if library.exists() else 0
-        print(f"{library.relative_to(ROOT)}: {told.result() or f'{size} KiB'}")
-    print(*claims, sep="\n", end="\n" if claims else "")
+        name = library.relative_to(ROOT)
+        if told.result() is None:
+            print(f"{name}: {library.stat().st_size >> 10} KiB")
+        else:
+            wrong.append(f"{name}: {told.result()}")
     if tool is None:
         print("cuobjdump is not installed: libisobit_sass.so was not linked")
         print("cuobjdump is not installed: the machine code was not checked")
-    return sum(told.result() is not None for told in made.values()) + len(claims)
+    return wrong
 
 
 def chosen(archs):
@@ -389,28 +392,28 @@ def main():
         runtime = pool.submit(make_runtime, nvcc) if archs == EVERY_DAY else None
         results = list(pool.map(lambda job: compiled(*job), jobs))
 
-    failed = 0
+    wrong = []
     with (OUT / f"{'-'.join(archs)}.jsonl").open("w") as table:
         for arch, where, kernels, told in results:
             if kernels is None:
-                failed += 1
-                print(f"{where} for sm_{arch}:\n{told}")
+                wrong.append(f"{where} for sm_{arch}:\n{told}")
                 continue
             for kernel, name in zip(kernels, readable([k["kernel"] for k in kernels]), strict=True):
                 kernel |= {"kernel": name, "source": where, "arch": f"sm_{arch}"}
                 table.write(json.dumps(kernel) + "\n")
                 if kernel["spilled"] > 0:
-                    print(f"{name} for sm_{arch} spills {kernel['spilled']} bytes")
-                    failed += int(arch.rstrip("a")) in NO_SPILL
+                    spills = f"{name} for sm_{arch} spills {kernel['spilled']} bytes"
+                    wrong.append(spills) if int(arch.rstrip("a")) in NO_SPILL else print(spills)
             most = max((k["registers"] for k in kernels), default=0)
             print(f"sm_{arch:4} {where:44} {len(kernels):3} kernels, {most:3} registers, {told}")
-    if runtime is not None and (wrong := runtime.result()) is not None:
-        failed += 1
-        print(f"the executor: {wrong}")
-    if archs == EVERY_DAY and not failed:
-        failed += link_all(nvcc, tool)
-    print(f"{failed} failed; all kernels: {Path(table.name).relative_to(ROOT)}")
-    return 1 if failed else 0
+    if runtime is not None and (told := runtime.result()) is not None:
+        wrong.append(f"the executor: {told}")
+    if archs == EVERY_DAY and not wrong:
+        wrong += link_all(nvcc, tool)
+    # At the end, of which tools/suite.py shows some lines once more.
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    print(f"{len(wrong)} failed; all kernels: {Path(table.name).relative_to(ROOT)}")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

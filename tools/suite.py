@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
@@ -192,16 +193,36 @@ def end_by():
     return float(os.environ.get("ISOBIT_END_BY", "inf"))
 
 
-def execute(command, **output):
-    """Its exit status and what it printed, if that is collected; all its processes end in time."""
+def execute(command, shown):
+    """Its exit status and the lines it printed, shown at once or not; all its processes end in
+    time."""
     limited = end_by() < math.inf
-    process = subprocess.Popen(command, cwd=ROOT, start_new_session=limited, **output)
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        start_new_session=limited,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    lines = []
+
+    def read():
+        for line in process.stdout:
+            lines.append(line)
+            if shown:
+                print(line, end="", flush=True)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
     try:
-        printed, _ = process.communicate(timeout=end_by() - time.time() if limited else None)
-        return process.returncode, printed
+        status = process.wait(timeout=end_by() - time.time() if limited else None)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        return STOPPED, process.communicate()[0]
+        status = STOPPED
+    reader.join(timeout=10)  # a process that outlives the step may keep the pipe open
+    return status, lines
 
 
 def run(name, command, collected=False):
@@ -211,16 +232,13 @@ def run(name, command, collected=False):
     begin = time.monotonic()
     if end_by() < time.time():
         return Result(name, LEFT_OUT, 0, 0, [])
-    if collected:
-        status, printed = execute(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace"
-        )
-        print(f"\n== {name}\n{printed}", flush=True)
-    else:
+    if not collected:
         print(f"\n== {name}", flush=True)
-        status, _ = execute(command)
+    status, lines = execute(command, not collected)
+    if collected:
+        print(f"\n== {name}\n{''.join(lines)}", flush=True)
     seconds = time.monotonic() - begin
-    return Result(name, status, seconds, *count(name, status))
+    return Result(name, status, seconds, *count(name, status, lines))
 
 
 def failure_of(test):
@@ -246,7 +264,7 @@ def cases(name):
             yield case
 
 
-def count(name, status):
+def count(name, status, lines=()):
     """How many passed, and what failed with the end of what it printed.
 
     A test runner counts by its JUnit file; another step, or a broken runner, counts as one.
@@ -256,14 +274,18 @@ def count(name, status):
         for test in cases(name):
             if (bad := failure_of(test)) is not None:
                 printed = "\n".join(filter(None, [bad.text, test.findtext("system-out")]))
-                failed.append((f"{name}: {test.get('name')}", printed.splitlines()[-LINES_SHOWN:]))
+                failed.append((f"{name}: {test.get('name')}", end_of(printed.splitlines())))
             elif test.find("skipped") is None and test.get("status") not in ("disabled", "notrun"):
                 passed += 1
     elif status == 0:
         passed = 1
     if status not in (0, SKIPPED, STOPPED) and not failed:
-        failed = [(name, [f"exit status {status}"])]
+        failed = [(name, [*end_of(lines), f"exit status {status}"])]
     return passed, failed
+
+
+def end_of(lines):
+    return [line.rstrip("\n") for line in lines[-LINES_SHOWN:]]
 
 
 def seconds_by_operator(steps):

@@ -56,6 +56,8 @@ def test_suite_counts_by_junit_and_never_hides_a_broken_step(tmp_path, monkeypat
     assert suite.count("plain", 0) == (1, [])
     assert suite.count("plain", 2) == (0, [("plain", ["exit status 2"])])
     assert suite.count("plain", suite.SKIPPED) == (0, [])
+    broken = suite.run("plain", ["sh", "-c", "seq 99; echo spills; exit 2"])
+    assert broken.failed == [("plain", [*map(str, range(89, 100)), "spills", "exit status 2"])]
     (tmp_path / "runner.xml").write_text(JUNIT.format(""))
     assert suite.count("runner", 0) == (1, [])
     assert suite.count("runner", 1) == (1, [("runner", ["exit status 1"])])

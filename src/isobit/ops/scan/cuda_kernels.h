@@ -186,15 +186,22 @@ struct OneBlock {
         const WarpBlock<M> block(row, at, staged);
         if (simt::lane() == 0) shared.totals[warp] = M::carry(block.total);
         simt::sync_block();
-        if (simt::thread() == 0)
-          for (int i = 0; i < warps; ++i) {
-            shared.carries[i] = tree.carry();
-            tree.push(shared.totals[i]);
-          }
+        if (simt::thread() == 0) pass(shared.totals, warps, shared.carries, tree);
         simt::sync_block();
         block.write(row, at, M::value(shared.carries[warp]), staged);
       }
       simt::sync_block();
+    }
+  }
+
+ private:
+  // What comes before each block of a tile. Out of line, since a block takes nearly all registers;
+  // not given Memory: nvcc 13.0 then leaves that unwritten, and drops what follows the call.
+  ISOBIT_DEVICE_NOINLINE static void pass(const Carry* totals, int count, Carry* carries,
+                                          Tree<M>& tree) {
+    for (int i = 0; i < count; ++i) {
+      carries[i] = tree.carry();
+      tree.push(totals[i]);
     }
   }
 };
