@@ -301,19 +301,19 @@ void stage(const Lines& lines) {
   }
 }
 
-// Lines of elements become columns: value(vector) of so many lines each.
-template <class From, class To, class Value>
-ISOBIT_INLINE void turn_all(const Turned& turned, const Value& value) {
+// Lines of elements become columns: value(vector) of so many lines each. kApart: in planes.
+template <class From, class To, bool kApart, class Value>
+ISOBIT_INLINE void turn_to(const Turned& turned, const Value& value) {
   using S = VectorsOf<From>;
   for (std::int64_t c = 0; c < turned.channels; c += S::kWidth) {
     const auto* from = reinterpret_cast<const From*>(turned.from) + c * turned.channel_stride;
-    const std::int64_t left = turned.channels - c;
+    const std::int64_t left = turned.channels - c, pitch = turned.pitch;
     To* line = static_cast<To*>(turned.to) + c;
     std::int64_t plane = turned.first;
     simd::across<S, 1>(from, turned.channel_stride, left, turned.count,
                        [&](std::int64_t, const auto& vectors) ISOBIT_INLINE_LAMBDA {
-                         To* const to = line + plane * turned.plane;
-                         if (++plane == turned.planes) plane = 0, line += turned.pitch;
+                         To* const to = kApart ? line + plane * turned.plane : line;
+                         if (!kApart || ++plane == turned.planes) plane = 0, line += pitch;
                          const auto result = value(vectors[0]);
                          if (left >= S::kWidth)
                            S::template store<simd::Stores::cached>(to, result);
@@ -321,6 +321,13 @@ ISOBIT_INLINE void turn_all(const Turned& turned, const Value& value) {
                            S::template store<simd::Stores::cached>(to, result, S::first(left));
                        });
   }
+}
+template <class From, class To, class Value>
+ISOBIT_INLINE void turn_all(const Turned& turned, const Value& value) {
+  if (turned.planes == 1)
+    turn_to<From, To, false>(turned, value);
+  else
+    turn_to<From, To, true>(turned, value);
 }
 
 template <class T>

@@ -136,10 +136,11 @@ class WeightSums {
     auto* const grads = reinterpret_cast<Real*>(room + staged_bytes());
     auto* const offsets = reinterpret_cast<std::int64_t*>(room + staged_bytes() + grads_bytes());
     std::byte* const chain = room + staged_bytes() + grads_bytes() + offsets_bytes();
+    StagedLines there;
     const auto multiply = [&](std::int64_t k, std::int64_t count, std::byte* to) {
       for (std::int64_t done = 0; done < count;) {
         const std::int64_t some = piece_at(k + done, count - done);
-        stage<T>(unit, k + done, some, staged, offsets);
+        stage<T>(unit, k + done, some, staged, there, offsets);
         pack<T>(unit, k + done, some, grads);
         const std::int64_t step = seen(p_.w, cols_at(k + done, some), p_.w.taps) * channels_;
         const auto start = done == 0 ? Product::from_zero : Product::going_on;
@@ -207,8 +208,13 @@ class WeightSums {
     return k % p_.w.results + count <= p_.w.results && piece_ < p_.w.results ? count : p_.w.results;
   }
 
+  // Whole lines of sources that are staged, of one image.
+  struct StagedLines {
+    std::int64_t n = -1, first = 0, count = 0;
+  };
+
   template <class T, class Real>
-  void stage(const Unit& unit, std::int64_t k, std::int64_t count, Real* to,
+  void stage(const Unit& unit, std::int64_t k, std::int64_t count, Real* to, StagedLines& there,
              std::int64_t* offsets) const {
     const std::int64_t n = k / p_.positions(), in_image = k % p_.positions();
     const std::int64_t first = in_image / p_.w.results,
@@ -218,8 +224,11 @@ class WeightSums {
     const std::int64_t width = seen(p_.w, cols, p_.w.taps);
     const std::int64_t rows = seen(p_.h, last - first + 1, unit.taps);
     const std::int64_t channel = unit.group * p_.ins, channels = unit.groups * p_.ins;
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const std::int64_t h = place(p_.h, p_.h.window(first, unit.tap) + i);
+    const StagedLines lines{cols == p_.w.results ? n : -1, p_.h.window(first, unit.tap), rows};
+    const std::int64_t kept = keep(there, lines, width * channels_, to);
+    there = lines;
+    for (std::int64_t i = kept; i < rows; ++i) {
+      const std::int64_t h = place(p_.h, lines.first + i);
       Real* const line = to + i * width * channels_;
       if (h < 0) {
         std::fill_n(line, width * channels_, Real(0));
@@ -241,12 +250,25 @@ class WeightSums {
           reinterpret_cast<const T*>(p_.source.at(n, channel, h, from + begin));
       side_by_side<T>(inside, p_.source, end - begin, channels, line + begin * channels_);
     }
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t at = in_image + i;
-      offsets[i] = ((at / p_.w.results - first) * p_.h.stride * width +
-                    (at % p_.w.results - col) * p_.w.stride) *
-                   channels_;
+    const std::int64_t step = p_.w.stride * channels_, line = p_.h.stride * width * channels_;
+    std::int64_t at = in_image % p_.w.results, offset = (at - col) * step, next_line = line;
+    for (std::int64_t i = 0; i < count; ++i, ++at, offset += step) {
+      if (at == p_.w.results) at = 0, offset = next_line, next_line += line;
+      offsets[i] = offset;
     }
+  }
+
+  // Moves lines that the last piece has left to where this one has them; how many.
+  template <class Real>
+  static std::int64_t keep(const StagedLines& there, const StagedLines& wanted, std::int64_t length,
+                           Real* to) {
+    const std::int64_t behind = wanted.first - there.first;
+    if (wanted.n < 0 || wanted.n != there.n || behind < 0 || behind >= there.count) return 0;
+    const std::int64_t kept = std::min(there.count - behind, wanted.count);
+    if (behind > 0)
+      std::memmove(to, to + behind * length,
+                   static_cast<std::size_t>(kept * length) * sizeof(Real));
+    return kept;
   }
 
   // Elements of a row, the channels of each side by side.
