@@ -58,22 +58,26 @@ class Landing {
   // Thirds of panels that a tap costs, on an average: of all results, or of those it lands for if
   // that is less, though their sums have to be brought to their places.
   std::int64_t thirds(std::int64_t cols) const {
-    const std::int64_t all = thirds_of_panels(tile_.columns(), cols);
-    return may_skip(p_) ? std::min(all, thirds_of_landing(cols)) : all;
+    const std::int64_t products = count_of({taps(), p_.ins});
+    return pays(cols) ? parts_of(thirds_of_landing(cols), products)
+                      : thirds_of_panels(tile_.columns(), cols);
   }
   bool pays(std::int64_t cols) const {
-    return thirds(cols) < thirds_of_panels(tile_.columns(), cols);
+    const std::int64_t products = count_of({taps(), p_.ins});
+    return may_skip(p_) &&
+           thirds_of_landing(cols) < thirds_of_panels(tile_.columns(), cols) * products;
   }
 
  private:
   static constexpr std::int64_t kChannels = 8;  // bringing sums there takes as long as so many
 
+  std::int64_t taps() const { return phases_.h.taps * phases_.w.taps; }
+  // Of all taps and channels.
   std::int64_t thirds_of_landing(std::int64_t cols) const {
-    const std::int64_t taps = phases_.h.taps * phases_.w.taps;
-    if (taps * p_.ins == 0) return 0;
     std::int64_t sum = 0;
-    for (std::int64_t tap = 0; tap < taps; ++tap) sum += thirds_of_panels(columns(part(tap)), cols);
-    return parts_of(sum * (p_.ins + kChannels), taps * p_.ins);
+    for (std::int64_t tap = 0; tap < taps(); ++tap)
+      sum += thirds_of_panels(columns(part(tap)), cols);
+    return sum * (p_.ins + kChannels);
   }
 
   const Problem& p_;
