@@ -4,7 +4,7 @@
 // those are few a head's keys, and then its queries.
 #include <utility>
 
-#include "isobit/ops/attention/cpu_parts.h"
+#include "isobit/ops/attention/cpu_pairs.h"
 
 namespace isobit::attention {
 namespace {
@@ -255,6 +255,10 @@ class Backward {
     return j.queries_are_finite && flags_of(j)[panel] != 0;
   }
 
+  Pairs<Real> pairs_of(const Job& j, std::int64_t panel) const {
+    return {p, pack, j.query, j.queries, panel * kPanel, keys_in(panel)};
+  }
+
   // Queries and keys of two panels: weights, gradients of scores, and what they add to v and k.
   void take(const Job& j, std::int64_t task, std::int64_t panel, const Range& band) const {
     Real *of_k = sums_of_k(j, panel, j.depth), *of_v = sums_of_v(j, panel, j.depth);
@@ -265,17 +269,16 @@ class Backward {
       return;
     }
     Real *const weights = weights_of(j, task), *const gradients = gradients_of(j, panel);
-    pack.multiply(
-        {q_as_rows(j), k_as_cols(j, panel), weights, kPitch, j.queries, keys, p.head_dim, false});
-    pack.multiply({y_as_rows(j), v_as_cols(j, panel), gradients, kPitch, j.queries, keys,
-                   p.value_dim, false});
+    const Pairs<Real> pairs = pairs_of(j, panel);
+    pairs.multiply(q_as_rows(j), k_as_cols(j, panel), p.head_dim, weights, kPitch);
+    pairs.multiply(y_as_rows(j), v_as_cols(j, panel), p.value_dim, gradients, kPitch);
     for (std::int64_t i = 0; i < j.queries; ++i) treat_row(j, task, panel, i, weights, gradients);
     if (!is_finite(j, panel)) return add_what_is_there(j, task, panel, weights, gradients);
     const auto add = [&](const Real* tile, const Real* terms, Real* to, std::int64_t pitch,
                          std::int64_t cols) {
       Real* const rows = packed_of(j, task);
       plain.pack_a({reinterpret_cast<const std::byte*>(tile), 1, kPitch, keys}, j.queries, rows);
-      pack.multiply({rows, terms, to, pitch, keys, cols, j.queries, true});
+      pairs.add_to_keys({rows, terms, to, pitch, keys, cols, j.queries, true});
     };
     if (p.grad_v) add(weights, y_as_terms(j), of_v, sizes.pitch_v, p.value_dim);
     if (p.grad_k) add(gradients, q_as_terms(j), of_k, sizes.pitch_k, p.head_dim);
@@ -372,7 +375,8 @@ class Backward {
         Real* const rows = packed_of(j, task);
         plain.pack_a({reinterpret_cast<const std::byte*>(tile), kPitch, 1, end - begin}, keys,
                      rows);
-        pack.multiply({rows, k_as_rows(j, panel), to, pitch, end - begin, p.head_dim, keys, true});
+        pairs_of(j, panel).add_to_queries(
+            {rows, k_as_rows(j, panel), to, pitch, end - begin, p.head_dim, keys, true}, begin);
       } else {
         for (std::int64_t i = begin; i < end; ++i) {
           bool there[kPanel];
