@@ -14,6 +14,7 @@ namespace isobit::attention {
 template <class Real>
 class Pairs {
  public:
+  // So many queries and keys, from one of each on. Rows and columns are packed by `pack`.
   Pairs(const Problem& problem, const matmul::PackKernels& pack, std::int64_t query,
         std::int64_t queries, std::int64_t key, std::int64_t keys)
       : p_(problem),

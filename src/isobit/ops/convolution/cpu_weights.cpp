@@ -208,7 +208,7 @@ class WeightSums {
     return k % p_.w.results + count <= p_.w.results && piece_ < p_.w.results ? count : p_.w.results;
   }
 
-  // Whole lines of sources that are staged, of one image.
+  // Lines of sources that are staged, of one image; n is -1 where they are parts of lines.
   struct StagedLines {
     std::int64_t n = -1, first = 0, count = 0;
   };
