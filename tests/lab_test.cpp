@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "command_line.h"
+#include "isobit/lab/settings.h"
+#include "isobit/ops/catalog.h"
 
 namespace isobit::lab {
 namespace {
@@ -417,6 +419,18 @@ TEST_F(Lab, FlagsThatListNamesExist) {
     EXPECT_NE(help.find("  " + word + " "), std::string::npos) << word;
   }
   EXPECT_GT(named, 10);
+}
+
+// To repeat a failure of a convolution --out-height was to be given, which no one could.
+TEST_F(Lab, FlagsThatRepeatACaseExist) {
+  const std::string help = isobit("verify --help").text;
+  for (const Operation* operation : catalog()) {
+    std::istringstream line(
+        command("verify", cases_of(*operation, Flags{}, "quick").front(), Configuration{}));
+    for (std::string word; line >> word;)
+      EXPECT_TRUE(!word.starts_with("--") || help.find("  " + word + " ") != std::string::npos)
+          << line.str();
+  }
 }
 
 TEST_F(Lab, InfoAndDoctorSucceed) {

@@ -203,8 +203,10 @@ std::string_view name_of(PlanFrom from) {
 }
 
 std::string extents_text(const Case& c) {
-  return fmt::format(
-      "{}", fmt::join(c.extents.begin(), c.extents.begin() + std::ssize(c.operation->dims), " x "));
+  std::vector<std::int64_t> free;  // the others follow from them
+  for (std::size_t i = 0; i < c.operation->dims.size(); ++i)
+    if (c.operation->dims[i].derived == nullptr) free.push_back(c.extents[i]);
+  return fmt::format("{}", fmt::join(free, " x "));
 }
 
 std::string choices_text(const Case& c) {
@@ -221,8 +223,14 @@ std::string choices_text(const Case& c) {
 std::string command(std::string_view verb, const Case& c, const Configuration& configuration) {
   std::string line = fmt::format("isobit {} {}", verb, c.operation->op);
   const Json described = describe(c, configuration);
+  const auto is_derived = [&](std::string_view name) {
+    return std::ranges::any_of(c.operation->dims, [&](const Dim& dim) {
+      return dim.name == name && dim.derived != nullptr;
+    });
+  };
   for (const auto& [key, value] : described.items()) {
-    if (key == "op" || key == "executor" || (value.is_object() && value.empty())) continue;
+    if (key == "op" || key == "executor" || is_derived(key) || (value.is_object() && value.empty()))
+      continue;
     line += fmt::format(" {} {}", flag_of(key), flag_value(value));
   }
   return line;

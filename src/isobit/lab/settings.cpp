@@ -243,7 +243,8 @@ void check_dims(const Operation& operation, const Flags& flags) {
         std::ranges::find_if(operation.dims, [&](const Dim& one) { return means(name, one.name); });
     if (dim == operation.dims.end()) {
       std::vector<std::string> known;
-      for (const Dim& one : operation.dims) known.push_back(flag_of(one.name));
+      for (const Dim& one : operation.dims)
+        if (one.derived == nullptr) known.push_back(flag_of(one.name));
       throw UsageError(fmt::format("{} has no {}; known: {}", operation.op, flag_of(name),
                                    fmt::join(known, ", ")));
     }
