@@ -195,7 +195,8 @@ inline isobit_status group_norm(const World& world) {
                                          .mean = nullptr,
                                          .rstd = nullptr,
                                          .groups = kCols / 2,
-                                         .eps = 1e-5};
+                                         .eps = 1e-5,
+                                         .moments = nullptr};
   return isobit_group_norm_forward(&args, &world.context);
 }
 inline isobit_status group_norm_backward(const World& world) {
@@ -207,7 +208,8 @@ inline isobit_status group_norm_backward(const World& world) {
                                           .grad_weight = &world.to_channel_weight,
                                           .grad_bias = &world.to_channel_bias,
                                           .groups = kCols / 2,
-                                          .eps = 1e-5};
+                                          .eps = 1e-5,
+                                          .moments = nullptr};
   return isobit_group_norm_backward(&args, &world.context);
 }
 inline isobit_status batch_norm(const World& world) {
@@ -224,7 +226,8 @@ inline isobit_status batch_norm(const World& world) {
                                          .next_var = &world.to_channel_bias,
                                          .momentum = 0.1,
                                          .eps = 1e-5,
-                                         .training = 1};
+                                         .training = 1,
+                                         .moments = nullptr};
   return isobit_batch_norm_forward(&args, &world.context);
 }
 inline isobit_status batch_norm_backward(const World& world) {
@@ -238,7 +241,8 @@ inline isobit_status batch_norm_backward(const World& world) {
                                           .grad_weight = &world.to_channel_weight,
                                           .grad_bias = &world.to_channel_bias,
                                           .eps = 1e-5,
-                                          .training = 1};
+                                          .training = 1,
+                                          .moments = nullptr};
   return isobit_batch_norm_backward(&args, &world.context);
 }
 

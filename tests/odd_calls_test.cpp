@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "calls.h"
+#include "isobit/ops/batch_norm/batch_norm.h"
 #include "isobit/ops/catalog.h"
+#include "isobit/simd/parallel_for.h"
 
 namespace isobit {
 namespace {
@@ -229,6 +232,17 @@ TEST(OddCalls, NoRowsGiveZeroGradients) {
     EXPECT_EQ(world.slot(9)[i], 0);
     EXPECT_EQ(world.slot(10)[i], 0);
   }
+}
+
+// With the channels last this divided by zero.
+TEST(OddCalls, ImagesWithoutPositionsHaveNoMean) {
+  batch_norm::ForwardArgs args;
+  args.training = true;
+  float mean[] = {1, 2, 3, 4}, none = 0;
+  args.x = args.y = {.data = &none, .rank = 3, .shape = {3, 4, 0}, .strides = {0, 1, 4}};
+  args.mean = {.data = mean, .bytes = sizeof mean, .rank = 1, .shape = {4}, .strides = {1}};
+  batch_norm::forward(args, simd::here(1));
+  for (const float each : mean) EXPECT_TRUE(std::isnan(each));
 }
 
 // What spoils right calls knows one of each.

@@ -275,6 +275,8 @@ TEST_P(PropertiesOfFactors, ThatAreExactPassThrough) {
     const Law law = *rc::gen::elementOf(*laws_of(operation()));
     const Workload once = call.drawn();
     RC_PRE(static_cast<bool>(once.find(law.of)));
+    // Of these numbers some go with x, and some with its square.
+    RC_PRE(!law.degrees.contains("x") || once.find("moments") == nullptr);
 
     const double factor = law.negates ? -1 : std::ldexp(1.0, *rc::gen::inRange(-20, 20));
     const auto power = [&](std::string_view name) {

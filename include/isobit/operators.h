@@ -1022,15 +1022,18 @@ typedef struct isobit_group_norm_forward_args {
   const isobit_tensor* y;    /* output, like x, and of any strides; may be x */
   const isobit_tensor*
       mean; /* output, (batch, groups) in f32 (f64 beside f64), or NULL; of any strides, optional */
-  const isobit_tensor* rstd; /* output, like mean, or NULL; 1 / sqrt(variance + eps), optional */
-  int64_t groups;            /* of an image, which share its channels evenly; 0 is 1 */
-  double eps;                /* added to the variance; of any sign */
+  const isobit_tensor* rstd;    /* output, like mean, or NULL; 1 / sqrt(variance + eps), optional */
+  int64_t groups;               /* of an image, which share its channels evenly; 0 is 1 */
+  double eps;                   /* added to the variance; of any sign */
+  const isobit_tensor* moments; /* output, three numbers for each mean, of its dtype, or NULL;
+                                   backward takes them, optional */
 } isobit_group_norm_forward_args;
 
 ISOBIT_API isobit_status isobit_group_norm_forward(const isobit_group_norm_forward_args* args,
                                                    const isobit_context* context);
 
-/* The gradients of group_norm_forward. The statistics are computed from x again. */
+/* The gradients of group_norm_forward. The statistics are those of the moments that forward gave
+ * or, without them, computed from x again. */
 typedef struct isobit_group_norm_backward_args {
   size_t struct_size;
   const isobit_tensor*
@@ -1044,6 +1047,8 @@ typedef struct isobit_group_norm_backward_args {
   const isobit_tensor* grad_bias; /* output, like grad_weight, or NULL, optional */
   int64_t groups;                 /* of an image, which share its channels evenly; 0 is 1 */
   double eps;                     /* added to the variance; of any sign */
+  const isobit_tensor* moments;   /* as forward gave them, or NULL; then x is summed again, to the
+                                     same bits, optional */
 } isobit_group_norm_backward_args;
 
 ISOBIT_API isobit_status isobit_group_norm_backward(const isobit_group_norm_backward_args* args,
@@ -1073,13 +1078,15 @@ typedef struct isobit_batch_norm_forward_args {
   double eps;      /* added to the variance; of any sign */
   int32_t
       training; /* not 0: statistics of x; otherwise the running ones, which then must be given */
+  const isobit_tensor* moments; /* output, three numbers for each mean, of its dtype, or NULL;
+                                   backward takes them, optional */
 } isobit_batch_norm_forward_args;
 
 ISOBIT_API isobit_status isobit_batch_norm_forward(const isobit_batch_norm_forward_args* args,
                                                    const isobit_context* context);
 
-/* The gradients of batch_norm_forward. In training the statistics are computed from x again;
- * otherwise they are the running ones. */
+/* The gradients of batch_norm_forward. In training the statistics are those of the moments that
+ * forward gave or, without them, computed from x again; otherwise the running ones. */
 typedef struct isobit_batch_norm_backward_args {
   size_t struct_size;
   const isobit_tensor*
@@ -1096,6 +1103,8 @@ typedef struct isobit_batch_norm_backward_args {
   double eps;                     /* added to the variance; of any sign */
   int32_t
       training; /* not 0: statistics of x; otherwise the running ones, which then must be given */
+  const isobit_tensor* moments; /* as forward gave them, or NULL; then x is summed again, to the
+                                   same bits, optional */
 } isobit_batch_norm_backward_args;
 
 ISOBIT_API isobit_status isobit_batch_norm_backward(const isobit_batch_norm_backward_args* args,

@@ -1524,7 +1524,7 @@ inline void embedding_backward(const EmbeddingBackward& given, const Context& co
 // adjacent channels of an image, and a weight and a bias for each channel.
 struct GroupNormForward {
   Tensor x = {}, weight = {}, bias = {};
-  Output y = {}, mean = {}, rstd = {};
+  Output y = {}, mean = {}, rstd = {}, moments = {};
   std::int64_t groups = 1;
   double eps = 1e-05;
 };
@@ -1539,6 +1539,7 @@ inline isobit_group_norm_forward_args arguments(const GroupNormForward& given) {
   args.y = given.y.get();
   args.mean = given.mean.get();
   args.rstd = given.rstd.get();
+  args.moments = given.moments.get();
   args.groups = given.groups;
   args.eps = given.eps;
   return args;
@@ -1550,9 +1551,10 @@ inline void group_norm_forward(const GroupNormForward& given, const Context& con
   detail::check(isobit_group_norm_forward(&args, &context));
 }
 
-// The gradients of group_norm_forward. The statistics are computed from x again.
+// The gradients of group_norm_forward. The statistics are those of the moments that forward gave
+// or, without them, computed from x again.
 struct GroupNormBackward {
-  Tensor x = {}, grad_y = {}, weight = {};
+  Tensor x = {}, grad_y = {}, weight = {}, moments = {};
   Output grad_x = {}, grad_weight = {}, grad_bias = {};
   std::int64_t groups = 1;
   double eps = 1e-05;
@@ -1568,6 +1570,7 @@ inline isobit_group_norm_backward_args arguments(const GroupNormBackward& given)
   args.grad_x = given.grad_x.get();
   args.grad_weight = given.grad_weight.get();
   args.grad_bias = given.grad_bias.get();
+  args.moments = given.moments.get();
   args.groups = given.groups;
   args.eps = given.eps;
   return args;
@@ -1583,7 +1586,7 @@ inline void group_norm_backward(const GroupNormBackward& given, const Context& c
 // and variance of the channel over all images, otherwise with the running ones.
 struct BatchNormForward {
   Tensor x = {}, weight = {}, bias = {}, running_mean = {}, running_var = {};
-  Output y = {}, mean = {}, rstd = {}, next_mean = {}, next_var = {};
+  Output y = {}, mean = {}, rstd = {}, next_mean = {}, next_var = {}, moments = {};
   double momentum = 0.1;
   double eps = 1e-05;
   bool training = false;
@@ -1603,6 +1606,7 @@ inline isobit_batch_norm_forward_args arguments(const BatchNormForward& given) {
   args.rstd = given.rstd.get();
   args.next_mean = given.next_mean.get();
   args.next_var = given.next_var.get();
+  args.moments = given.moments.get();
   args.momentum = given.momentum;
   args.eps = given.eps;
   args.training = given.training;
@@ -1615,10 +1619,10 @@ inline void batch_norm_forward(const BatchNormForward& given, const Context& con
   detail::check(isobit_batch_norm_forward(&args, &context));
 }
 
-// The gradients of batch_norm_forward. In training the statistics are computed from x again;
-// otherwise they are the running ones.
+// The gradients of batch_norm_forward. In training the statistics are those of the moments that
+// forward gave or, without them, computed from x again; otherwise the running ones.
 struct BatchNormBackward {
-  Tensor x = {}, grad_y = {}, weight = {}, running_mean = {}, running_var = {};
+  Tensor x = {}, grad_y = {}, weight = {}, running_mean = {}, running_var = {}, moments = {};
   Output grad_x = {}, grad_weight = {}, grad_bias = {};
   double eps = 1e-05;
   bool training = false;
@@ -1636,6 +1640,7 @@ inline isobit_batch_norm_backward_args arguments(const BatchNormBackward& given)
   args.grad_x = given.grad_x.get();
   args.grad_weight = given.grad_weight.get();
   args.grad_bias = given.grad_bias.get();
+  args.moments = given.moments.get();
   args.eps = given.eps;
   args.training = given.training;
   return args;

@@ -245,12 +245,14 @@ def samples():
     )
     statistics = (channels[2], channels[3].abs() + 0.5)
     given["group_norm"] = (images[0], *channels[:2], 3, 1e-3)
-    given["group_norm_backward"] = (*images, channels[0], 3, 1e-3)
+    moments = names["group_norm"].operator(images[1], None, None, 3)[1]
+    given["group_norm_backward"] = (*images, channels[0], moments, 3, 1e-3)
     given["batch_norm"] = (images[0], *channels[:2], *statistics, True, 0.1, 1e-3)
     given["total"] = (x(), [-1])
     given["reduce"] = (x(), [-1], 3, 1.0)
     given["reduce_backward"] = (draw(4, 6), x(), [-1], 3, 1.0)
-    given["batch_norm_backward"] = (*images, channels[0], None, None, True, 1e-3)
+    moments = names["batch_norm"].operator(images[1], training=True)[3]
+    given["batch_norm_backward"] = (*images, channels[0], None, None, moments, True, 1e-3)
     assert names.keys() == given.keys()
     for name, arguments in given.items():
         yield pytest.param(names[name], arguments, id=name)

@@ -46,6 +46,16 @@ def of_every_kind(batch, channels, extent):
     return x
 
 
+def moments_of(op, x, groups):
+    """What forward gives of rows; the mean may be any number near theirs."""
+    rows = x.float().unflatten(1, (groups, -1)).flatten(2)
+    if op == "batch_norm":
+        rows = x.float().transpose(0, 1).flatten(1)
+    first = rows.mean(-1, keepdim=True)
+    left = rows - first
+    return torch.cat((first, left.sum(-1, True), left.square().sum(-1, True)), -1)
+
+
 def arrays_of(op, way, types, x, groups=1, training=True, last=False):
     kind, of_weights = (DTYPES[name] for name in types)
     x = x.to(kind)
@@ -60,10 +70,14 @@ def arrays_of(op, way, types, x, groups=1, training=True, last=False):
         grad_y = drawn(*x.shape, seed=5).to(kind)
         sums = {name: torch.full((channels,), 99, dtype=of_weights) for name in ("weight", "bias")}
         gradients = {f"grad_{name}": each for name, each in sums.items()}
+        if last and training:
+            gradients["moments"] = moments_of(op, x, groups)
         return arrays | {"grad_y": grad_y, "grad_x": torch.full_like(x, 99)} | gradients
     arrays |= {"bias": drawn(channels, seed=6).to(of_weights), "y": torch.full_like(x, 99)}
     shape = (x.shape[0], groups) if op == "group_norm" else (channels,)
     arrays |= {name: torch.full(shape, 99.0) for name in ("mean", "rstd")}
+    if training:
+        arrays["moments"] = torch.full((*shape, 3), 99.0)
     if op == "batch_norm" and training:
         arrays |= {name: torch.full((channels,), 99.0) for name in ("next_mean", "next_var")}
     return arrays

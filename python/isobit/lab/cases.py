@@ -2,7 +2,10 @@
 """What the lab's lines say of a case's extents, whatever the operator."""
 
 # Dims that follow from others and from options.
-DERIVED = ("table", "pairs", "group_channels", "out_length", "out_height", "out_width")
+DERIVED = (
+    *("table", "pairs", "group_channels", "groups_of_channels", "numbers"),
+    *("out_length", "out_height", "out_width"),
+)
 # Dims of arrays that not every case has, and what the arrays' names hold.
 OF_SOME_ARRAYS = {"starts": "starts", "places": "blocks"}
 

@@ -50,7 +50,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     values = input.shape[0] * input.shape[1] * prod(input.shape[2:])
     _more_than_one("group_norm", input, values // num_groups, "group")
     tensors = {"x": input, "weight": weight, "bias": bias}
-    return run(GROUP_NORM, tensors, groups=num_groups, eps=eps)
+    return run(GROUP_NORM, tensors, groups=num_groups, eps=eps)[0]
 
 
 def _move(*pairs):
@@ -66,7 +66,7 @@ def _batch_norm(x, running, weight, bias, training, momentum, eps):
     if training:
         mean, var = (None if each is None else each.detach() for each in (mean, var))
     tensors = {"x": x, "weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
-    return run(BATCH_NORM, tensors, training=training, momentum=momentum, eps=eps)
+    return run(BATCH_NORM, tensors, training=training, momentum=momentum, eps=eps)[:3]
 
 
 @overridable
@@ -132,7 +132,7 @@ def instance_norm(
     images, channels = input.shape[:2]
     if running_mean is None and running_var is None:
         tensors = {"x": input, "weight": weight, "bias": bias}
-        return run(GROUP_NORM, tensors, groups=max(channels, 1), eps=eps)
+        return run(GROUP_NORM, tensors, groups=max(channels, 1), eps=eps)[0]
     if images == 0:
         return torch.empty_like(input)
     repeated = [

@@ -141,7 +141,7 @@ def _backward_results(call):
 
 def _wanted(call, results):
     needs = (call.needs_x, call.needs_weight, call.needs_bias)
-    return [each if want else None for each, want in zip(results, needs, strict=True)]
+    return tuple(each if want else None for each, want in zip(results, needs, strict=True))
 
 
 def _second_gradients(call, _wanted_of, *to):
@@ -177,34 +177,49 @@ def _first_gradients(call, wanted, found):
 _GRADIENTS = ("grad_x", "grad_weight", "grad_bias")
 
 
-def _group_gradients(call, wanted, grad_y):
+def _moments(call, *rows):
+    """What backward is given of the rows that were summed: three numbers of each."""
+    return call.x.new_empty((*rows, 3) if rows else (0,), dtype=_real(call.x))
+
+
+def _group_results(call):
+    return _like_x(call.x), _moments(call, call.x.shape[0], call.groups)
+
+
+def _group_gradients(call, wanted, grad_y, _of_moments):
+    if grad_y is None:
+        return {}
     needs = (bool(wanted.x), bool(wanted.weight), bool(wanted.bias))
-    given = (grad_y.to(call.x.dtype), call.x, call.weight, call.groups, call.eps, *needs)
-    return _first_gradients(call, wanted, GROUP_NORM_BACKWARD(*given))
+    given = (grad_y.to(call.x.dtype), call.x, call.weight, call.moments, call.groups, call.eps)
+    return _first_gradients(call, wanted, GROUP_NORM_BACKWARD(*given, *needs))
 
 
-def _images(*names):
-    """Images know nothing of each other; sums over them are added up."""
+def _group_tangents(call, along):
+    """Moments do not move: they are a way to the same gradients."""
+    return _output_tangent(call, along).to(call.y.dtype), torch.zeros_like(call.moments)
 
-    def axes(call):
-        sums = (0,)
-        if "grad_y" in names:
-            sums = (0, SUM, SUM)
-            wanted = (call.needs_x, call.needs_weight, call.needs_bias)
-            sums = tuple(each if want else None for each, want in zip(sums, wanted, strict=True))
-        yield Axis(dict.fromkeys(names, 0), sums)
 
-    return axes
+def _group_axes(call):
+    """Images know nothing of each other."""
+    yield Axis({"x": 0}, (0, 0))
+
+
+def _group_backward_axes(call):
+    """Sums over images are added up."""
+    given = dict.fromkeys(GROUP_NORM_BACKWARD.given(call), 0)
+    given.pop("weight", None)
+    yield Axis(given, _wanted(call, (0, SUM, SUM)))
 
 
 GROUP_NORM = Operator(
     "group_norm",
-    lambda call: _like_x(call.x),
-    axes=_images("x"),
-    keeps=("x", "weight"),
+    _group_results,
+    outputs=("y", "moments"),
+    axes=_group_axes,
+    keeps=("x", "weight", "moments"),
     knows=("bias", "y"),
     gradients=_group_gradients,
-    tangents=lambda call, along: _output_tangent(call, along).to(call.y.dtype),
+    tangents=_group_tangents,
     autocast=float32_inputs("x", when=lambda call: not settings.autocast_keeps_dtype),
 )
 GROUP_NORM_BACKWARD = Operator(
@@ -212,7 +227,7 @@ GROUP_NORM_BACKWARD = Operator(
     _backward_results,
     outputs=_GRADIENTS,
     like="x",
-    axes=_images("grad_y", "x"),
+    axes=_group_backward_axes,
     keeps=("grad_y", "x", "weight"),
     knows=_GRADIENTS,
     gradients=_second_gradients,
@@ -227,29 +242,33 @@ def _batch_results(call):
         moves = call.training and running is not None
         return call.x.new_empty(channels if moves else (0,), dtype=_real(call.x))
 
-    return _like_x(call.x), moved(call.running_mean), moved(call.running_var)
+    moments = _moments(call, *(channels if call.training else ()))
+    return _like_x(call.x), moved(call.running_mean), moved(call.running_var), moments
 
 
-def _batch_gradients(call, wanted, grad_y, _next_mean, _next_var):
+def _batch_gradients(call, wanted, grad_y, _next_mean, _next_var, _of_moments):
     if wanted.running_mean or wanted.running_var:
         raise NotImplementedError("batch_norm has no derivative by running statistics; detach them")
     if grad_y is None:
         return {}
     needs = (bool(wanted.x), bool(wanted.weight), bool(wanted.bias))
-    running = (call.running_mean, call.running_var) if not call.training else (None, None)
-    given = (grad_y.to(call.x.dtype), call.x, call.weight, *running, call.training, call.eps)
+    if call.training:
+        known = (None, None, call.moments)
+    else:
+        known = (call.running_mean, call.running_var, None)
+    given = (grad_y.to(call.x.dtype), call.x, call.weight, *known, call.training, call.eps)
     return _first_gradients(call, wanted, BATCH_NORM_BACKWARD(*given, *needs))
 
 
 def _batch_tangents(call, along):
     """What becomes of running statistics does not move: PyTorch's have no derivative either."""
-    moved = (call.next_mean, call.next_var)
+    moved = (call.next_mean, call.next_var, call.moments)
     zeros = (call.x.new_zeros(each.shape, dtype=each.dtype) for each in moved)
     return _output_tangent(call, along).to(call.y.dtype), *zeros
 
 
 _RUNNING = ("running_mean", "running_var")
-_OF_CHANNELS = ("weight", "bias", *_RUNNING)
+_OF_CHANNELS = ("weight", "bias", *_RUNNING, "moments")
 
 
 def _channels_of(call, *names):
@@ -263,28 +282,23 @@ def _batch_axes(call):
         0 if call.training and each is not None else None
         for each in (call.running_mean, call.running_var)
     ]
-    yield Axis(_channels_of(call, "x"), (1, *moves))
+    yield Axis(_channels_of(call, "x"), (1, *moves, 0 if call.training else None))
     if not call.training:
-        yield Axis({"x": 0}, (0, None, None))
+        yield Axis({"x": 0}, (0, None, None, None))
 
 
 def _batch_backward_axes(call):
-    wanted = (call.needs_x, call.needs_weight, call.needs_bias)
-
-    def where(*results):
-        return tuple(each if want else None for each, want in zip(results, wanted, strict=True))
-
-    yield Axis(_channels_of(call, "grad_y", "x"), where(1, 0, 0))
+    yield Axis(_channels_of(call, "grad_y", "x"), _wanted(call, (1, 0, 0)))
     if not call.training:
-        yield Axis({"grad_y": 0, "x": 0}, where(0, SUM, SUM))
+        yield Axis({"grad_y": 0, "x": 0}, _wanted(call, (0, SUM, SUM)))
 
 
 BATCH_NORM = Operator(
     "batch_norm",
     _batch_results,
-    outputs=("y", "next_mean", "next_var"),
+    outputs=("y", "next_mean", "next_var", "moments"),
     axes=_batch_axes,
-    keeps=("x", "weight", *_RUNNING),
+    keeps=("x", "weight", *_RUNNING, "moments"),
     spares=lambda call: _RUNNING if call.training else (),  # which are then written
     knows=("bias", "y", "next_mean", "next_var"),
     gradients=_batch_gradients,

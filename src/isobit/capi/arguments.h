@@ -757,6 +757,10 @@ inline embedding::BackwardArgs arguments(const isobit_embedding_backward_args& g
   return args;
 }
 
+template <>
+inline constexpr std::size_t kFirstSize<isobit_group_norm_forward_args> =
+    offsetof(isobit_group_norm_forward_args, moments);
+
 inline group_norm::ForwardArgs arguments(const isobit_group_norm_forward_args& given,
                                          const Reader& read) {
   group_norm::ForwardArgs args;
@@ -766,10 +770,15 @@ inline group_norm::ForwardArgs arguments(const isobit_group_norm_forward_args& g
   args.y = read("y", given.y);
   args.mean = read("mean", given.mean);
   args.rstd = read("rstd", given.rstd);
+  args.moments = read("moments", given.moments);
   args.groups = given.groups == 0 ? 1 : given.groups;
   args.eps = given.eps;
   return args;
 }
+
+template <>
+inline constexpr std::size_t kFirstSize<isobit_group_norm_backward_args> =
+    offsetof(isobit_group_norm_backward_args, moments);
 
 inline group_norm::BackwardArgs arguments(const isobit_group_norm_backward_args& given,
                                           const Reader& read) {
@@ -780,10 +789,15 @@ inline group_norm::BackwardArgs arguments(const isobit_group_norm_backward_args&
   args.grad_x = read("grad_x", given.grad_x);
   args.grad_weight = read("grad_weight", given.grad_weight);
   args.grad_bias = read("grad_bias", given.grad_bias);
+  args.moments = read("moments", given.moments);
   args.groups = given.groups == 0 ? 1 : given.groups;
   args.eps = given.eps;
   return args;
 }
+
+template <>
+inline constexpr std::size_t kFirstSize<isobit_batch_norm_forward_args> =
+    offsetof(isobit_batch_norm_forward_args, moments);
 
 inline batch_norm::ForwardArgs arguments(const isobit_batch_norm_forward_args& given,
                                          const Reader& read) {
@@ -798,11 +812,16 @@ inline batch_norm::ForwardArgs arguments(const isobit_batch_norm_forward_args& g
   args.rstd = read("rstd", given.rstd);
   args.next_mean = read("next_mean", given.next_mean);
   args.next_var = read("next_var", given.next_var);
+  args.moments = read("moments", given.moments);
   args.momentum = given.momentum;
   args.eps = given.eps;
   args.training = given.training != 0;
   return args;
 }
+
+template <>
+inline constexpr std::size_t kFirstSize<isobit_batch_norm_backward_args> =
+    offsetof(isobit_batch_norm_backward_args, moments);
 
 inline batch_norm::BackwardArgs arguments(const isobit_batch_norm_backward_args& given,
                                           const Reader& read) {
@@ -815,6 +834,7 @@ inline batch_norm::BackwardArgs arguments(const isobit_batch_norm_backward_args&
   args.grad_x = read("grad_x", given.grad_x);
   args.grad_weight = read("grad_weight", given.grad_weight);
   args.grad_bias = read("grad_bias", given.grad_bias);
+  args.moments = read("moments", given.moments);
   args.eps = given.eps;
   args.training = given.training != 0;
   return args;

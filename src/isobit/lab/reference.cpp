@@ -236,8 +236,10 @@ const Operation* producer(const Operation& consumer, std::string_view name) {
   return nullptr;
 }
 
-// Draws what another pass needs and this workload lacks, as softmax's gradients lack x.
-std::optional<Workload> lacking(const Workload& workload, const Operation& source) {
+// Draws what another pass needs for an output and this workload lacks, as softmax's gradients lack
+// x.
+std::optional<Workload> lacking(const Workload& workload, const Operation& source,
+                                const Argument& output) {
   const auto lacks = [&](const Argument& argument) {
     return argument.role == Role::input && argument.presence == Presence::required &&
            workload.find(argument.name) == nullptr;
@@ -248,6 +250,7 @@ std::optional<Workload> lacking(const Workload& workload, const Operation& sourc
   c.operation = &source;
   c.layout = Layout::dense;
   c.row_stride = c.row_gap = c.offset = 0;
+  if (output.presence == Presence::extra) c.with += "+" + std::string(output.name);
   std::optional<Workload> drawn(std::in_place, c);
   drawn->draw();
   return drawn;
@@ -267,17 +270,22 @@ void draw_produced(const Workload& workload) {
     if (argument.drawn != Drawn::produced || !array) continue;
     const Operation& source = *producer(workload.operation(), argument.name);
     const Argument& output = *source.find(argument.name);
-    const std::optional<Workload> drawn = lacking(workload, source);
-    compute_all<double>(
+    const std::optional<Workload> drawn = lacking(workload, source, output);
+    const auto store = [&](const Part<double>& part, std::int64_t first, std::int64_t count) {
+      const std::span<const double> values = part.exact(output);
+      for_each_line(
+          *array, first, count,
+          [&](std::int64_t line, std::int64_t begin, std::int64_t at, std::int64_t length) {
+            array->store(line, begin, values.subspan(at, length));
+          });
+    };
+    const bool in_parts = workload.the_case().has_batch(argument);
+    const Part<double> sums = compute_all<double>(
         source, drawn ? *drawn : workload,
         [&](const Part<double>& part, std::int64_t, std::int64_t first, std::int64_t count) {
-          const std::span<const double> values = part.exact(output);
-          for_each_line(
-              *array, first, count,
-              [&](std::int64_t line, std::int64_t begin, std::int64_t at, std::int64_t length) {
-                array->store(line, begin, values.subspan(at, length));
-              });
+          if (in_parts) store(part, first, count);
         });
+    if (!in_parts) store(sums, 0, array->form().extents[0]);
   }
 }
 

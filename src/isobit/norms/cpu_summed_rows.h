@@ -92,6 +92,11 @@ class OneUnit {
   void map(const Body& body) const {
     body(part_);
   }
+  // body(part) gets whole rows.
+  template <class Body>
+  void for_rows(const Body& body) const {
+    body(part_);
+  }
 
  private:
   Part part_;
@@ -125,6 +130,11 @@ class AllUnits {
   template <class Body>
   void map(const Body& body) const {
     for_each([&](std::int64_t unit, std::int64_t piece) { body(cut_.part(unit, piece)); });
+  }
+  template <class Body>
+  void for_rows(const Body& body) const {
+    const simd::FloatMode mode;
+    for (std::int64_t unit = 0; unit < cut_.units(); ++unit) body(cut_.part(unit, 0));
   }
 
  private:

@@ -21,14 +21,15 @@ struct Lanes {
 // A block of the order, whose element i has the terms at(i). What it lacks counts as +0, and is not
 // added: that changes nothing but the sign of a zero, which the total repairs. Out of line:
 // inlined, compilers take minutes.
-template <class S, bool kWhole, class At>
+template <class S, Want kWant, bool kWhole, class At>
 [[gnu::noinline]] Terms<S> fold_block(std::int64_t count, const At& at) {
   using V = typename S::V;
+  constexpr bool kSum = kWant != Want::dot, kDot = kWant != Want::sum;
   constexpr int kHalf = order::kRows / 2;
   V sums[order::kLanes], dots[order::kLanes];
   const auto put = [&](int lane, const Terms<S>& terms) ISOBIT_INLINE_LAMBDA {
-    sums[lane] = terms.a;
-    dots[lane] = terms.b;
+    if constexpr (kSum) sums[lane] = terms.a;
+    if constexpr (kDot) dots[lane] = terms.b;
   };
   const auto fold_any = [&](int lane) ISOBIT_INLINE_LAMBDA {
     V sum[kHalf], dot[kHalf];
@@ -39,12 +40,12 @@ template <class S, bool kWhole, class At>
       if (kWhole || i < count) {
         const Terms<S> upper = at(i);
         sum[row] = upper.a;
-        dot[row] = S::mul(upper.a, upper.b);
+        if constexpr (kDot) dot[row] = S::mul(upper.a, upper.b);
       }
       if (kWhole || j < count) {
         const Terms<S> lower = at(j);
         sum[row] = S::add(sum[row], lower.a);
-        dot[row] = S::fma(lower.a, lower.b, dot[row]);
+        if constexpr (kDot) dot[row] = S::fma(lower.a, lower.b, dot[row]);
       }
     }
     put(lane, {S::add(S::add(sum[0], sum[2]), S::add(sum[1], sum[3])),
@@ -56,18 +57,46 @@ template <class S, bool kWhole, class At>
   } else {
     const auto second = static_cast<int>(count) - order::kLanes;
     int lane = 0;
-    for (; lane < second; ++lane) put(lane, detail::fold_rows<S, Want::both, 2>(lane, at));
+    for (; lane < second; ++lane) put(lane, detail::fold_rows<S, kWant, 2>(lane, at));
     lanes = count < order::kLanes ? static_cast<int>(count) : order::kLanes;
-    for (; lane < lanes; ++lane) put(lane, detail::fold_rows<S, Want::both, 1>(lane, at));
+    for (; lane < lanes; ++lane) put(lane, detail::fold_rows<S, kWant, 1>(lane, at));
   }
   for (int half = order::kLanes / 2; half >= 1; half /= 2) {
     for (int i = 0; i < half && i + half < lanes; ++i) {
-      sums[i] = S::add(sums[i], sums[i + half]);
-      dots[i] = S::add(dots[i], dots[i + half]);
+      if constexpr (kSum) sums[i] = S::add(sums[i], sums[i + half]);
+      if constexpr (kDot) dots[i] = S::add(dots[i], dots[i + half]);
     }
     lanes = lanes < half ? lanes : half;
   }
-  return {sums[0], dots[0]};
+  return {kSum ? sums[0] : S::zero(), kDot ? dots[0] : S::zero()};
 }
+
+// The sums of up to kMost rows side by side, block after block.
+template <class S, Want kWant, int kMost>
+class SumsAbreast {
+ public:
+  // A block of the rows from the j-th on, a vector of them, whose element i has the terms at(i).
+  template <class At>
+  ISOBIT_INLINE void add_block(std::int64_t j, std::int64_t count, const At& at) {
+    const Terms<S> folded = count == order::kBlock ? fold_block<S, kWant, true>(count, at)
+                                                   : fold_block<S, kWant, false>(count, at);
+    if constexpr (kWant != Want::dot) sums_[j / S::kWidth].push(Lanes<S>(folded.a));
+    if constexpr (kWant != Want::sum) dots_[j / S::kWidth].push(Lanes<S>(folded.b));
+  }
+  // Gives {sum, dot} of each row; a sum that is not wanted is 0.
+  template <class Result>
+  ISOBIT_INLINE void put(std::int64_t rows, Result* to) const {
+    using Real = typename S::Real;
+    for (std::int64_t j = 0; j < rows; j += S::kWidth) {
+      alignas(64) Real sum[S::kWidth], dot[S::kWidth];
+      S::template store<Stores::cached>(sum, sums_[j / S::kWidth].total().v);
+      S::template store<Stores::cached>(dot, dots_[j / S::kWidth].total().v);
+      for (int k = 0; k < S::kWidth && j + k < rows; ++k) to[j + k] = {sum[k], dot[k]};
+    }
+  }
+
+ private:
+  order::PairTree<Lanes<S>> sums_[kMost / S::kWidth], dots_[kMost / S::kWidth];
+};
 
 }  // namespace isobit::simd

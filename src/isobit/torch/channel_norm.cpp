@@ -82,6 +82,12 @@ class Channels {
     return {tensor, kAllDims};
   }
 
+  // What forward gave of the rows that it summed.
+  Given moments(const Tensor& tensor) const {
+    if (tensor) require_one_device(op_, "moments", tensor, "x", x_.device());
+    return Given(tensor);
+  }
+
   // Of x's shape and order in memory; without elements where it is not wanted.
   Tensor new_like_x(bool wanted) const {
     if (!wanted) return nothing(x_.dtype());
@@ -91,8 +97,18 @@ class Channels {
   Tensor new_of_channels(bool wanted, std::int32_t dtype) const {
     return wanted ? new_output(x_, x_.shape().subspan(1, 1), dtype) : nothing(dtype);
   }
+  Tensor new_moments(std::int64_t groups) const {
+    const std::int64_t shape[] = {x_.shape()[0], groups, kMoments};
+    return new_output(x_, shape, real());
+  }
+  Tensor new_moments_of_channels(bool wanted) const {
+    const std::int64_t shape[] = {x_.shape()[1], kMoments};
+    return wanted ? new_output(x_, shape, real()) : nothing(real());
+  }
 
  private:
+  static constexpr std::int64_t kMoments = 3;  // of each row
+
   void of_channels(const char* name, const Tensor& tensor) const {
     require_one_device(op_, name, tensor, "x", x_.device());
     require(same(tensor.shape(), x_.shape().subspan(1, 1)), op_, ": ", name, " has shape ",
@@ -116,7 +132,8 @@ struct Wanted {
 // Runs a backward pass whose other arguments are set, and lays its results on the stack.
 template <class Args>
 void differentiate(StableIValue* stack, const Channels& channels, const Wanted& wanted,
-                   const Tensor& grad_y, const Tensor& x, const Tensor& weight, Args& args,
+                   const Tensor& grad_y, const Tensor& x, const Tensor& weight,
+                   const Tensor& moments, Args& args,
                    isobit_status (*call)(const Args*, const isobit_context*)) {
   const std::int32_t dtype = weight ? weight.dtype() : channels.real();
   Tensor grad_x = channels.new_like_x(wanted.x);
@@ -125,12 +142,14 @@ void differentiate(StableIValue* stack, const Channels& channels, const Wanted& 
   const Tensor absent;
   const Images of_x(x), of_grad_y(grad_y), to_x(wanted.x ? grad_x : absent, Access::write);
   const Argument weights = channels.weights("weight", weight);
+  const Given of_moments = channels.moments(moments);
   Argument to_weight, to_bias;
   if (wanted.weight) to_weight = Argument(grad_weight, kAllDims, Access::write);
   if (wanted.bias) to_bias = Argument(grad_bias, kAllDims, Access::write);
   args.x = of_x.get();
   args.grad_y = of_grad_y.get();
   args.weight = weights.get();
+  args.moments = of_moments.get();
   args.grad_x = to_x.get();
   args.grad_weight = to_weight.get();
   args.grad_bias = to_bias.get();
@@ -158,28 +177,32 @@ void group_norm(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Channels channels(kName, x);
   const Argument weights = channels.weights("weight", weight),
                  biases = channels.weights("bias", bias);
-  Tensor y = channels.new_like_x(true);
+  Tensor y = channels.new_like_x(true), moments = channels.new_moments(args.groups);
   const Images of_x(x), of_y(y, Access::write);
+  const Given to_moments(moments, Access::write);
   args.x = of_x.get();
   args.weight = weights.get();
   args.bias = biases.get();
   args.y = of_y.get();
+  args.moments = to_moments.get();
   const Lent lent(x);
   check(isobit_group_norm_forward(&args, lent.context()));
-  put(stack, y);
+  put(stack, y, moments);
 }
 
 void group_norm_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   constexpr const char* kName = "group_norm_backward";
   Stack given(stack);
   const Tensor grad_y = given.tensor(), x = given.tensor(), weight = given.optional_tensor();
+  const Tensor moments = given.optional_tensor();
   auto args = empty_args<isobit_group_norm_backward_args>();
   args.groups = groups_of(kName, given);
   args.eps = given.number();
   const Wanted wanted(given);
   const Channels channels(kName, x);
   channels.like_x("grad_y", grad_y);
-  differentiate(stack, channels, wanted, grad_y, x, weight, args, isobit_group_norm_backward);
+  differentiate(stack, channels, wanted, grad_y, x, weight, moments, args,
+                isobit_group_norm_backward);
 }
 
 void batch_norm(StableIValue* stack, std::uint64_t, std::uint64_t) {
@@ -200,7 +223,10 @@ void batch_norm(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Tensor y = channels.new_like_x(true);
   Tensor next_mean = channels.new_of_channels(moves_mean, channels.real());
   Tensor next_var = channels.new_of_channels(moves_var, channels.real());
+  Tensor moments = channels.new_moments_of_channels(args.training);
   const Images of_x(x), of_y(y, Access::write);
+  const Tensor absent;
+  const Given to_moments(args.training ? moments : absent, Access::write);
   Argument to_mean, to_var;
   if (moves_mean) to_mean = Argument(next_mean, kAllDims, Access::write);
   if (moves_var) to_var = Argument(next_var, kAllDims, Access::write);
@@ -212,16 +238,18 @@ void batch_norm(StableIValue* stack, std::uint64_t, std::uint64_t) {
   args.y = of_y.get();
   args.next_mean = to_mean.get();
   args.next_var = to_var.get();
+  args.moments = to_moments.get();
   const Lent lent(x);
   check(isobit_batch_norm_forward(&args, lent.context()));
-  put(stack, y, next_mean, next_var);
+  put(stack, y, next_mean, next_var, moments);
 }
 
 void batch_norm_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   constexpr const char* kName = "batch_norm_backward";
   Stack given(stack);
   const Tensor grad_y = given.tensor(), x = given.tensor(), weight = given.optional_tensor();
-  const Tensor mean = given.optional_tensor(), var = given.optional_tensor();
+  const Tensor mean = given.optional_tensor(), var = given.optional_tensor(),
+               moments = given.optional_tensor();
   auto args = empty_args<isobit_batch_norm_backward_args>();
   args.training = given.flag();
   args.eps = given.number();
@@ -232,7 +260,8 @@ void batch_norm_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
                  vars = channels.statistics("running_var", var);
   args.running_mean = args.training ? nullptr : means.get();
   args.running_var = args.training ? nullptr : vars.get();
-  differentiate(stack, channels, wanted, grad_y, x, weight, args, isobit_batch_norm_backward);
+  differentiate(stack, channels, wanted, grad_y, x, weight, moments, args,
+                isobit_batch_norm_backward);
 }
 
 }  // namespace isobit::torch

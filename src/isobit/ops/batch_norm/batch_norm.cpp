@@ -15,6 +15,7 @@ constexpr Dim kDims[] = {
     {.name = "batch", .usual = 2, .in_parity = 7},
     {.name = "channels", .usual = 32, .in_parity = 12},
     {.name = "extent", .usual = 1024, .in_parity = 75},
+    channel_norm::kNumbers,
 };
 
 template <class Args>
@@ -35,6 +36,14 @@ constexpr Option kBackwardOptions[] = {
 
 bool trains(const void* args) { return static_cast<const ForwardArgs*>(args)->training; }
 bool runs(const void* args) { return !static_cast<const BackwardArgs*>(args)->training; }
+bool sums(const void* args) { return static_cast<const BackwardArgs*>(args)->training; }
+
+template <class Args>
+Extents extents(const Args& args) {
+  Extents result = channel_norm::extents_of(args.x);
+  result[3] = channel_norm::kMoments;
+  return result;
+}
 
 constexpr Argument kForwardArguments[] = {
     channel_norm::kXArgument<ForwardArgs>,
@@ -64,6 +73,7 @@ constexpr Argument kForwardArguments[] = {
         .means(
             "like running_mean, or NULL; the same of running_var and the variance times n / (n - "
             "1); may be running_var"),
+    channel_norm::moments<ForwardArgs>("channels numbers").where(trains),
 };
 constexpr Argument kBackwardArguments[] = {
     channel_norm::kXArgument<BackwardArgs>,
@@ -80,6 +90,7 @@ constexpr Argument kBackwardArguments[] = {
     channel_norm::kGradX<BackwardArgs>,
     channel_norm::kGradWeight<BackwardArgs>,
     channel_norm::kGradBias<BackwardArgs>,
+    channel_norm::given_moments<BackwardArgs>("channels numbers").where(sums),
 };
 
 const Definition<ForwardArgs, ForwardProblem>& forward_definition() {
@@ -91,7 +102,7 @@ const Definition<ForwardArgs, ForwardProblem>& forward_definition() {
     definition.dims = kDims;
     definition.arguments = kForwardArguments;
     definition.options = kForwardOptions;
-    definition.extents = [](const ForwardArgs& args) { return channel_norm::extents_of(args.x); };
+    definition.extents = extents<ForwardArgs>;
     return definition;
   }();
   return kDefinition;
@@ -101,12 +112,12 @@ const Definition<BackwardArgs, BackwardProblem>& backward_definition() {
   static const Definition<BackwardArgs, BackwardProblem> kDefinition = [] {
     auto definition = channel_norm::backward_definition<BackwardArgs>("batch_norm");
     definition.summary =
-        "The gradients of batch_norm_forward. In training the statistics are computed from x "
-        "again; otherwise they are the running ones.";
+        "The gradients of batch_norm_forward. In training the statistics are those of the moments "
+        "that forward gave or, without them, computed from x again; otherwise the running ones.";
     definition.dims = kDims;
     definition.arguments = kBackwardArguments;
     definition.options = kBackwardOptions;
-    definition.extents = [](const BackwardArgs& args) { return channel_norm::extents_of(args.x); };
+    definition.extents = extents<BackwardArgs>;
     return definition;
   }();
   return kDefinition;

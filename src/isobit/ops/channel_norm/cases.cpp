@@ -36,8 +36,7 @@ class Grids {
            std::vector<std::string_view> inputs = {"randn"}, std::vector<double> eps = {1e-5}) {
     for (const Shape& shape : shapes) {
       CaseGrid grid{.types = types, .inputs = inputs};
-      grid.shapes.push_back({shape.batch, shape.channels, shape.extent, 0});
-      if (!groups_) grid.shapes.back().pop_back();
+      grid.shapes.push_back({shape.batch, shape.channels, shape.extent});
       grid.options["eps"] = eps;
       if (groups_) {
         grid.options["groups"] = {shape.groups};
@@ -120,15 +119,18 @@ std::vector<CaseGrid> backward_cases(bool groups, std::string_view grid) {
 
 Cost forward_cost(const ForwardCall& call) {
   return {.bytes = bytes({&call.x, &call.weight, &call.bias, &call.running_mean, &call.running_var,
-                          &call.y, &call.mean, &call.rstd, &call.next_mean, &call.next_var}),
+                          &call.y, &call.mean, &call.rstd, &call.next_mean, &call.next_var,
+                          &call.moments}),
           .flops = elements(call.x) * (kNormalise + (call.training ? kStatistics : 0))};
 }
 Cost backward_cost(const BackwardCall& call) {
+  const bool summed = call.training && !call.moments.given();
   const bool sums = call.grad_weight.given() || call.grad_bias.given();
-  return {.bytes = bytes({&call.x, &call.grad_y, &call.weight, &call.running_mean,
-                          &call.running_var, &call.grad_x, &call.grad_weight, &call.grad_bias}),
-          .flops = elements(call.x) * ((call.training ? kStatistics : 0) + (sums ? kSums : 0) +
-                                       (call.grad_x.given() ? kGradX : 0))};
+  return {
+      .bytes = bytes({&call.x, &call.grad_y, &call.weight, &call.running_mean, &call.running_var,
+                      &call.moments, &call.grad_x, &call.grad_weight, &call.grad_bias}),
+      .flops = elements(call.x) * ((summed ? kStatistics : 0) + (sums ? kSums : 0) +
+                                   (call.grad_x.given() ? kGradX : 0))};
 }
 
 }  // namespace isobit::channel_norm

@@ -19,7 +19,7 @@ using norms::OneUnit;
 // else does.
 template <class... Arrays>
 bool channels_last(const Given& given, const Arrays&... arrays) {
-  if (given.channels == 1) return false;
+  if (given.channels == 1 || given.extent == 0) return false;
   const auto last = [&](const Images& array) {
     return !array || (array.c == 1 && (array.l != 1 || given.extent == 1));
   };
@@ -183,6 +183,20 @@ void find_statistics(const Given& p, const Kernels& kernels, const Workspace<Rea
       });
 }
 
+// The statistics of all rows, of what forward has found of them.
+template <class T, class Real, class Units>
+void take_moments(const BackwardProblem& p, const Workspace<Real>& memory, const Units& units,
+                  std::int64_t count) {
+  units.for_rows([&](const Part& part) {
+    for (std::int64_t row = part.first; row < part.first + part.rows; ++row) {
+      const auto number = [&](int i) { return at<Real>(p.moments.data, p.moments.place(row, i)); };
+      memory.statistics[row] =
+          Formula::statistics(SummedRow<T, Real>{p, row}, number(0), {number(1), number(2)}, count,
+                              static_cast<Real>(p.eps));
+    }
+  });
+}
+
 // Calls steps(problem, units) for all rows, in their place or copied.
 template <class Real, class Problem, class Steps>
 void in_steps(const Problem& p, const Way& way, const Cut& cut, const Workspace<Real>& memory,
@@ -227,6 +241,8 @@ void compute(const ForwardProblem& p, const Way& way, const Execution& execution
   const auto done = [&](std::int64_t row, const Moments<Real>& deviations) {
     const Statistics<Real>& statistics = memory.statistics[row];
     put_statistics(row);
+    const Real numbers[kMoments] = {memory.centres[row], deviations.sum, deviations.squares};
+    for (int i = 0; i < kMoments; ++i) put(p.moments.data, p.moments.place(row, i), numbers[i]);
     if (p.next_mean != nullptr) {
       const Real running = at<Real>(p.running_mean, row);
       put(p.next_mean, row,
@@ -279,7 +295,9 @@ void compute(const BackwardProblem& p, const Way& way, const Execution& executio
   const Cut cut = way.of_rows(p, machine);
   const auto n = static_cast<Real>(cut.count);
   in_steps(p, way, cut, memory, execution, [&](const BackwardProblem& of, const auto& units) {
-    if (p.training)
+    if (p.training && p.moments)
+      take_moments<T>(of, memory, units, cut.count);
+    else if (p.training)
       find_statistics<T>(of, kernels, memory, units, cut.count,
                          [](std::int64_t, const Moments<Real>&) {});
     const bool needs_means = p.grad_x && p.training;

@@ -45,8 +45,18 @@ template <class S, class T>
 void moments(const Given& given, const Part& part, const void* centres, void* to) {
   using Real = typename S::Real;
   const Row row = given.row(part.first);
-  const auto centre = S::all(centres == nullptr ? Real(0) : *static_cast<const Real*>(centres));
   alignas(64) T buffer[kBlock];
+  if (centres == nullptr)
+    return add_blocks<S>(
+        part, to,
+        [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA -> simd::Sums<S> {
+          const T* x = block(given.x, row, begin, count, buffer);
+          return {
+              simd::row_sum<S>(count, [x](std::int64_t i, auto... part)
+                                          ISOBIT_INLINE_LAMBDA { return S::load(x + i, part...); }),
+              0};
+        });
+  const auto centre = S::all(*static_cast<const Real*>(centres));
   add_blocks<S>(part, to, [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA {
     const T* x = block(given.x, row, begin, count, buffer);
     return simd::row_sum_and_dot<S>(

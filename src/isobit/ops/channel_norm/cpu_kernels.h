@@ -23,7 +23,7 @@ struct Known {
 
 // Sums are Moments<Real>, one for each row of the part.
 struct Kernels {
-  // Of x - centre and of its square; without centres, of x.
+  // Of x - centre and of its square; without centres, of x alone.
   void (*moments)(const Given& given, const Part& part, const void* centres, void* moments);
   void (*normalise)(const ForwardProblem& problem, const Known& known, const Part& part);
   // Of g and of g * x̂ in a row that has statistics.

@@ -13,8 +13,7 @@ namespace isobit::channel_norm::ISOBIT_ISA {
 namespace {
 
 using order::kBlock;
-using simd::fold_block;
-using simd::Lanes;
+using simd::Want;
 
 // What lanes know of their rows: the parameters of layernorm's NormaliseAny, a row of each.
 template <class S>
@@ -105,29 +104,18 @@ class Walk {
 
 // The sums of a part, of all its rows: prepare(count) goes ahead of every block, whose i-th element
 // has the terms at(i, j, part...) in the lanes from j on.
-template <class S, class Prepare, class At>
+template <class S, Want kWant = Want::both, class Prepare, class At>
 ISOBIT_INLINE void add_blocks(const Part& part, void* to, const Prepare& prepare, const At& at) {
-  using Real = typename S::Real;
-  constexpr int kVectors = kMostAbreast / S::kWidth;
-  order::PairTree<Lanes<S>> sums[kVectors], dots[kVectors];
+  simd::SumsAbreast<S, kWant, kMostAbreast> sums;
   for (std::int64_t begin = part.begin; begin < part.end; begin += kBlock) {
     const std::int64_t count = part.end - begin < kBlock ? part.end - begin : kBlock;
     prepare(count);
     simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
       const auto terms = [&](int i) ISOBIT_INLINE_LAMBDA { return at(i, j, some...); };
-      const simd::Terms<S> folded =
-          count == kBlock ? fold_block<S, true>(count, terms) : fold_block<S, false>(count, terms);
-      sums[j / S::kWidth].push(Lanes<S>(folded.a));
-      dots[j / S::kWidth].push(Lanes<S>(folded.b));
+      sums.add_block(j, count, terms);
     });
   }
-  auto* results = static_cast<Moments<Real>*>(to);
-  for (std::int64_t j = 0; j < part.rows; j += S::kWidth) {
-    alignas(64) Real sum[S::kWidth], dot[S::kWidth];
-    S::template store<simd::Stores::cached>(sum, sums[j / S::kWidth].total().v);
-    S::template store<simd::Stores::cached>(dot, dots[j / S::kWidth].total().v);
-    for (int k = 0; k < S::kWidth && j + k < part.rows; ++k) results[j + k] = {sum[k], dot[k]};
-  }
+  sums.put(part.rows, static_cast<Moments<typename S::Real>*>(to));
 }
 
 template <class T>
@@ -159,20 +147,24 @@ class BlockOf {
 template <class S, class T>
 void moments(const Given& given, const Part& part, const void* centres, void* to) {
   using Real = typename S::Real;
-  alignas(64) Real centre[kMostAbreast] = {};
-  for (std::int64_t i = 0; i < part.rows && centres != nullptr; ++i)
-    centre[i] = static_cast<const Real*>(centres)[i];
   BlockOf<T> x(given.x, part);
   Walk walk(given.of_channel(part.first), part.begin);
-  add_blocks<S>(
-      part, to,
-      [&](std::int64_t count) ISOBIT_INLINE_LAMBDA {
-        for (std::int64_t i = 0; i < count; ++i, walk.next()) x.set(i, walk);
-      },
-      [&](std::int64_t i, std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
-        const auto d = S::sub(S::load(x[i] + j, some...), S::load(centre + j));
-        return simd::Terms<S>{d, d};
-      });
+  const auto set = [&](std::int64_t count) ISOBIT_INLINE_LAMBDA {
+    for (std::int64_t i = 0; i < count; ++i, walk.next()) x.set(i, walk);
+  };
+  if (centres == nullptr)
+    return add_blocks<S, Want::sum>(
+        part, to, set, [&](std::int64_t i, std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+          const auto element = S::load(x[i] + j, some...);
+          return simd::Terms<S>{element, element};
+        });
+  alignas(64) Real centre[kMostAbreast] = {};
+  for (std::int64_t i = 0; i < part.rows; ++i) centre[i] = static_cast<const Real*>(centres)[i];
+  add_blocks<S>(part, to, set,
+                [&](std::int64_t i, std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+                  const auto d = S::sub(S::load(x[i] + j, some...), S::load(centre + j));
+                  return simd::Terms<S>{d, d};
+                });
 }
 
 template <class S, class T>

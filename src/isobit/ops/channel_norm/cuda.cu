@@ -8,9 +8,9 @@
 
 #include "isobit/core/pieces.h"
 #include "isobit/dispatch/threads.h"
-#include "isobit/norms/cuda_arrays.h"
 #include "isobit/norms/cuda_launch.h"
 #include "isobit/norms/cuda_row.h"
+#include "isobit/ops/channel_norm/cuda_elements.h"
 #include "isobit/ops/channel_norm/formula.h"
 #include "isobit/ops/channel_norm/problem.h"
 #include "isobit/simt/simt.h"
@@ -19,111 +19,6 @@
 
 namespace isobit::channel_norm {
 namespace {
-
-using norms::ArrayRow;
-using norms::RealOf;
-using tile::kPiece;
-using tile::Place;
-
-// A row of an array of any strides, a piece at a time.
-template <class T>
-class Elements {
- public:
-  static constexpr int kElements = kPiece<T>;
-
-  ISOBIT_DEVICE Elements(const Images& array, const Row& row)
-      : data_(reinterpret_cast<T*>(array.data) + row.place(array, 0, 0)),
-        step_(row.step(array)),
-        stride_(array.l),
-        extent_(static_cast<int>(row.extent)),
-        adjacent_(stride_ == 1 && (row.segments == 1 || step_ == row.extent)),
-        vectors_(tile::on_pieces(data_)) {}
-
-  template <class Real>
-  ISOBIT_DEVICE void load(const Place& place, Real (&piece)[kElements]) const {
-    if (adjacent_) return as_row().load(place, piece);
-    const Piece<Real> found = gathered<Real>(place);
-#pragma unroll
-    for (int i = 0; i < kElements; ++i) piece[i] = found.elements[i];
-  }
-  template <class Real>
-  ISOBIT_DEVICE void store(const Place& place, const Real (&piece)[kElements]) const {
-    if (adjacent_) return as_row().store(place, piece);
-    Piece<Real> found;
-#pragma unroll
-    for (int i = 0; i < kElements; ++i) found.elements[i] = piece[i];
-    scatter(place, found);
-  }
-
- private:
-  template <class Real>
-  struct Piece {
-    Real elements[kElements];
-  };
-  ISOBIT_DEVICE ArrayRow<T> as_row() const { return {data_, vectors_}; }
-
-  // Functions by themselves: a kernel has a dozen loops over a row, and each would hold a walk.
-  template <class Real>
-  ISOBIT_DEVICE_NOINLINE Piece<Real> gathered(Place place) const {
-    Piece<Real> result;
-    walk(place, [&](int i, const T* from) {
-      result.elements[i] =
-          from == nullptr ? Real(0) : simt::Conversions::widen<Real>(simt::load(from));
-    });
-    return result;
-  }
-  template <class Real>
-  ISOBIT_DEVICE_NOINLINE void scatter(Place place, Piece<Real> piece) const {
-    walk(place, [&](int i, T* to) {
-      if (to != nullptr) *to = simt::Conversions::narrow<T>(piece.elements[i]);
-    });
-  }
-
-  // Calls body(i, where element i of a piece stands, null where the row has none).
-  template <class Body>
-  ISOBIT_DEVICE void walk(const Place& place, const Body& body) const {
-    const int segment = place.left > 0 ? place.col / extent_ : 0;
-    int l = place.col - segment * extent_;
-    T* at = data_ + segment * step_;
-#pragma unroll
-    for (int i = 0; i < kElements; ++i) {
-      body(i, i < place.left ? at + l * stride_ : nullptr);
-      if (++l == extent_) l = 0, at += step_;
-    }
-  }
-
-  T* data_;
-  std::int64_t step_, stride_;
-  int extent_;
-  bool adjacent_, vectors_;
-};
-
-// Numbers of channels, in x's type or in f32; neutral where they are not given.
-template <class T>
-struct Numbers {
-  using Real = RealOf<T>;
-  const std::byte* data;
-  Real neutral;
-  bool like_x;
-
-  ISOBIT_DEVICE Real at(std::int64_t channel) const {
-    if (data == nullptr) return neutral;
-    if (like_x)
-      return simt::Conversions::widen<Real>(simt::load(reinterpret_cast<const T*>(data) + channel));
-    return simt::load(reinterpret_cast<const float*>(data) + channel);
-  }
-};
-
-// The segment that each element of a piece is in.
-template <class Body>
-ISOBIT_DEVICE void for_each_segment(const Place& place, int extent, int count, const Body& body) {
-  int segment = place.left > 0 ? place.col / extent : 0;
-  int l = place.col - segment * extent;
-  for (int i = 0; i < count && i < place.left; ++i) {
-    body(i, segment);
-    if (++l == extent) l = 0, ++segment;
-  }
-}
 
 // What both passes have of their rows.
 template <class TOf, class GroupOf>
@@ -166,7 +61,7 @@ struct ForwardRows : Rows<T, Group> {
 
   Images y;
   Numbers<T> bias;
-  OfRows mean, rstd;
+  OfRows mean, rstd, moments;
   Real *next_mean, *next_var;
   double momentum;
 
@@ -176,6 +71,7 @@ struct ForwardRows : Rows<T, Group> {
         bias{p.bias, Real(-0.0), p.weight_dtype == p.dtype},
         mean(p.mean),
         rstd(p.rstd),
+        moments(p.moments),
         next_mean(reinterpret_cast<Real*>(p.next_mean)),
         next_var(reinterpret_cast<Real*>(p.next_var)),
         momentum(p.momentum) {}
@@ -194,7 +90,12 @@ struct ForwardRows : Rows<T, Group> {
       // Every thread of the group takes part in its sums.
       const Real variance =
           next_var == nullptr ? Real(0) : variance_of(in_memory, statistics, deviations, cols);
-      if (Group::leads()) move(index, statistics.saved_mean, variance, cols);
+      if (Group::leads()) {
+        move(index, statistics.saved_mean, variance, cols);
+        put(moments, index, first, 0);
+        put(moments, index, deviations.sum, 1);
+        put(moments, index, deviations.squares, 2);
+      }
     } else {
       statistics = this->running(index);
     }
@@ -216,9 +117,6 @@ struct ForwardRows : Rows<T, Group> {
   }
 
  private:
-  ISOBIT_DEVICE static void put(const OfRows& to, std::int64_t index, Real value) {
-    if (to) reinterpret_cast<Real*>(to.data)[to.place(index)] = narrow<Real>(value);
-  }
   ISOBIT_DEVICE void move(std::int64_t index, Real current, Real variance, int cols) const {
     if (next_mean != nullptr) {
       const Real before = this->at(this->given.running_mean, index);
@@ -264,6 +162,7 @@ struct BackwardRows : Rows<T, Group> {
   using Memory = typename Base::Memory;
 
   Images grad_y, grad_x;
+  OfRows moments;
   ChannelGradients<T> sums;
   Statistics<Real>* statistics;  // of all rows, for the sums that a later launch takes; or null
   bool wants_sums;
@@ -272,6 +171,7 @@ struct BackwardRows : Rows<T, Group> {
       : Base(p),
         grad_y(p.grad_y),
         grad_x(p.grad_x),
+        moments(p.moments),
         sums(p),
         statistics(statistics),
         wants_sums(p.wants_sums()) {}
@@ -282,9 +182,7 @@ struct BackwardRows : Rows<T, Group> {
     const int cols = this->cols();
     const typename Base::InMemory in_memory({given.x, row}, cols, memory);
     const Statistics<Real> known =
-        given.training
-            ? norms::statistics_of<Formula>(in_memory, cols, static_cast<Real>(given.eps))
-            : this->running(index);
+        given.training ? statistics_of(in_memory, index, cols) : this->running(index);
     if (statistics != nullptr && Group::leads()) statistics[index] = known;
     const typename Base::Normaliser normalise(known);
     const Elements<const T> gradients(grad_y, row);
@@ -324,6 +222,23 @@ struct BackwardRows : Rows<T, Group> {
           });
       to.store(place, result);
     });
+  }
+
+ private:
+  // Of the moments that forward gave, or of both rounds over x.
+  ISOBIT_DEVICE Statistics<Real> statistics_of(const typename Base::InMemory& row,
+                                               std::int64_t index, int cols) const {
+    Real first;
+    Moments<Real> deviations;
+    if (moments) {
+      const auto number = [&](int i) { return this->at(moments.data, moments.place(index, i)); };
+      first = number(0);
+      deviations = {number(1), number(2)};
+    } else {
+      first = Formula::first_round(row, cols);
+      deviations = Formula::second_round(row, first);
+    }
+    return Formula::statistics(row, first, deviations, cols, static_cast<Real>(this->given.eps));
   }
 };
 

@@ -54,6 +54,24 @@ inline constexpr Argument kGradBias =
     argument<&Args::grad_bias>("grad_bias", Role::output, "channels", Elements::like_weight,
                                Presence::optional)
         .means("like grad_weight, or NULL");
+inline constexpr Dim kNumbers = {.name = "numbers",
+                                 .derived = [](const Extents&, const void*) { return kMoments; }};
+template <class Args>
+constexpr Argument moments(std::string_view dims) {
+  return argument<&Args::moments>("moments", Role::output, dims, Elements::statistic,
+                                  Presence::extra)
+      .with_any_strides()
+      .added_later()
+      .means("three numbers for each mean, of its dtype, or NULL; backward takes them");
+}
+template <class Args>
+constexpr Argument given_moments(std::string_view dims) {
+  return argument<&Args::moments>("moments", Role::input, dims, Elements::statistic,
+                                  Presence::optional, Drawn::produced)
+      .with_any_strides()
+      .added_later()
+      .means("as forward gave them, or NULL; then x is summed again, to the same bits");
+}
 template <class Args>
 inline constexpr Option kEps =
     option<&Args::eps>("eps", 1e-5).means("added to the variance; of any sign");

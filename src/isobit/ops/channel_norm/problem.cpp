@@ -69,6 +69,22 @@ class Check {
     checker_.same_shape(name, view, "the groups of x", expected);
     return {static_cast<std::byte*>(view.data), given_.groups, view.strides[0], view.strides[1]};
   }
+  OfRows moments(const TensorView& view, Access access) const {
+    if (!view.given()) return {};
+    require(given_.training, op_, ": moments is given, but without training nothing is summed");
+    checker_.dtype("moments", view, {given_.real()});
+    checker_.any_strides("moments", view, access);
+    const bool channels = given_.groups == 0;
+    TensorView expected;
+    expected.rank = channels ? 2 : 3;
+    expected.shape[0] = channels ? given_.channels : given_.batch;
+    expected.shape[1] = channels ? kMoments : given_.groups;
+    expected.shape[2] = kMoments;
+    checker_.same_shape("moments", view, "what x has of them", expected);
+    const int last = expected.rank - 1;
+    return {static_cast<std::byte*>(view.data), given_.groups, view.strides[0],
+            view.strides[last - 1], view.strides[last]};
+  }
   Images like_x(std::string_view name, const TensorView& view, Access access) const {
     checker_.any_strides(name, view, access);
     checker_.same_shape(name, view, "x", x_);
@@ -107,6 +123,7 @@ ForwardProblem check_forward(std::string_view op, const ForwardCall& call) {
   const Matrix bias = check.per_channel("bias", call.bias);
   const OfRows mean = check.of_rows("mean", call.mean);
   const OfRows rstd = check.of_rows("rstd", call.rstd);
+  const OfRows moments = check.moments(call.moments, Access::write);
   const Matrix next_mean = check.statistics("next_mean", call.next_mean);
   const Matrix next_var = check.statistics("next_var", call.next_var);
   const Images y = check.like_x("y", call.y, Access::write);
@@ -124,6 +141,7 @@ ForwardProblem check_forward(std::string_view op, const ForwardCall& call) {
   check.checker().no_overlap({{"y", call.y, check.span(call.y), {"x"}},
                               {"mean", call.mean, check.span(call.mean)},
                               {"rstd", call.rstd, check.span(call.rstd)},
+                              {"moments", call.moments, check.span(call.moments)},
                               {"next_mean", call.next_mean, next_mean, {"running_mean"}},
                               {"next_var", call.next_var, next_var, {"running_var"}}},
                              {{"x", call.x, check.span(call.x)},
@@ -131,10 +149,10 @@ ForwardProblem check_forward(std::string_view op, const ForwardCall& call) {
                               {"bias", call.bias, bias},
                               {"running_mean", call.running_mean, check.running_mean},
                               {"running_var", call.running_var, check.running_var}});
-  ForwardProblem problem{{check.given()}, y,       bias.data, mean, rstd, next_mean.data,
+  ForwardProblem problem{{check.given()}, y,       bias.data, mean, rstd, moments, next_mean.data,
                          next_var.data,   momentum};
   // Nothing is left to do, whatever the extents.
-  if (elements(call.x) == 0 && !mean && !rstd && !next_mean && !next_var)
+  if (elements(call.x) == 0 && !mean && !rstd && !moments && !next_mean && !next_var)
     problem.batch = problem.channels = 0;
   return problem;
 }
@@ -146,6 +164,7 @@ BackwardProblem check_backward(std::string_view op, const BackwardCall& call) {
       call.grad_x.given() ? check.like_x("grad_x", call.grad_x, Access::write) : Images{};
   const Matrix grad_weight = check.per_channel("grad_weight", call.grad_weight);
   const Matrix grad_bias = check.per_channel("grad_bias", call.grad_bias);
+  const OfRows moments = check.moments(call.moments, Access::read);
   if (!call.training) check.needs_running("; without training nothing else is known");
   check.checker().no_overlap({{"grad_x", call.grad_x, check.span(call.grad_x)},
                               {"grad_weight", call.grad_weight, grad_weight},
@@ -154,9 +173,11 @@ BackwardProblem check_backward(std::string_view op, const BackwardCall& call) {
                               {"grad_y", call.grad_y, check.span(call.grad_y)},
                               {"weight", call.weight, check.weight},
                               {"running_mean", call.running_mean, check.running_mean},
-                              {"running_var", call.running_var, check.running_var}});
+                              {"running_var", call.running_var, check.running_var},
+                              {"moments", call.moments, check.span(call.moments)}});
   const bool sums = grad_weight || grad_bias;
-  BackwardProblem problem{{check.given()}, grad_y, grad_x, grad_weight.data, grad_bias.data};
+  BackwardProblem problem{{check.given()}, grad_y,           grad_x,
+                          moments,         grad_weight.data, grad_bias.data};
   if (elements(call.x) == 0 || (!sums && !grad_x)) {
     problem.batch = 0;
     if (!sums) problem.channels = 0;

@@ -47,14 +47,17 @@ struct Row {
   }
 };
 
-// A number for each row, of images and groups, or of channels. No data where it is not given.
+// One number or some for each row, of images and groups, or of channels. No data where it is not
+// given.
 struct OfRows {
   std::byte* data = nullptr;
   std::int64_t groups = 1, n = 0, g = 1;  // of an image; elements from one to the next
+  std::int64_t step = 1;                  // from one of a row's numbers to the next
 
   ISOBIT_INLINE explicit operator bool() const { return data != nullptr; }
-  ISOBIT_INLINE std::int64_t place(std::int64_t row) const {
-    return groups == 0 ? row : row / groups * n + row % groups * g;
+  ISOBIT_INLINE std::int64_t place(std::int64_t row, int number = 0) const {
+    const std::int64_t first = groups == 0 ? row * g : row / groups * n + row % groups * g;
+    return first + number * step;
   }
 };
 
@@ -90,13 +93,14 @@ struct Given {
 struct ForwardProblem : Given {
   Images y;
   const std::byte* bias = nullptr;
-  OfRows mean, rstd;
+  OfRows mean, rstd, moments;
   std::byte *next_mean = nullptr, *next_var = nullptr;
   double momentum = 0;
 };
 
 struct BackwardProblem : Given {
   Images grad_y, grad_x;
+  OfRows moments;  // where they are not given, x is summed again
   std::byte *grad_weight = nullptr, *grad_bias = nullptr;
 
   bool wants_sums() const { return grad_weight != nullptr || grad_bias != nullptr; }

@@ -31,12 +31,13 @@ void add(const TensorView& view, std::int64_t at, Real value) {
   if (view.given()) data<Real>(view)[at] += value;
 }
 
-// Where a variance is beyond the range of what variants compute in, nothing is judged that was one.
+// The scale of what is made of a sum or a variance: where that is beyond the range of what variants
+// compute in, nothing is judged.
 template <class Real>
-Real scale_of_variance(Real variance) {
+Real scale_beside(Real made_of, Real scale) {
   constexpr double kLargest = std::is_same_v<Real, quad> ? DBL_MAX : double{FLT_MAX};
-  return variance > Real(kLargest) ? static_cast<Real>(std::numeric_limits<double>::infinity())
-                                   : variance;
+  return made_of > Real(kLargest) ? static_cast<Real>(std::numeric_limits<double>::infinity())
+                                  : scale;
 }
 
 template <class Real>
@@ -134,6 +135,30 @@ template <class Real>
 Real known(double number) {
   return epsilon<Real>(number);
 }
+// And half of what its last digit counts.
+template <class Real>
+Real unit() {
+  return std::is_same_v<Real, quad> ? DBL_EPSILON / 2 : FLT_EPSILON / 2;
+}
+
+// Around the mean as one number has it. A mean that is off by the error that it may have adds the
+// square of this to each square.
+template <class Real>
+void put_moments(const TensorView& exact, const TensorView& scale, std::int64_t row,
+                 const Statistics<Real>& of, Real n) {
+  const auto mean = static_cast<double>(of.mean + of.rest);
+  const Real first = known<Real>(mean), missed = (of.mean - first) + of.rest;
+  const Real sum = n * of.magnitudes, error = 8 * unit<Real>() * of.magnitudes * of.magnitudes;
+  const Real squares = n * (of.variance + error);
+  const Real numbers[] = {first, n == 0 ? 0 : n * missed,
+                          n == 0 ? 0 : n * (of.variance + missed * missed)};
+  const Real scales[] = {scale_beside(sum, of.magnitudes), scale_beside(sum, sum),
+                         scale_beside(sum, scale_beside(squares, squares))};
+  for (std::int64_t i = 0; i < kMoments; ++i) {
+    put<Real>(exact, row * kMoments + i, numbers[i]);
+    put<Real>(scale, row * kMoments + i, scales[i]);
+  }
+}
 
 template <class Real>
 void compute(const ForwardCall& exact, const ForwardCall& scale) {
@@ -160,10 +185,11 @@ void compute(const ForwardCall& exact, const ForwardCall& scale) {
     put<Real>(scale.mean, row, all[row].magnitudes);
     put<Real>(exact.rstd, row, all[row].rstd);
     put<Real>(scale.rstd, row, all[row].rstd);
+    put_moments(exact.moments, scale.moments, row, all[row], n);
     const Real unbiased = all[row].variance * (n / (n - 1));
     move(exact.running_mean, exact.next_mean, scale.next_mean, row, mean, all[row].magnitudes);
     move(exact.running_var, exact.next_var, scale.next_var, row, unbiased,
-         scale_of_variance(unbiased));
+         scale_beside(unbiased, unbiased));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "isobit/core/error.h"
@@ -181,13 +182,13 @@ TEST(GroupNorm, TheGradientOfAGroupHasTheBitsOfLayerNorm) {
   });
 }
 
-TEST(GroupNorm, WhichArraysHaveChannelsLastChangesNothing) {
+TEST(GroupNorm, NeitherWhichArraysHaveChannelsLastNorGivenMomentsChangeBits) {
   for (const Extents& e : {Extents{8, 32, 70}, {9, 24, 3}, {1, 6, 700}, {2, 64, 17}}) {
     const Floats x = channels_of_every_kind(e), grad = waves(e.count(), 0.5f);
     Floats weight = waves(e.channels), bias = waves(e.channels, 2);
     Floats expected;
     in_every_way([&](const auto& run) {
-      for (int which = 0; which < 8; ++which) {
+      for (int which = 0; which < 16; ++which) {
         const bool last[] = {(which & 1) != 0, (which & 2) != 0, (which & 4) != 0};
         Floats given = ordered(x, e, last[0]), of_y = ordered(grad, e, last[1]);
         Floats y(x.size()), grad_x(x.size()), grad_weight(e.channels), grad_bias(e.channels);
@@ -197,10 +198,13 @@ TEST(GroupNorm, WhichArraysHaveChannelsLastChangesNothing) {
         forward.bias = vector(bias);
         forward.y = images(y, e, last[2]);
         forward.groups = e.channels / (e.channels == 32 ? 4 : 2);
+        Floats moments(e.batch * forward.groups * 3);
+        forward.moments = view_of(moments, {e.batch, forward.groups, 3});
         run(group_norm::forward_operation(), forward);
         group_norm::BackwardArgs backward;
         backward.x = forward.x;
         backward.weight = forward.weight;
+        if (which >= 8) backward.moments = forward.moments;
         backward.groups = forward.groups;
         backward.grad_y = images(of_y, e, last[1]);
         backward.grad_x = images(grad_x, e, last[2]);
@@ -281,12 +285,13 @@ TEST(BatchNorm, AChannelHasTheBitsOfLayerNormOfAllItsImages) {
 }
 
 // What both passes give, one array after the other.
-Floats gradients(const auto& run, const Floats& x, const Extents& e, bool last, bool training) {
+Floats gradients(const auto& run, const Floats& x, const Extents& e, bool last, bool training,
+                 bool keeps_moments = false) {
   Floats given = ordered(x, e, last), of_y = ordered(waves(e.count(), 0.5f), e, last);
   Floats weight = waves(e.channels), bias = waves(e.channels, 2), grad_x(x.size()), y(x.size());
   Floats grad_weight(e.channels), grad_bias(e.channels), mean = waves(e.channels), var;
   for (const float value : waves(e.channels)) var.push_back(1 + value * value);
-  Floats next_mean = mean, next_var = var;
+  Floats next_mean = mean, next_var = var, moments(3 * e.channels);
   batch_norm::ForwardArgs forward;
   forward.x = images(given, e, last);
   forward.weight = vector(weight);
@@ -298,6 +303,7 @@ Floats gradients(const auto& run, const Floats& x, const Extents& e, bool last, 
     forward.next_mean = vector(next_mean);
     forward.next_var = vector(next_var);
   }
+  if (keeps_moments) forward.moments = view_of(moments, {e.channels, 3});
   forward.training = training;
   run(batch_norm::forward_operation(), forward);
   batch_norm::BackwardArgs backward;
@@ -311,6 +317,7 @@ Floats gradients(const auto& run, const Floats& x, const Extents& e, bool last, 
   backward.grad_x = images(grad_x, e, last);
   backward.grad_weight = vector(grad_weight);
   backward.grad_bias = vector(grad_bias);
+  backward.moments = forward.moments;
   backward.training = training;
   run(batch_norm::backward_operation(), backward);
   Floats all = back(y, e, last);
@@ -326,14 +333,31 @@ TEST(BatchNorm, HasTheSameBitsWhereverChannelsStand) {
     for (const bool training : {true, false}) {
       Floats expected;
       in_every_way([&](const auto& run) {
-        for (const bool last : {false, true}) {
-          const Floats found = gradients(run, x, e, last, training);
-          if (expected.empty()) expected = found;
-          EXPECT_TRUE(same_bits(found, expected)) << last << " " << training;
-        }
+        for (const bool last : {false, true})
+          for (const bool keeps_moments : {false, training}) {
+            const Floats found = gradients(run, x, e, last, training, keeps_moments);
+            if (expected.empty()) expected = found;
+            EXPECT_TRUE(same_bits(found, expected)) << last << training << keeps_moments;
+          }
       });
     }
   }
+}
+
+TEST(BatchNorm, BackwardBelievesTheMomentsThatItIsGiven) {
+  in_every_way([&](const auto& run) {
+    Floats x = {1, 3, 5, 7}, grad_y = {4, 0, 0, 0}, grad_x(4), moments, before;
+    batch_norm::BackwardArgs args{.x = images(x, {4, 1, 1}, false),
+                                  .grad_y = images(grad_y, {4, 1, 1}, false),
+                                  .grad_x = images(grad_x, {4, 1, 1}, false),
+                                  .training = true};
+    for (const float squares : {20.0f, 80.0f}) {  // of x, and of another sigma
+      moments = {4, 0, squares};
+      args.moments = view_of(moments, {1, 3});
+      run(batch_norm::backward_operation(), args);
+      EXPECT_NE(std::exchange(before, grad_x), grad_x);
+    }
+  });
 }
 
 TEST(BatchNorm, MoreImagesThanACacheHoldsAreNotTurned) {
@@ -445,6 +469,10 @@ TEST(ChannelNorms, TellWhatIsWrong) {
   group.groups = 2;
   group.mean = view_of(four, {4});
   EXPECT_EQ(refused(group_norm::forward, group).substr(0, 24), "group_norm: mean has sha");
+  group.mean = {};
+  group.moments = view_of(x, {2, 2, 2});
+  EXPECT_EQ(refused(group_norm::forward, group),
+            "group_norm: moments has shape (2, 2, 2); what x has of them has (2, 2, 3)");
   batch_norm::ForwardArgs batch;
   batch.x = images(x, {1, 24, 1}, false);
   batch.y = images(y, {1, 24, 1}, false);
@@ -456,6 +484,11 @@ TEST(ChannelNorms, TellWhatIsWrong) {
   batch.running_mean = batch.running_var = batch.next_var = vector(four);
   EXPECT_EQ(refused(batch_norm::forward, batch),
             "batch_norm: next_var is given, but without training nothing changes");
+  batch.next_var = {};
+  batch.moments = view_of(y, {4, 3});
+  EXPECT_EQ(refused(batch_norm::forward, batch),
+            "batch_norm: moments is given, but without training nothing is summed");
+  batch.moments = {};
   batch.running_mean = {};
   batch.training = true;
   batch.next_mean = vector(four);

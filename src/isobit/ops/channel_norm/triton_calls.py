@@ -28,6 +28,8 @@ _ELEMENTS = 16  # of a thread
 
 _LIKE_X = ("x", "y", "grad_y", "grad_x")
 _OF_CHANNELS = ("weight", "bias", "grad_weight", "grad_bias")
+_OF_ROWS = ("mean", "rstd", "moments")
+_MOMENTS = 3
 _RUNNING = ("running_mean", "running_var", "next_mean", "next_var")
 
 
@@ -35,10 +37,11 @@ def _images(array):
     return Images(None, 0, 0, 0) if array is None else Images(array, *array.stride())
 
 
-def _of_rows(array):
+def _of_rows(array, groups):
     if array is None:
-        return OfRows(None, 0, 0)
-    return OfRows(array, *(array.stride() if array.dim() == 2 else (0, 0)))
+        return OfRows(None, 0, 0, 0)
+    strides = array.stride() if groups else (0, *array.stride())
+    return OfRows(array, *strides, *(0,) * (3 - len(strides)))
 
 
 def _check(op, groups, arrays):
@@ -53,8 +56,10 @@ def _check(op, groups, arrays):
         shape = (channels,)
         if name in _LIKE_X:
             shape = tuple(x.shape)
-        elif name in ("mean", "rstd") and groups:
+        elif name in _OF_ROWS and groups:
             shape = (batch, groups)
+        if name == "moments":
+            shape += (_MOMENTS,)
         if tuple(array.shape) != shape:
             raise ValueError(f"{op}: {name} has shape {tuple(array.shape)}; must have {shape}")
         if len(shape) == 1 and not array.is_contiguous():
@@ -83,7 +88,7 @@ def _call(op, most, plan, groups=0, training="yes", momentum=0.1, eps=1e-5, **ar
     common["tile"] = tile_of(cols, most)
     if "grad_y" not in arrays:
         images = {name: _images(arrays[name]) for name in ("x", "y")}
-        more = {name: _of_rows(arrays.get(name)) for name in ("mean", "rstd")}
+        more = {name: _of_rows(arrays.get(name), groups) for name in _OF_ROWS}
         more["bias"] = arrays.get("bias")
         yield Launch(forward_kernel, (count,), {**common, **images, **more}, plan["warps"])
         return
@@ -92,7 +97,7 @@ def _call(op, most, plan, groups=0, training="yes", momentum=0.1, eps=1e-5, **ar
     later = groups and any(each is not None for each in sums.values())
     xhat = x.new_empty(x.shape, dtype=torch.float32) if later else None
     own = dict.fromkeys(sums) if later else sums
-    more = {**images, **own, "xhat": xhat}
+    more = {**images, **own, "xhat": xhat, "moments": _of_rows(arrays.get("moments"), groups)}
     yield Launch(backward_kernel, (count,), {**common, **more}, plan["warps"])
     if later:
         arguments = {"xhat": _images(xhat), "grad_y": images["grad_y"], **sums}
@@ -123,7 +128,7 @@ def _up_to(op, most, holder, case):
 
 def variants(op):
     options = {"groups"} if op == "group_norm" else {"training", "momentum"}
-    takes = frozenset({*_LIKE_X, *_OF_CHANNELS, *_RUNNING, "mean", "rstd", "eps"} | options)
+    takes = frozenset({*_LIKE_X, *_OF_CHANNELS, *_OF_ROWS, *_RUNNING, "eps"} | options)
 
     def variant(name, tile, most, holder):
         return Variant(

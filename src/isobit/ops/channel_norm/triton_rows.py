@@ -7,7 +7,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from isobit.ops.layernorm.triton_statistics import statistics_of, variance_of
+from isobit.ops.layernorm.triton_statistics import moments_of, statistics_by, variance_of
 from isobit.ops.triton_norm_rows import (
     BLOCK,
     Source,
@@ -34,11 +34,13 @@ class Images(NamedTuple):
 
 
 class OfRows(NamedTuple):
-    """A number for each row, of images and groups, or of channels: from one to the next."""
+    """One number or some for each row, of images and groups, or of channels: from one to the
+    next."""
 
     data: tl.tensor
     n: int
     g: int
+    step: int
 
 
 class Rows(NamedTuple):
@@ -73,11 +75,18 @@ def _first(array, rows, row, OVER_IMAGES: tl.constexpr):
 
 
 @triton.jit
-def _put(to, rows, row, value, OVER_IMAGES: tl.constexpr):
+def _place(of, rows, row, OVER_IMAGES: tl.constexpr):
+    """Of the first number of a row."""
+    place = row * of.g
+    if not OVER_IMAGES:
+        place = row // rows.groups * of.n + row % rows.groups * of.g
+    return place
+
+
+@triton.jit
+def _put(to, rows, row, value, OVER_IMAGES: tl.constexpr, number: tl.constexpr = 0):
     if to.data is not None:
-        place = row
-        if not OVER_IMAGES:
-            place = row // rows.groups * to.n + row % rows.groups * to.g
+        place = _place(to, rows, row, OVER_IMAGES) + number * to.step
         store(to.data, place, value, True)
 
 
@@ -146,6 +155,7 @@ def forward_kernel(
     y,
     mean,
     rstd,
+    moments,
     running,
     rows,
     cols,
@@ -162,7 +172,11 @@ def forward_kernel(
     at = columns(0, tile)
     held = load(source, at, at < cols)
     if TRAINING:
-        found = statistics_of(held, source, cols, eps, tile)
+        first, missed, squares = moments_of(held, source, cols, tile)
+        _put(moments, rows, row, first, OVER_IMAGES, 0)
+        _put(moments, rows, row, missed, OVER_IMAGES, 1)
+        _put(moments, rows, row, squares, OVER_IMAGES, 2)
+        found = statistics_by(first, missed, squares, held, source, cols, eps, tile)
         _move(running, row, found, held, source, cols, tile)
     else:
         found = _given(running, row, eps)
@@ -222,10 +236,38 @@ def _gradient(
 
 
 @triton.jit
+def _statistics(
+    moments,
+    running,
+    held,
+    source,
+    rows,
+    row,
+    cols,
+    eps,
+    OVER_IMAGES: tl.constexpr,
+    TRAINING: tl.constexpr,
+    tile: tl.constexpr,
+):
+    if TRAINING:
+        if moments.data is not None:
+            at = moments.data + _place(moments, rows, row, OVER_IMAGES)
+            first, missed = tl.load(at), tl.load(at + moments.step)
+            squares = tl.load(at + 2 * moments.step)
+        else:
+            first, missed, squares = moments_of(held, source, cols, tile)
+        found = statistics_by(first, missed, squares, held, source, cols, eps, tile)
+    else:
+        found = _given(running, row, eps)
+    return found
+
+
+@triton.jit
 def backward_kernel(
     x,
     grad_y,
     weight,
+    moments,
     running,
     grad_x,
     grad_weight,
@@ -258,7 +300,9 @@ def backward_kernel(
     )
     at = columns(0, tile)
     held = load(source, at, at < cols)
-    found = statistics_of(held, source, cols, eps, tile) if TRAINING else _given(running, row, eps)
+    found = _statistics(
+        moments, running, held, source, rows, row, cols, eps, OVER_IMAGES, TRAINING, tile
+    )
     total, dot = sum_and_dot(_products, found, held, source, cols, tile)
     n = tl.cast(cols, tl.float32)
     mean_g, mean_gx = tl.div_rn(total, n), tl.div_rn(dot, n)

@@ -19,6 +19,7 @@ constexpr Dim kDims[] = {
      .derived = [](const Extents&, const void* args) -> std::int64_t {
        return static_cast<const Args*>(args)->groups;
      }},
+    channel_norm::kNumbers,
 };
 
 template <class Args>
@@ -43,17 +44,23 @@ constexpr Argument kForwardArguments[] = {
                                  Elements::statistic, Presence::optional)
         .with_any_strides()
         .means("like mean, or NULL; 1 / sqrt(variance + eps)"),
+    channel_norm::moments<ForwardArgs>("batch groups_of_channels numbers"),
 };
 constexpr Argument kBackwardArguments[] = {
-    channel_norm::kXArgument<BackwardArgs>,  channel_norm::kGradY<BackwardArgs>,
-    channel_norm::kWeight<BackwardArgs>,     channel_norm::kGradX<BackwardArgs>,
-    channel_norm::kGradWeight<BackwardArgs>, channel_norm::kGradBias<BackwardArgs>,
+    channel_norm::kXArgument<BackwardArgs>,
+    channel_norm::kGradY<BackwardArgs>,
+    channel_norm::kWeight<BackwardArgs>,
+    channel_norm::kGradX<BackwardArgs>,
+    channel_norm::kGradWeight<BackwardArgs>,
+    channel_norm::kGradBias<BackwardArgs>,
+    channel_norm::given_moments<BackwardArgs>("batch groups_of_channels numbers"),
 };
 
 template <class Args>
 Extents extents(const Args& args) {
   Extents result = channel_norm::extents_of(args.x);
   result[3] = args.groups;
+  result[4] = channel_norm::kMoments;
   return result;
 }
 
@@ -76,7 +83,8 @@ const Definition<BackwardArgs, BackwardProblem>& backward_definition() {
   static const Definition<BackwardArgs, BackwardProblem> kDefinition = [] {
     auto definition = channel_norm::backward_definition<BackwardArgs>("group_norm");
     definition.summary =
-        "The gradients of group_norm_forward. The statistics are computed from x again.";
+        "The gradients of group_norm_forward. The statistics are those of the moments that forward "
+        "gave or, without them, computed from x again.";
     definition.dims = kDims<BackwardArgs>;
     definition.arguments = kBackwardArguments;
     definition.options = kOptions<BackwardArgs>;

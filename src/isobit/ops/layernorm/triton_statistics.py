@@ -37,7 +37,7 @@ def _accurate(shift, mean_square):
 
 @triton.jit
 def _two_rounds(factor, again, held, source, cols, tile: tl.constexpr):
-    """The mean as far as one number tells; what that misses, and the mean square around it."""
+    """The mean as far as one number tells; the sums of what that misses and of its squares."""
     n = tl.cast(cols, tl.float32)
     zero = tl.cast(0.0, tl.float32)
     row = Statistics(zero, factor, again, zero, zero, zero, zero, zero)
@@ -45,15 +45,29 @@ def _two_rounds(factor, again, held, source, cols, tile: tl.constexpr):
     mean = tl.div_rn(total, n)
     row = Statistics(zero, factor, again, mean, zero, zero, zero, zero)
     missed, squares = sum_and_dot(deviations, row, held, source, cols, tile)
-    return mean, tl.div_rn(missed, n), squares
+    return mean, missed, squares
+
+
+@triton.jit
+def moments_of(held, source, cols, tile: tl.constexpr):
+    """What the statistics of a row that is not scaled are made of."""
+    one = tl.cast(1.0, tl.float32)
+    return _two_rounds(one, one, held, source, cols, tile)
 
 
 @triton.jit
 def statistics_of(held, source, cols, eps, tile: tl.constexpr):
+    mean, missed, squares = moments_of(held, source, cols, tile)
+    return statistics_by(mean, missed, squares, held, source, cols, eps, tile)
+
+
+@triton.jit
+def statistics_by(mean, missed, squares, held, source, cols, eps, tile: tl.constexpr):
+    """Of a row whose moments are known."""
     eps = tl.cast(eps, tl.float32)
     one, zero = tl.cast(1.0, tl.float32), tl.cast(0.0, tl.float32)
-    mean, shift, squares = _two_rounds(one, one, held, source, cols, tile)
-    mean_square = tl.div_rn(squares, tl.cast(cols, tl.float32))
+    n = tl.cast(cols, tl.float32)
+    shift, mean_square = tl.div_rn(missed, n), tl.div_rn(squares, n)
     in_range = is_in_range(squares)
     rstd = inverse_root(_variance(shift, mean_square) + eps)
     row = Statistics(rstd, one, one, mean, shift, zero, mean + shift, rstd)
@@ -66,9 +80,9 @@ def statistics_of(held, source, cols, eps, tile: tl.constexpr):
 def spread_of(row, held, source, cols, tile: tl.constexpr):
     """The variance of a row whose statistics are known, as reduce/formula.h has it: times
     4^exponent; and the exponent."""
-    one, n = tl.cast(1.0, tl.float32), tl.cast(cols, tl.float32)
-    _, shift, squares = _two_rounds(one, one, held, source, cols, tile)
-    mean_square = tl.div_rn(squares, n)
+    n = tl.cast(cols, tl.float32)
+    _, missed, squares = moments_of(held, source, cols, tile)
+    shift, mean_square = tl.div_rn(missed, n), tl.div_rn(squares, n)
     variance, exponent = _variance(shift, mean_square), tl.cast(0, tl.int32)
     if (is_in_range(squares) & _accurate(shift, mean_square)) == 0:
         missed, squares = sum_and_dot(deviations, row, held, source, cols, tile)
@@ -108,8 +122,9 @@ def _scaled_statistics(exponent, held, source, cols, eps, tile: tl.constexpr):
     n = tl.cast(cols, tl.float32)
     zero = tl.cast(0.0, tl.float32)
     factor, again = power_of_two(exponent // 2), power_of_two(exponent - exponent // 2)
-    mean, shift, squares = _two_rounds(factor, again, held, source, cols, tile)
-    residue, mean_square = zero, tl.div_rn(squares, n)
+    mean, missed, squares = _two_rounds(factor, again, held, source, cols, tile)
+    shift, mean_square = tl.div_rn(missed, n), tl.div_rn(squares, n)
+    residue = zero
     variance = _variance(shift, mean_square)
     if _accurate(shift, mean_square) == 0:
         row = Statistics(zero, factor, again, mean, shift, zero, zero, zero)

@@ -107,9 +107,6 @@ ISOBIT_INLINE Moments<typename S::Real> extremes_of(const Problem& p, const Part
   return all.total();
 }
 
-template <simd::Want kWant>
-using WantConstant = std::integral_constant<simd::Want, kWant>;
-
 template <class S, class T, bool kFetches>
 void moments(const Problem& p, const Part& part, Round round, const void* centres, void* to) {
   using Real = typename S::Real;
@@ -120,16 +117,8 @@ void moments(const Problem& p, const Part& part, Round round, const void* centre
     return;
   }
   const Real centre = centres == nullptr ? Real(0) : *static_cast<const Real*>(centres);
-  with_round(round, [&](auto constant) ISOBIT_INLINE_LAMBDA {
-    constexpr Round kRound = decltype(constant)::value;
-    const auto sums = [&](auto want) ISOBIT_INLINE_LAMBDA {
-      result = sums_of<S, T, kRound, decltype(want)::value, kFetches>(p, part, centre);
-    };
-    if constexpr (kRound == Round::deviations) {
-      if (centres != nullptr) return sums(WantConstant<simd::Want::both>());
-      if (p.kind == Kind::l2) return sums(WantConstant<simd::Want::dot>());
-    }
-    sums(WantConstant<simd::Want::sum>());
+  with_wanted(p, round, centres != nullptr, [&](auto of, auto want) ISOBIT_INLINE_LAMBDA {
+    result = sums_of<S, T, decltype(of)::value, decltype(want)::value, kFetches>(p, part, centre);
   });
 }
 

@@ -35,13 +35,11 @@ ISOBIT_INLINE void for_each_block(const Problem& p, const Part& part, const Body
   }
 }
 
-template <class S, class T, Round kRound>
+template <class S, class T, Round kRound, simd::Want kWant>
 ISOBIT_INLINE void add(const Problem& p, const Part& part, const typename S::Real* centre,
                        Moments<typename S::Real>* to) {
-  using Real = typename S::Real;
-  constexpr int kVectors = kMostAbreast / S::kWidth;
   const T* const x = reinterpret_cast<const T*>(p.x) + Walk(p.kept, part.first).x;
-  order::PairTree<simd::Lanes<S>> sums[kVectors], dots[kVectors];
+  simd::SumsAbreast<S, kWant, kMostAbreast> sums;
   for_each_block(p, part, [&](const Places& places, std::int64_t count) ISOBIT_INLINE_LAMBDA {
     simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
       const auto terms = [&](int i) ISOBIT_INLINE_LAMBDA {
@@ -49,18 +47,10 @@ ISOBIT_INLINE void add(const Problem& p, const Part& part, const typename S::Rea
             term_of<S, kRound>(S::load(x + places.x[i] + j, some...), S::load(centre + j));
         return simd::Terms<S>{term, term};
       };
-      const simd::Terms<S> folded = count == kBlock ? simd::fold_block<S, true>(count, terms)
-                                                    : simd::fold_block<S, false>(count, terms);
-      sums[j / S::kWidth].push(simd::Lanes<S>(folded.a));
-      dots[j / S::kWidth].push(simd::Lanes<S>(folded.b));
+      sums.add_block(j, count, terms);
     });
   });
-  for (std::int64_t j = 0; j < part.rows; j += S::kWidth) {
-    alignas(64) Real sum[S::kWidth], dot[S::kWidth];
-    S::template store<simd::Stores::cached>(sum, sums[j / S::kWidth].total().v);
-    S::template store<simd::Stores::cached>(dot, dots[j / S::kWidth].total().v);
-    for (int k = 0; k < S::kWidth && j + k < part.rows; ++k) to[j + k] = {sum[k], dot[k]};
-  }
+  sums.put(part.rows, to);
 }
 
 template <class S, class T, bool kSigned>
@@ -92,8 +82,8 @@ void moments(const Problem& p, const Part& part, Round round, const void* centre
   alignas(64) Real centre[kMostAbreast] = {};
   for (std::int64_t i = 0; i < part.rows && centres != nullptr; ++i)
     centre[i] = static_cast<const Real*>(centres)[i];
-  with_round(round, [&](auto constant) ISOBIT_INLINE_LAMBDA {
-    add<S, T, decltype(constant)::value>(p, part, centre, results);
+  with_wanted(p, round, centres != nullptr, [&](auto of, auto want) ISOBIT_INLINE_LAMBDA {
+    add<S, T, decltype(of)::value, decltype(want)::value>(p, part, centre, results);
   });
 }
 

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <limits>
+#include <type_traits>
 
 #include "isobit/ops/reduce/cpu_kernels.h"
-#include "isobit/simd/vec.h"
+#include "isobit/simd/row_sums.h"
 
 namespace isobit::reduce::ISOBIT_ISA {
 
@@ -36,5 +37,20 @@ struct LaneExtremes {
     }
   }
 };
+
+template <simd::Want kWant>
+using WantConstant = std::integral_constant<simd::Want, kWant>;
+
+// Calls body(RoundConstant, WantConstant) with a round that sums, and which of its sums is used.
+template <class Body>
+ISOBIT_INLINE void with_wanted(const Problem& p, Round round, bool has_centre, const Body& body) {
+  with_round(round, [&](auto constant) ISOBIT_INLINE_LAMBDA {
+    if constexpr (decltype(constant)::value == Round::deviations) {
+      if (has_centre) return body(constant, WantConstant<simd::Want::both>());
+      if (p.kind == Kind::l2) return body(constant, WantConstant<simd::Want::dot>());
+    }
+    body(constant, WantConstant<simd::Want::sum>());
+  });
+}
 
 }  // namespace isobit::reduce::ISOBIT_ISA
