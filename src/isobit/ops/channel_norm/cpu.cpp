@@ -54,6 +54,11 @@ struct Way {
     const std::int64_t abreast = p.groups == 0 ? kMostAbreast : kGroupedAbreast;
     return {p.channels, p.batch * p.extent, by_channels ? abreast : 1, machine, specified};
   }
+  // What is copied back comes from a cache.
+  bool streams(const Given& p, std::int64_t arrays, const Machine& machine) const {
+    const std::int64_t bytes = p.batch * p.channels * p.extent * size_of(p.dtype);
+    return !staging && !turning && machine.leaves_caches(arrays * bytes);
+  }
   template <class T, class Real>
   Kernels kernels_of_rows(const Given& p, Isa isa) const {
     return p.groups == 0 ? kernels_of_channels<T, Real>(p, isa) : along<T, Real>(p.dtype, isa);
@@ -97,7 +102,7 @@ struct Workspace {
     bytes = pieces.taken();
   }
 
-  Known known() const { return {weight, bias, statistics, means}; }
+  Known known(bool streams) const { return {weight, bias, statistics, means, streams}; }
 
  private:
   template <class Element>
@@ -225,6 +230,7 @@ void compute(const ForwardProblem& p, const Way& way, const Execution& execution
   const Cut cut = way.of_rows(p, machine);
   const Workspace<Real> memory(p, way, waiting(p, way, machine), execution.workspace);
   const Kernels kernels = way.kernels_of_rows<T, Real>(p, machine.isa);
+  const Known known = memory.known(way.streams(p, 2, machine));
   const auto put_statistics = [&](std::int64_t row) {
     put(p.mean.data, p.mean.place(row), memory.statistics[row].saved_mean);
     put(p.rstd.data, p.rstd.place(row), memory.statistics[row].saved_rstd);
@@ -261,7 +267,7 @@ void compute(const ForwardProblem& p, const Way& way, const Execution& execution
   };
   in_steps(p, way, cut, memory, execution, [&](const ForwardProblem& of, const auto& units) {
     if (p.training) find_statistics<T>(of, kernels, memory, units, cut.count, done);
-    units.map([&](const Part& part) { kernels.normalise(of, memory.known(), part); });
+    units.map([&](const Part& part) { kernels.normalise(of, known, part); });
   });
 }
 
@@ -286,7 +292,7 @@ void compute(const BackwardProblem& p, const Way& way, const Execution& executio
   const Machine& machine = execution.machine;
   const Workspace<Real> memory(p, way, waiting(p, way, machine), execution.workspace);
   const Kernels kernels = way.kernels_of_rows<T, Real>(p, machine.isa);
-  const Known known = memory.known();
+  const Known known = memory.known(way.streams(p, 3, machine));
   {
     const simd::FloatMode mode;
     widen_all(p.weight, p.weight_dtype, p.channels, Real(1), memory.weight);

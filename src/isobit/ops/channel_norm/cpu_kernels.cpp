@@ -4,6 +4,7 @@
 
 #include "isobit/ops/channel_norm/cpu_elements.h"
 #include "isobit/ops/channel_norm/formula.h"
+#include "isobit/simd/prefetch.h"
 #include "isobit/simd/row_loops.h"
 #include "isobit/simd/row_sums.h"
 
@@ -25,6 +26,16 @@ ISOBIT_INLINE void with_normaliser(const Statistics<typename S::Real>& statistic
     body(layernorm::Normalise<S>(statistics));
   else
     body(layernorm::NormaliseAny<S>(statistics));
+}
+
+// Asks for the block that comes some blocks after a whole one, if the row goes on in memory.
+template <class T>
+ISOBIT_INLINE void fetch_ahead(const T* block, std::int64_t count) {
+  constexpr std::int64_t kLine = 64 / sizeof(T), kAhead = 4 * kBlock;
+  if (count == kBlock)
+#pragma GCC unroll 4
+    for (std::int64_t i = 0; i < kBlock; i += kLine)
+      simd::fetch_to_second_cache(block + kAhead + i);
 }
 
 // Adds block after block of a part of a row: of_block(begin, count) gives the sums of one.
@@ -51,6 +62,7 @@ void moments(const Given& given, const Part& part, const void* centres, void* to
         part, to,
         [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA -> simd::Sums<S> {
           const T* x = block(given.x, row, begin, count, buffer);
+          fetch_ahead(x, count);
           return {
               simd::row_sum<S>(count, [x](std::int64_t i, auto... part)
                                           ISOBIT_INLINE_LAMBDA { return S::load(x + i, part...); }),
@@ -81,11 +93,10 @@ void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
           const Results<T> y(p.y, row, piece, to);
           const std::int64_t channel = row.channel_of(piece.segment);
           const auto w = S::all(weight[channel]), b = S::all(bias[channel]);
-          simd::for_each_vector<S>(
-              piece.count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-                const auto xhat = normaliser(S::load(x + i, part...));
-                S::template store<simd::Stores::cached>(y.data() + i, S::fma(xhat, w, b), part...);
-              });
+          simd::store_row<S>(y.data(), piece.count, known.streams,
+                             [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+                               return S::fma(normaliser(S::load(x + i, part...)), w, b);
+                             });
           y.done();
         });
       });
@@ -114,6 +125,8 @@ ISOBIT_INLINE void products(const BackwardProblem& p, const Known& known, const 
                               const auto& body) ISOBIT_INLINE_LAMBDA {
     const T* x = elements(p.x, row, piece, x_buffer);
     const T* grad_y = elements(p.grad_y, row, piece, grad_buffer);
+    fetch_ahead(x, piece.count);
+    fetch_ahead(grad_y, piece.count);
     const auto w = S::all(kWeighted ? weight[row.channel_of(piece.segment)] : Real(1));
     body(
         [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
@@ -179,11 +192,10 @@ void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
       const T* grad_y = elements(p.grad_y, row, piece, grad_buffer);
       const Results<T> grad_x(p.grad_x, row, piece, to);
       const auto w = S::all(weight[row.channel_of(piece.segment)]);
-      simd::for_each_vector<S>(piece.count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-        const auto g = S::mul(S::load(grad_y + i, part...), w);
-        S::template store<simd::Stores::cached>(grad_x.data() + i, value(x, i, g, part...),
-                                                part...);
-      });
+      simd::store_row<S>(grad_x.data(), piece.count, known.streams,
+                         [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+                           return value(x, i, S::mul(S::load(grad_y + i, part...), w), part...);
+                         });
       grad_x.done();
     });
   };

@@ -19,6 +19,7 @@ struct Known {
   const void *weight, *bias;  // (channels)
   const void* statistics;     // Statistics<Real>
   const void* means;          // Moments<Real>: of g and g * x̂, with g the gradient of x̂
+  bool streams;               // whether results of rows are stored past the caches
 };
 
 // Sums are Moments<Real>, one for each row of the part.
