@@ -54,6 +54,10 @@ struct Way {
     const std::int64_t abreast = p.groups == 0 ? kMostAbreast : kGroupedAbreast;
     return {p.channels, p.batch * p.extent, by_channels ? abreast : 1, machine, specified};
   }
+  template <class T, class Real>
+  Writers writers_of_rows(const Given& p, Isa isa) const {
+    return turning ? lines_for(p.dtype, isa) : kernels_of_rows<T, Real>(p, isa).writers;
+  }
   // What is copied back comes from a cache.
   bool streams(const Given& p, std::int64_t arrays, const Machine& machine) const {
     const std::int64_t bytes = p.batch * p.channels * p.extent * size_of(p.dtype);
@@ -72,6 +76,9 @@ struct Way {
   template <class T, class Real>
   Kernels along(DType dtype, Isa isa) const {
     return specified ? specified::kKernels<T, Real> : along_for(dtype, isa);
+  }
+  static Writers lines_for(DType dtype, Isa isa) {
+    ISOBIT_RETURN_FOR_ISA(isa, writers_of_lines(dtype));
   }
   static Kernels along_for(DType dtype, Isa isa) {
     ISOBIT_RETURN_FOR_ISA(isa, kernels_along(dtype));
@@ -202,19 +209,22 @@ void take_moments(const BackwardProblem& p, const Workspace<Real>& memory, const
   });
 }
 
-// Calls steps(problem, units) for all rows, in their place or copied.
+// Calls steps(summed, written, units) for all rows: problems that have them in their place or
+// copied, to be summed and to be written.
 template <class Real, class Problem, class Steps>
 void in_steps(const Problem& p, const Way& way, const Cut& cut, const Workspace<Real>& memory,
               const Execution& execution, const Steps& steps) {
   if (way.staging)
-    return way.staging.for_each_row(
-        p, execution, memory.copies,
-        [&](const Problem& staged, std::int64_t row) { steps(staged, OneUnit<Real>(cut, row)); });
+    return way.staging.for_each_row(p, execution, memory.copies,
+                                    [&](const Problem& staged, std::int64_t row) {
+                                      steps(staged, staged, OneUnit<Real>(cut, row));
+                                    });
   if (way.turning)
-    return way.turning.for_each_unit(
-        p, cut, execution, memory.copies,
-        [&](const Problem& turned, std::int64_t unit) { steps(turned, OneUnit<Real>(cut, unit)); });
-  in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) { steps(p, units); });
+    return way.turning.for_each_unit(p, cut, execution, memory.copies,
+                                     [&](const Problem& turned, std::int64_t unit) {
+                                       steps(turned, p, OneUnit<Real>(cut, unit));
+                                     });
+  in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) { steps(p, p, units); });
 }
 
 template <class Real>
@@ -265,10 +275,12 @@ void compute(const ForwardProblem& p, const Way& way, const Execution& execution
                       p.momentum));
     }
   };
-  in_steps(p, way, cut, memory, execution, [&](const ForwardProblem& of, const auto& units) {
-    if (p.training) find_statistics<T>(of, kernels, memory, units, cut.count, done);
-    units.map([&](const Part& part) { kernels.normalise(of, known, part); });
-  });
+  const Writers writers = way.writers_of_rows<T, Real>(p, machine.isa);
+  in_steps(p, way, cut, memory, execution,
+           [&](const ForwardProblem& of, const ForwardProblem& to, const auto& units) {
+             if (p.training) find_statistics<T>(of, kernels, memory, units, cut.count, done);
+             units.map([&](const Part& part) { writers.normalise(to, known, part); });
+           });
 }
 
 // The gradients of weight and bias, which are sums over all that share them. In batch_norm these
@@ -300,30 +312,32 @@ void compute(const BackwardProblem& p, const Way& way, const Execution& executio
   }
   const Cut cut = way.of_rows(p, machine);
   const auto n = static_cast<Real>(cut.count);
-  in_steps(p, way, cut, memory, execution, [&](const BackwardProblem& of, const auto& units) {
-    if (p.training && p.moments)
-      take_moments<T>(of, memory, units, cut.count);
-    else if (p.training)
-      find_statistics<T>(of, kernels, memory, units, cut.count,
-                         [](std::int64_t, const Moments<Real>&) {});
-    const bool needs_means = p.grad_x && p.training;
-    if (p.groups == 0) {
-      if (needs_means || p.wants_sums())
-        add_channels<Real>(
-            of, kernels, known, units, [&](std::int64_t row, const Moments<Real>& sums) {
-              const Real weight = memory.weight[row];
-              memory.means[row] = {weight * (sums.sum / n), weight * (sums.squares / n)};
-            });
-    } else if (needs_means) {
-      units.sum([&](const Part& part,
-                    Moments<Real>* sums) { kernels.row_products(of, known, part, sums); },
-                [&](const Part& part, const Moments<Real>* sums) {
-                  for (std::int64_t i = 0; i < part.rows; ++i)
-                    memory.means[part.first + i] = {sums[i].sum / n, sums[i].squares / n};
-                });
-    }
-    if (p.grad_x) units.map([&](const Part& part) { kernels.gradient(of, known, part); });
-  });
+  const Writers writers = way.writers_of_rows<T, Real>(p, machine.isa);
+  in_steps(p, way, cut, memory, execution,
+           [&](const BackwardProblem& of, const BackwardProblem& to, const auto& units) {
+             if (p.training && p.moments)
+               take_moments<T>(of, memory, units, cut.count);
+             else if (p.training)
+               find_statistics<T>(of, kernels, memory, units, cut.count,
+                                  [](std::int64_t, const Moments<Real>&) {});
+             const bool needs_means = p.grad_x && p.training;
+             if (p.groups == 0) {
+               if (needs_means || p.wants_sums())
+                 add_channels<Real>(
+                     of, kernels, known, units, [&](std::int64_t row, const Moments<Real>& sums) {
+                       const Real weight = memory.weight[row];
+                       memory.means[row] = {weight * (sums.sum / n), weight * (sums.squares / n)};
+                     });
+             } else if (needs_means) {
+               units.sum([&](const Part& part,
+                             Moments<Real>* sums) { kernels.row_products(of, known, part, sums); },
+                         [&](const Part& part, const Moments<Real>* sums) {
+                           for (std::int64_t i = 0; i < part.rows; ++i)
+                             memory.means[part.first + i] = {sums[i].sum / n, sums[i].squares / n};
+                         });
+             }
+             if (p.grad_x) units.map([&](const Part& part) { writers.gradient(to, known, part); });
+           });
   if (p.groups != 0 && p.wants_sums())
     in_steps<Real>(way.of_channels(p, machine), memory.waiting, execution, [&](const auto& units) {
       add_channels<Real>(p, way.kernels_of_channels<T, Real>(p, machine.isa), known, units,

@@ -215,8 +215,8 @@ void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
 
 template <class S, class T>
 Kernels kernels_of() {
-  return {moments<S, T>, normalise<S, T>, row_products<S, T>, channel_products<S, T>,
-          gradient<S, T>};
+  return {
+      moments<S, T>, row_products<S, T>, channel_products<S, T>, {normalise<S, T>, gradient<S, T>}};
 }
 
 }  // namespace

@@ -11,6 +11,9 @@ namespace isobit::channel_norm {
 using norms::kMostAbreast;
 using norms::Part;
 
+// Elements of an image that writers_of_lines takes of a part at most.
+inline constexpr int kMostLanes = 1024;
+
 // So many channels at most are summed abreast where their statistics change from image to image.
 inline constexpr std::int64_t kGroupedAbreast = 16;
 
@@ -22,22 +25,29 @@ struct Known {
   bool streams;               // whether results of rows are stored past the caches
 };
 
+// What is made of the elements of rows that have statistics and means.
+struct Writers {
+  void (*normalise)(const ForwardProblem& problem, const Known& known, const Part& part);
+  void (*gradient)(const BackwardProblem& problem, const Known& known, const Part& part);
+};
+
 // Sums are Moments<Real>, one for each row of the part.
 struct Kernels {
   // Of x - centre and of its square; without centres, of x alone.
   void (*moments)(const Given& given, const Part& part, const void* centres, void* moments);
-  void (*normalise)(const ForwardProblem& problem, const Known& known, const Part& part);
   // Of g and of g * x̂ in a row that has statistics.
   void (*row_products)(const BackwardProblem& problem, const Known& known, const Part& part,
                        void* moments);
   // Of grad_y and of grad_y * x̂ of a channel.
   void (*channel_products)(const BackwardProblem& problem, const Known& known, const Part& part,
                            void* moments);
-  void (*gradient)(const BackwardProblem& problem, const Known& known, const Part& part);
+  Writers writers;
 };
 
 // along: one row at a time, of any strides. abreast: rows of adjacent channels side by side, over
 // all images; of groups, only the products of channels.
-ISOBIT_IN_EACH_ISA(Kernels kernels_along(DType dtype); Kernels kernels_abreast(DType dtype);)
+// lines: adjacent channels of images that lie as a whole where they are.
+ISOBIT_IN_EACH_ISA(Kernels kernels_along(DType dtype); Kernels kernels_abreast(DType dtype);
+                   Writers writers_of_lines(DType dtype);)
 
 }  // namespace isobit::channel_norm

@@ -3,85 +3,15 @@
 // memory: of batch_norm all, of group_norm the sums over what shares a weight. Compiled once for
 // each instruction set.
 #include "isobit/ops/channel_norm/cpu_elements.h"
-#include "isobit/ops/channel_norm/cpu_kernels.h"
-#include "isobit/ops/channel_norm/formula.h"
+#include "isobit/ops/channel_norm/cpu_lanes.h"
 #include "isobit/simd/column_sums.h"
 #include "isobit/simd/prefetch.h"
-#include "isobit/simd/row_loops.h"
 
 namespace isobit::channel_norm::ISOBIT_ISA {
 namespace {
 
 using order::kBlock;
 using simd::Want;
-
-// What lanes know of their rows: the parameters of layernorm's NormaliseAny, a row of each.
-template <class S>
-class Normalisers {
- public:
-  using V = typename S::V;
-  using Real = typename S::Real;
-
-  // row_of(i): whose statistics the i-th lane takes.
-  template <class RowOf>
-  ISOBIT_INLINE void fill(const Known& known, std::int64_t rows, const RowOf& row_of) {
-    const auto* all = static_cast<const Statistics<Real>*>(known.statistics);
-    const auto power = [](int exponent) ISOBIT_INLINE_LAMBDA {
-      return exponent == 0 ? Real(1) : std::ldexp(Real(1), exponent);
-    };
-    plain_ = true;
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const Statistics<Real>& of = all[row_of(i)];
-      const int half = of.exponent / 2, rest = of.exponent - half;
-      plain_ = plain_ && of.plain;
-      mean_[i] = of.mean;
-      shift_[i] = of.shift;
-      residue_[i] = of.residue;
-      rstd_[i] = of.rstd;
-      back_[0][i] = power(half);
-      back_[1][i] = power(rest);
-      into_[0][i] = of.equal ? Real(0) : back_[0][i];
-      into_[1][i] = of.equal ? Real(0) : back_[1][i];
-    }
-  }
-  ISOBIT_INLINE void fill(const Known& known, const Part& part) {
-    fill(known, part.rows, [&](std::int64_t i) ISOBIT_INLINE_LAMBDA { return part.first + i; });
-  }
-  // Whether all rows are usual ones: then the short ways give the same bits.
-  ISOBIT_INLINE bool plain() const { return plain_; }
-  ISOBIT_INLINE V rstd(std::int64_t i) const { return S::load(rstd_ + i); }
-
-  template <bool kPlain>
-  ISOBIT_INLINE V xhat(V x, std::int64_t i) const {
-    if constexpr (kPlain)
-      return S::mul(S::sub(S::sub(x, S::load(mean_ + i)), S::load(shift_ + i)), rstd(i));
-    const V scaled = S::mul(S::mul(x, S::load(into_[0] + i)), S::load(into_[1] + i));
-    const V centred = S::sub(S::sub(scaled, S::load(mean_ + i)), S::load(shift_ + i));
-    return S::mul(S::sub(centred, S::load(residue_ + i)), rstd(i));
-  }
-  template <bool kPlain>
-  ISOBIT_INLINE V gradient(V g, V xhat, V mean_g, V mean_gx, std::int64_t i) const {
-    const V value = S::mul(rstd(i), S::minus_product(xhat, mean_gx, S::sub(g, mean_g)));
-    if constexpr (kPlain) return value;
-    return S::mul(S::mul(value, S::load(back_[0] + i)), S::load(back_[1] + i));
-  }
-
- private:
-  static constexpr std::int64_t kRows = kMostAbreast;
-
-  bool plain_ = true;
-  alignas(64) Real mean_[kRows] = {}, shift_[kRows] = {}, residue_[kRows] = {}, rstd_[kRows] = {};
-  alignas(64) Real into_[2][kRows] = {}, back_[2][kRows] = {};
-};
-
-// Calls body(std::bool_constant) with whether all rows are plain.
-template <class S, class Body>
-ISOBIT_INLINE void with_plainness(const Normalisers<S>& normalisers, const Body& body) {
-  if (normalisers.plain()) [[likely]]
-    body(std::true_type{});
-  else
-    body(std::false_type{});
-}
 
 // The places of elements [begin, begin + count) in arrays, of the first channel: one after the
 // other, without a division.
@@ -133,6 +63,7 @@ class BlockOf {
   ISOBIT_INLINE BlockOf(const Images& array, const Part& part) : array_(array), rows_(part.rows) {}
   ISOBIT_INLINE void set(std::int64_t i, const Walk& walk) {
     elements_[i] = data_of<const T>(array_) + walk.place(array_);
+    if (array_.l == rows_) return;  // all of the array, or a copy in a cache
     constexpr std::int64_t kLine = 64 / sizeof(T);
     for (std::int64_t j = 0; j < rows_; j += kLine) simd::fetch_to_second_cache(elements_[i] + j);
   }
@@ -169,25 +100,16 @@ void moments(const Given& given, const Part& part, const void* centres, void* to
 
 template <class S, class T>
 void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
-  using Real = typename S::Real;
-  Normalisers<S> normalisers;
-  normalisers.fill(known, part);
-  const auto* weight = static_cast<const Real*>(known.weight) + part.first;
-  const auto* bias = static_cast<const Real*>(known.bias) + part.first;
+  const NormalisingLanes<S, T, kMostAbreast> lanes(known, part, 1);
   const Row row = p.of_channel(part.first);
-  with_plainness(normalisers, [&](auto plain) ISOBIT_INLINE_LAMBDA {
+  with_plainness(lanes.normalisers(), [&](auto plain) ISOBIT_INLINE_LAMBDA {
     Walk walk(row, part.begin);
     for (std::int64_t i = part.begin; i < part.end; ++i, walk.next()) {
       const T* x = data_of<const T>(p.x) + walk.place(p.x);
       T* y = data_of<T>(p.y) + walk.place(p.y);
       fetch(x + kAhead * p.x.l, part.rows);
       fetch<true>(y + kAhead * p.y.l, part.rows);
-      simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
-        const auto xhat =
-            normalisers.template xhat<decltype(plain)::value>(S::load(x + j, some...), j);
-        S::template store<simd::Stores::cached>(
-            y + j, S::fma(xhat, S::load(weight + j, some...), S::load(bias + j, some...)), some...);
-      });
+      lanes.template put<decltype(plain)::value>(x, y);
     }
   });
 }
@@ -198,7 +120,7 @@ ISOBIT_INLINE void products_of_groups(const BackwardProblem& p, const Known& kno
                                       const Part& part, void* to) {
   using Real = typename S::Real;
   alignas(64) Real g[kBlock][kGroupedAbreast], xhat[kBlock][kGroupedAbreast];
-  Normalisers<S> normalisers;
+  Normalisers<S, kGroupedAbreast> normalisers;
   const Row row = p.of_channel(part.first);
   Walk walk(row, part.begin);
   std::int64_t image = -1;
@@ -220,7 +142,7 @@ ISOBIT_INLINE void products_of_groups(const BackwardProblem& p, const Known& kno
         for (std::int64_t i = 0; i < count; ++i, walk.next()) {
           if (walk.image() != image) {
             image = walk.image();
-            normalisers.fill(known, part.rows, [&](std::int64_t lane) ISOBIT_INLINE_LAMBDA {
+            normalisers.fill(known, part.rows, 1, [&](std::int64_t lane) ISOBIT_INLINE_LAMBDA {
               return p.row_of(image, part.first + lane);
             });
           }
@@ -235,8 +157,9 @@ ISOBIT_INLINE void products_of_groups(const BackwardProblem& p, const Known& kno
 template <class S, class T>
 void channel_products(const BackwardProblem& p, const Known& known, const Part& part, void* to) {
   if (p.groups != 0) return products_of_groups<S, T>(p, known, part, to);
-  Normalisers<S> normalisers;
-  normalisers.fill(known, part);
+  Normalisers<S, kMostAbreast> normalisers;
+  normalisers.fill(known, part.rows, 1,
+                   [&](std::int64_t i) ISOBIT_INLINE_LAMBDA { return part.first + i; });
   BlockOf<T> x(p.x, part), grad_y(p.grad_y, part);
   Walk walk(p.of_channel(part.first), part.begin);
   with_plainness(normalisers, [&](auto plain) ISOBIT_INLINE_LAMBDA {
@@ -255,19 +178,9 @@ void channel_products(const BackwardProblem& p, const Known& known, const Part& 
 
 template <class S, class T>
 void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
-  using Real = typename S::Real;
-  Normalisers<S> normalisers;
-  normalisers.fill(known, part);
-  const auto* weight = static_cast<const Real*>(known.weight) + part.first;
-  alignas(64) Real mean_g[kMostAbreast] = {}, mean_gx[kMostAbreast] = {};
-  for (std::int64_t i = 0; i < part.rows && p.training; ++i) {
-    const auto& means = static_cast<const Moments<Real>*>(known.means)[part.first + i];
-    mean_g[i] = means.sum;
-    mean_gx[i] = means.squares;
-  }
+  const GradientLanes<S, T, kMostAbreast> lanes(known, part, 1, p.training);
   const Row row = p.of_channel(part.first);
-  with_plainness(normalisers, [&](auto plain) ISOBIT_INLINE_LAMBDA {
-    constexpr bool kPlain = decltype(plain)::value;
+  with_plainness(lanes.normalisers(), [&](auto plain) ISOBIT_INLINE_LAMBDA {
     Walk walk(row, part.begin);
     for (std::int64_t i = part.begin; i < part.end; ++i, walk.next()) {
       const T* x = data_of<const T>(p.x) + walk.place(p.x);
@@ -276,22 +189,14 @@ void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
       fetch(x + kAhead * p.x.l, part.rows);
       fetch(grad_y + kAhead * p.grad_y.l, part.rows);
       fetch<true>(grad_x + kAhead * p.grad_x.l, part.rows);
-      simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
-        const auto g = S::mul(S::load(grad_y + j, some...), S::load(weight + j, some...));
-        auto value = S::mul(normalisers.rstd(j), g);
-        if (p.training)
-          value = normalisers.template gradient<kPlain>(
-              g, normalisers.template xhat<kPlain>(S::load(x + j, some...), j), S::load(mean_g + j),
-              S::load(mean_gx + j), j);
-        S::template store<simd::Stores::cached>(grad_x + j, value, some...);
-      });
+      lanes.template put<decltype(plain)::value>(x, grad_y, grad_x);
     }
   });
 }
 
 template <class S, class T>
 Kernels kernels_of() {
-  return {moments<S, T>, normalise<S, T>, nullptr, channel_products<S, T>, gradient<S, T>};
+  return {moments<S, T>, nullptr, channel_products<S, T>, {normalise<S, T>, gradient<S, T>}};
 }
 
 }  // namespace

@@ -124,8 +124,10 @@ void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
 }
 
 template <class T, class Real>
-constexpr Kernels kKernels = {moments<T, Real>, normalise<T, Real>, row_products<T, Real>,
-                              channel_products<T, Real>, gradient<T, Real>};
+constexpr Kernels kKernels = {moments<T, Real>,
+                              row_products<T, Real>,
+                              channel_products<T, Real>,
+                              {normalise<T, Real>, gradient<T, Real>}};
 
 }  // namespace specified
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Channels of images of few elements, in which one after the other leaves vectors empty: some at a
-// time are turned to come last in memory, are summed side by side, and what is computed of them is
-// turned back.
+// time are turned to come last in memory, and summed side by side.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +25,7 @@ class Turning {
   std::int64_t abreast() const { return abreast_; }
   std::int64_t bytes() const { return tasks_ * arrays_ * bytes_; }
 
-  // Calls body(problem, unit) for every unit of a cut, with copies of what is in p's arrays.
+  // Calls body(problem, unit) for every unit of a cut, with copies of what p reads.
   template <class Problem, class Body>
   void for_each_unit(const Problem& p, const norms::Cut& cut, const Execution& execution,
                      std::byte* memory, const Body& body) const {
@@ -39,7 +38,6 @@ class Turning {
         const Channels channels{
             p, copy, part.first, part.rows, memory + task * arrays_ * bytes_, bytes_};
         body(with_copies(channels, p), unit);
-        put_back(channels, p);
       }
     });
   }
@@ -63,7 +61,8 @@ class Turning {
         simd::task_count(machine, p.channels * p.batch * p.extent, p.channels);
     std::int64_t abreast = std::min(norms::kMostAbreast, p.channels);
     const auto units = [&] { return (p.channels + abreast - 1) / abreast; };
-    while (abreast >= kLeast && (abreast * of_channel * copies > kCached || units() < wanted))
+    while (abreast >= kLeast && (abreast * of_channel * copies > kCached ||
+                                 abreast * p.extent > kMostLanes || units() < wanted))
       abreast /= 2;
     if (abreast < kLeast) return;
     abreast_ = abreast;
@@ -80,33 +79,14 @@ class Turning {
     std::byte* memory;
     std::int64_t bytes;
 
-    Images room_for(const Images& array, std::int64_t index) const {
-      return array ? place(index) : array;
-    }
+    static Images room_for(const Images& array, std::int64_t) { return array; }
     Images fetched(const Images& from, std::int64_t index) const {
-      const Images to = place(index);
-      for_each_image(from, [&](const Row& channels, const std::byte* lines) {
-        copy.scatter(lines, channels, to);
-      });
-      return to;
-    }
-    void put(std::int64_t index, const Images& to) const {
-      if (!to) return;
-      const Images from = place(index);
-      for_each_image(
-          to, [&](const Row& channels, std::byte* lines) { copy.gather(from, channels, lines); });
-    }
-
-   private:
-    Images place(std::int64_t index) const {
-      return {memory + index * bytes, given.extent * count, 1, count, first};
-    }
-    template <class Copy>
-    void for_each_image(const Images& array, const Copy& copy_image) const {
+      const Images to{memory + index * bytes, given.extent * count, 1, count, first};
       for (std::int64_t n = 0; n < given.batch; ++n) {
         const Row channels{n, first, false, count, given.extent};
-        copy_image(channels, array.data + channels.place(array, 0, 0) * size_of(given.dtype));
+        copy.scatter(from.data + channels.place(from, 0, 0) * size_of(given.dtype), channels, to);
       }
+      return to;
     }
   };
 
