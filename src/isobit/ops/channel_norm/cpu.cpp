@@ -28,11 +28,15 @@ bool channels_last(const Given& given, const Arrays&... arrays) {
 bool channels_last(const ForwardProblem& p) { return channels_last(p, p.y); }
 bool channels_last(const BackwardProblem& p) { return channels_last(p, p.grad_y, p.grad_x); }
 
+bool sums_nothing(const ForwardProblem& p) { return !p.training; }
+bool sums_nothing(const BackwardProblem& p) { return !p.training && !p.wants_sums(); }
+
 // How a call is computed: by the specification, or in vectors.
 struct Way {
   bool specified;
   Staging staging;
   Turning turning;
+  bool lines;  // are written where they lie, some channels of an image at a time
   bool by_channels;
 
   template <class Problem>
@@ -40,15 +44,17 @@ struct Way {
       : specified(specified),
         staging(specified ? Staging() : Staging(p, machine)),
         turning(specified ? Turning() : Turning(p, machine)),
+        lines(turning || (!specified && takes_lines(p, machine))),
         by_channels(!specified && (turning || channels_last(p))) {}
 
   // Rows of groups are not abreast: they have elements of several channels.
   Cut of_rows(const Given& p, const Machine& machine) const {
     const std::int64_t abreast = turning                        ? turning.abreast()
+                                 : lines                        ? of_lines(p)
                                  : by_channels && p.groups == 0 ? kMostAbreast
                                                                 : 1;
     return {p.rows(), p.rows() == 0 ? 0 : p.row(0).count(), abreast, machine,
-            specified || staging || turning};
+            specified || staging || lines};
   }
   Cut of_channels(const Given& p, const Machine& machine) const {
     const std::int64_t abreast = p.groups == 0 ? kMostAbreast : kGroupedAbreast;
@@ -56,12 +62,13 @@ struct Way {
   }
   template <class T, class Real>
   Writers writers_of_rows(const Given& p, Isa isa) const {
-    return turning ? lines_for(p.dtype, isa) : kernels_of_rows<T, Real>(p, isa).writers;
+    return lines ? lines_for(p.dtype, isa) : kernels_of_rows<T, Real>(p, isa).writers;
   }
   // What is copied back comes from a cache.
   bool streams(const Given& p, std::int64_t arrays, const Machine& machine) const {
     const std::int64_t bytes = p.batch * p.channels * p.extent * size_of(p.dtype);
-    return !staging && !turning && machine.leaves_caches(arrays * bytes);
+    const bool pays = p.extent >= order::kBlock;  // or what waits for memory does so too often
+    return pays && !staging && machine.leaves_caches(arrays * bytes);
   }
   template <class T, class Real>
   Kernels kernels_of_rows(const Given& p, Isa isa) const {
@@ -73,6 +80,16 @@ struct Way {
   }
 
  private:
+  // Channels at a time where their lines are written alone, and whether all threads have some.
+  static std::int64_t of_lines(const Given& p) {
+    return std::min(kMostAbreast, kMostLanes / p.extent);
+  }
+  template <class Problem>
+  static bool takes_lines(const Problem& p, const Machine& machine) {
+    if (!sums_nothing(p) || !lie_in_lines(p, kLongestLine)) return false;
+    const std::int64_t units = (p.channels + of_lines(p) - 1) / of_lines(p);
+    return units >= simd::task_count(machine, p.channels * p.batch * p.extent, p.channels);
+  }
   template <class T, class Real>
   Kernels along(DType dtype, Isa isa) const {
     return specified ? specified::kKernels<T, Real> : along_for(dtype, isa);

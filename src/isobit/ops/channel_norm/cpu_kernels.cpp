@@ -90,6 +90,7 @@ void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
         alignas(64) T from[kBlock], to[kBlock];
         for_each_piece(row, part.begin, part.end, [&](const Piece& piece) ISOBIT_INLINE_LAMBDA {
           const T* x = elements(p.x, row, piece, from);
+          if (!p.training) fetch_ahead(x, piece.count);
           const Results<T> y(p.y, row, piece, to);
           const std::int64_t channel = row.channel_of(piece.segment);
           const auto w = S::all(weight[channel]), b = S::all(bias[channel]);
@@ -190,6 +191,7 @@ void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
     for_each_piece(row, part.begin, part.end, [&](const Piece& piece) ISOBIT_INLINE_LAMBDA {
       const T* x = p.training ? elements(p.x, row, piece, x_buffer) : nullptr;
       const T* grad_y = elements(p.grad_y, row, piece, grad_buffer);
+      if (!p.training) fetch_ahead(grad_y, piece.count);
       const Results<T> grad_x(p.grad_x, row, piece, to);
       const auto w = S::all(weight[row.channel_of(piece.segment)]);
       simd::store_row<S>(grad_x.data(), piece.count, known.streams,

@@ -13,6 +13,8 @@ using norms::Part;
 
 // Elements of an image that writers_of_lines takes of a part at most.
 inline constexpr int kMostLanes = 1024;
+// And up to so many of a channel it pays; longer lines fill vectors by themselves.
+inline constexpr std::int64_t kLongestLine = 64;
 
 // So many channels at most are summed abreast where their statistics change from image to image.
 inline constexpr std::int64_t kGroupedAbreast = 16;

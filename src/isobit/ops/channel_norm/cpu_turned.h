@@ -10,16 +10,29 @@
 
 namespace isobit::channel_norm {
 
+// Whether lines of batch_norm's channels follow each other, of so many elements at most.
+template <class... Arrays>
+bool lie_in_lines(const Given& p, std::int64_t most, const Arrays&... arrays) {
+  const auto follow = [&](const Images& array) {
+    return !array || (array.l == 1 && array.c == p.extent);
+  };
+  return p.groups == 0 && 1 < p.extent && p.extent <= most && (follow(arrays) && ...);
+}
+inline bool lie_in_lines(const ForwardProblem& p, std::int64_t most) {
+  return lie_in_lines(p, most, p.x, p.y);
+}
+inline bool lie_in_lines(const BackwardProblem& p, std::int64_t most) {
+  return lie_in_lines(p, most, p.x, p.grad_y, p.grad_x);
+}
+
 // Which channels are turned at a time, and where to.
 class Turning {
  public:
   Turning() = default;
   Turning(const ForwardProblem& p, const Machine& machine) {
-    if (p.training) choose(p, machine, 1, p.x, p.y);  // else nothing is summed
+    if (p.training) choose(p, machine, 1);  // else nothing is summed
   }
-  Turning(const BackwardProblem& p, const Machine& machine) {
-    choose(p, machine, 2, p.x, p.grad_y, p.grad_x);
-  }
+  Turning(const BackwardProblem& p, const Machine& machine) { choose(p, machine, 2); }
 
   explicit operator bool() const { return abreast_ != 0; }
   std::int64_t abreast() const { return abreast_; }
@@ -46,16 +59,9 @@ class Turning {
   static constexpr std::int64_t kFew = 32;    // elements of an image
   static constexpr std::int64_t kLeast = 16;  // channels, or vectors would be empty
 
-  // Whether lines of channels follow each other.
-  static bool in_lines(const Given& p, const Images& array) {
-    return !array || (array.l == 1 && array.c == p.extent);
-  }
-
-  template <class... Arrays>
-  void choose(const Given& p, const Machine& machine, std::int64_t copies,
-              const Arrays&... arrays) {
-    const bool few = p.extent > 1 && p.extent <= kFew;
-    if (p.groups != 0 || p.batch == 0 || !few || !(in_lines(p, arrays) && ...)) return;
+  template <class Problem>
+  void choose(const Problem& p, const Machine& machine, std::int64_t copies) {
+    if (p.batch == 0 || !lie_in_lines(p, kFew)) return;
     const std::int64_t of_channel = p.batch * p.extent * size_of(p.dtype);
     const std::int64_t wanted =
         simd::task_count(machine, p.channels * p.batch * p.extent, p.channels);
