@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -404,6 +405,42 @@ TEST(Attention, WrongCallsSaySo) {
             "attention: lse has shape (1, 4, 2); a row of numbers of q has (1, 4, 3)");
   EXPECT_NE(message([](ForwardArgs& a) { a.y.data = a.q.data; }).find("y overlaps q"),
             std::string::npos);
+}
+
+// The bytes that a call asks for, and does not get.
+std::size_t workspace_of(const std::function<void(const Execution&)>& call) {
+  std::size_t asked = 0;
+  Execution execution = lab::execution_for(Machine::here().isa, 2);
+  execution.allocator = {[](void* self, std::size_t bytes) -> void* {
+                           *static_cast<std::size_t*>(self) = bytes;
+                           return nullptr;
+                         },
+                         [](void*, void*, std::size_t) {}, &asked};
+  EXPECT_THROW(call(execution), std::bad_alloc);
+  return asked;
+}
+
+// A score for each query and key would be 4 GiB. Sums of gradients have a level more for each
+// doubling.
+TEST(Attention, WorkspaceGrowsWithTheLengthAndNotWithItsSquare) {
+  struct Bytes {
+    std::size_t forward, backward;
+  };
+  const auto bytes_at = [](std::int64_t length) {
+    Call call(1, 1, 1, length, length, 64, 64);
+    const ForwardArgs args = call.args();
+    Bytes bytes{};
+    bytes.forward = workspace_of([&](const Execution& execution) { forward(args, execution); });
+    bytes.backward = workspace_of([&](const Execution& execution) {
+      gradients(call, args, call.y, [&](const BackwardArgs& given) { backward(given, execution); });
+    });
+    return bytes;
+  };
+  const Bytes brief = bytes_at(8192), lasting = bytes_at(32768);
+  EXPECT_LE(lasting.forward, 4 * brief.forward);
+  EXPECT_LE(lasting.backward, 6 * brief.backward);
+  EXPECT_LE(lasting.forward, std::size_t{1} << 25);
+  EXPECT_LE(lasting.backward, std::size_t{1} << 27);
 }
 
 }  // namespace

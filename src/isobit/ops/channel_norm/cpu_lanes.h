@@ -115,7 +115,6 @@ class NormalisingLanes {
     fill(bias_, known.bias);
   }
   ISOBIT_INLINE const auto& normalisers() const { return normalisers_; }
-  ISOBIT_INLINE std::int64_t count() const { return count_; }
 
   template <bool kPlain>
   ISOBIT_INLINE void put(const T* x, T* y) const {
@@ -151,7 +150,6 @@ class GradientLanes {
     fill(mean_gx_, [=](auto i) { return training ? means[i].squares : Real(0); });
   }
   ISOBIT_INLINE const auto& normalisers() const { return normalisers_; }
-  ISOBIT_INLINE std::int64_t count() const { return count_; }
 
   template <bool kPlain>
   ISOBIT_INLINE void put(const T* x, const T* grad_y, T* grad_x) const {
