@@ -439,8 +439,8 @@ TEST(Attention, WorkspaceGrowsWithTheLengthAndNotWithItsSquare) {
   const Bytes brief = bytes_at(8192), lasting = bytes_at(32768);
   EXPECT_LE(lasting.forward, 4 * brief.forward);
   EXPECT_LE(lasting.backward, 6 * brief.backward);
-  EXPECT_LE(lasting.forward, std::size_t{1} << 25);
-  EXPECT_LE(lasting.backward, std::size_t{1} << 27);
+  EXPECT_LE(lasting.forward, std::size_t{1} << 26);
+  EXPECT_LE(lasting.backward, std::size_t{1} << 28);
 }
 
 }  // namespace
