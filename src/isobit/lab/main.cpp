@@ -74,7 +74,8 @@ void add_shape_flags(CLI::App& app, Flags& flags) {
 // On which values, and where they lie.
 void add_input_flags(CLI::App& app, Flags& flags) {
   add_list(app, "--input", flags.input, "input family");
-  add_list(app, "--statistics", flags.statistics, "mean and rstd of backward: computed or given");
+  add_list(app, "--statistics", flags.statistics,
+           "what forward found of rows, in backward: computed or given");
   add_list(app, "--seed", flags.seed, "seed of the input");
   add_list(app, "--offset", flags.offset, "misalignment of the arrays, in elements");
   add_list(app, "--row-stride", flags.row_stride, "distance between rows, in elements");

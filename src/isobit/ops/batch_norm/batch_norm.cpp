@@ -34,9 +34,11 @@ constexpr Option kBackwardOptions[] = {
     channel_norm::kEps<BackwardArgs>,
 };
 
-bool trains(const void* args) { return static_cast<const ForwardArgs*>(args)->training; }
-bool runs(const void* args) { return !static_cast<const BackwardArgs*>(args)->training; }
-bool sums(const void* args) { return static_cast<const BackwardArgs*>(args)->training; }
+template <class Args>
+bool trains(const void* args) {
+  return static_cast<const Args*>(args)->training;
+}
+bool runs(const void* args) { return !trains<BackwardArgs>(args); }
 
 template <class Args>
 Extents extents(const Args& args) {
@@ -64,16 +66,16 @@ constexpr Argument kForwardArguments[] = {
         .means("like running_mean, or NULL; 1 / sqrt(variance + eps)"),
     argument<&ForwardArgs::next_mean>("next_mean", Role::output, "channels", Elements::statistic,
                                       Presence::optional)
-        .where(trains)
+        .where(trains<ForwardArgs>)
         .means("like running_mean, or NULL; (1 - momentum) running_mean + momentum mean; may be "
                "running_mean"),
     argument<&ForwardArgs::next_var>("next_var", Role::output, "channels", Elements::statistic,
                                      Presence::optional)
-        .where(trains)
+        .where(trains<ForwardArgs>)
         .means(
             "like running_mean, or NULL; the same of running_var and the variance times n / (n - "
             "1); may be running_var"),
-    channel_norm::moments<ForwardArgs>("channels numbers").where(trains),
+    channel_norm::moments<ForwardArgs>("channels numbers").where(trains<ForwardArgs>),
 };
 constexpr Argument kBackwardArguments[] = {
     channel_norm::kXArgument<BackwardArgs>,
@@ -90,7 +92,7 @@ constexpr Argument kBackwardArguments[] = {
     channel_norm::kGradX<BackwardArgs>,
     channel_norm::kGradWeight<BackwardArgs>,
     channel_norm::kGradBias<BackwardArgs>,
-    channel_norm::given_moments<BackwardArgs>("channels numbers").where(sums),
+    channel_norm::given_moments<BackwardArgs>("channels numbers").where(trains<BackwardArgs>),
 };
 
 const Definition<ForwardArgs, ForwardProblem>& forward_definition() {

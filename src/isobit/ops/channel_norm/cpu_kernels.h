@@ -11,9 +11,9 @@ namespace isobit::channel_norm {
 using norms::kMostAbreast;
 using norms::Part;
 
-// Elements of an image that writers_of_lines takes of a part at most.
+// writers_of_lines takes so many elements of an image at most in a part. Where nothing is summed it
+// is used for lines of up to so many elements of a channel; longer ones fill vectors by themselves.
 inline constexpr int kMostLanes = 1024;
-// And up to so many of a channel it pays; longer lines fill vectors by themselves.
 inline constexpr std::int64_t kLongestLine = 64;
 
 // So many channels at most are summed abreast where their statistics change from image to image.

@@ -63,7 +63,8 @@ class BlockOf {
   ISOBIT_INLINE BlockOf(const Images& array, const Part& part) : array_(array), rows_(part.rows) {}
   ISOBIT_INLINE void set(std::int64_t i, const Walk& walk) {
     elements_[i] = data_of<const T>(array_) + walk.place(array_);
-    if (array_.l == rows_) return;  // all of the array, or a copy in a cache
+    // Pixels that are adjacent need no help: processors fetch them, or they are copies in a cache.
+    if (array_.l == rows_) return;
     constexpr std::int64_t kLine = 64 / sizeof(T);
     for (std::int64_t j = 0; j < rows_; j += kLine) simd::fetch_to_second_cache(elements_[i] + j);
   }

@@ -85,6 +85,7 @@ class Turning {
     std::byte* memory;
     std::int64_t bytes;
 
+    // What is written is written where it lies.
     static Images room_for(const Images& array, std::int64_t) { return array; }
     Images fetched(const Images& from, std::int64_t index) const {
       const Images to{memory + index * bytes, given.extent * count, 1, count, first};
