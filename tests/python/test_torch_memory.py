@@ -122,6 +122,22 @@ def test_a_block_is_hardly_larger_than_its_result(rows, use):
     assert y.nbytes <= use()[0] <= y.nbytes * 9 / 8
 
 
+def test_a_large_block_wastes_less_than_a_huge_page(use):
+    x = draw(22_900, 1 << 10)
+    y = isobit.torch.add(x, x)
+    assert y.nbytes <= use()[0] < y.nbytes + (2 << 20)
+
+
+def test_activations_of_few_tokens_leave_their_memory_to_gradients(use):
+    """They lay in PyTorch's heap, where no gradient of a weight came from the pool."""
+    activations = [isobit.torch.layer_norm(draw(256, 768), 768) for _ in range(4)]
+    assert use() == (4 * activations[0].nbytes, 0)
+    del activations
+    x = draw(768, 768)
+    gradient = isobit.torch.add(x, x)
+    assert use() == (gradient.nbytes, 4 * 256 * 768 * 4 - gradient.nbytes)
+
+
 def test_results_of_a_megabyte_fill_no_fresh_pages():
     """The C library gives them back when they end its heap, which depends on what else lives."""
     x = draw(1024, 768, requires_grad=True)

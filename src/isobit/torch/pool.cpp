@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kHugePage = 2 << 20;
 constexpr std::int64_t kMapped = 512 * kHugePage;  // at a time: what is never written costs nothing
-constexpr std::int64_t kSmallest = 1 << 20;        // below, pages cost little beside a call
+constexpr std::int64_t kSmallest = 256 << 10;      // below, pages cost little beside a call
 constexpr std::int64_t kStep = 64 << 10;           // sizes of ranges are multiples of it
 
 std::int64_t machine_memory() {
@@ -203,8 +203,8 @@ Pool& pool() {
 
 // Sizes that differ little share blocks.
 std::int64_t size_of_block(std::int64_t bytes) {
-  std::int64_t step = bytes < 8 * kHugePage ? kStep : kHugePage;
-  while (step * 16 < bytes) step *= 2;
+  std::int64_t step = kStep;
+  while (step < kHugePage && step * 16 < bytes) step *= 2;
   return rounded(bytes, step);
 }
 
