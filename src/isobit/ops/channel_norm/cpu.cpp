@@ -31,12 +31,41 @@ bool channels_last(const BackwardProblem& p) { return channels_last(p, p.grad_y,
 bool sums_nothing(const ForwardProblem& p) { return !p.training; }
 bool sums_nothing(const BackwardProblem& p) { return !p.training && !p.wants_sums(); }
 
+// Rows of a group whose channels follow each other in memory, of so few elements each that vectors
+// go over several: such a row is one channel, whose elements have a weight each.
+template <class... Arrays>
+bool joins(const Given& p, std::int64_t most, const Arrays&... arrays) {
+  if (p.groups == 0 || p.channels == p.groups || p.extent == 0 || p.extent > most) return false;
+  const auto follow = [&](const Images& array) {
+    return !array || (array.c == p.extent && (array.l == 1 || p.extent == 1));
+  };
+  return follow(p.x) && (follow(arrays) && ...);
+}
+constexpr std::int64_t kMostForward = 64, kMostBackward = 128;  // more gain less than weights cost
+bool joins(const ForwardProblem& p) { return joins(p, kMostForward, p.y); }
+bool joins(const BackwardProblem& p) { return joins(p, kMostBackward, p.grad_y, p.grad_x); }
+
+void join(Given& p, std::initializer_list<Images*> arrays) {
+  p.extent *= p.channels / p.groups;
+  p.channels = p.groups;
+  for (Images* array : arrays) array->c = p.extent, array->l = 1;
+}
+ForwardProblem joined(ForwardProblem p) {
+  join(p, {&p.x, &p.y});
+  return p;
+}
+BackwardProblem joined(BackwardProblem p) {
+  join(p, {&p.x, &p.grad_y, &p.grad_x});
+  return p;
+}
+
 // How a call is computed: by the specification, or in vectors.
 struct Way {
   bool specified;
   Staging staging;
   Turning turning;
-  bool lines;  // are written where they lie, some channels of an image at a time
+  bool spread;  // weights are those of elements, and rows joined
+  bool lines;   // are written where they lie, some channels of an image at a time
   bool by_channels;
 
   template <class Problem>
@@ -44,21 +73,24 @@ struct Way {
       : specified(specified),
         staging(specified ? Staging() : Staging(p, machine)),
         turning(specified ? Turning() : Turning(p, machine)),
-        lines(turning || (!specified && takes_lines(p, machine))),
+        spread(!specified && !staging && joins(p)),
+        lines((turning && p.groups == 0) || (!specified && takes_lines(p, machine))),
         by_channels(!specified && (turning || channels_last(p))) {}
 
   // Rows of groups are not abreast: they have elements of several channels.
   Cut of_rows(const Given& p, const Machine& machine) const {
-    const std::int64_t abreast = turning                        ? turning.abreast()
-                                 : lines                        ? of_lines(p)
-                                 : by_channels && p.groups == 0 ? kMostAbreast
-                                                                : 1;
+    const std::int64_t abreast = p.groups != 0 ? 1
+                                 : turning     ? turning.abreast()
+                                 : lines       ? of_lines(p)
+                                 : by_channels ? kMostAbreast
+                                               : 1;
     return {p.rows(), p.rows() == 0 ? 0 : p.row(0).count(), abreast, machine,
             specified || staging || lines};
   }
+  // Of groups.
   Cut of_channels(const Given& p, const Machine& machine) const {
-    const std::int64_t abreast = p.groups == 0 ? kMostAbreast : kGroupedAbreast;
-    return {p.channels, p.batch * p.extent, by_channels ? abreast : 1, machine, specified};
+    return {p.channels, p.batch * p.extent, by_channels ? kGroupedAbreast : 1, machine,
+            specified || turning};
   }
   template <class T, class Real>
   Writers writers_of_rows(const Given& p, Isa isa) const {
@@ -72,7 +104,8 @@ struct Way {
   }
   template <class T, class Real>
   Kernels kernels_of_rows(const Given& p, Isa isa) const {
-    return p.groups == 0 ? kernels_of_channels<T, Real>(p, isa) : along<T, Real>(p.dtype, isa);
+    return p.groups == 0 ? kernels_of_channels<T, Real>(p, isa)
+                         : along<T, Real>(p.dtype, isa, spread);
   }
   template <class T, class Real>
   Kernels kernels_of_channels(const Given& p, Isa isa) const {
@@ -91,14 +124,14 @@ struct Way {
     return units >= simd::task_count(machine, p.channels * p.batch * p.extent, p.channels);
   }
   template <class T, class Real>
-  Kernels along(DType dtype, Isa isa) const {
-    return specified ? specified::kKernels<T, Real> : along_for(dtype, isa);
+  Kernels along(DType dtype, Isa isa, bool spread = false) const {
+    return specified ? specified::kKernels<T, Real> : along_for(dtype, isa, spread);
   }
   static Writers lines_for(DType dtype, Isa isa) {
     ISOBIT_RETURN_FOR_ISA(isa, writers_of_lines(dtype));
   }
-  static Kernels along_for(DType dtype, Isa isa) {
-    ISOBIT_RETURN_FOR_ISA(isa, kernels_along(dtype));
+  static Kernels along_for(DType dtype, Isa isa, bool spread) {
+    ISOBIT_RETURN_FOR_ISA(isa, kernels_along(dtype, spread));
   }
   static Kernels abreast_for(DType dtype, Isa isa) {
     ISOBIT_RETURN_FOR_ISA(isa, kernels_abreast(dtype));
@@ -108,16 +141,18 @@ struct Way {
 // What a call keeps beside its arguments; without memory it only counts.
 template <class Real>
 struct Workspace {
+  std::int64_t of_channel;  // weights, which are alike
   Real *weight, *bias, *centres;
   Statistics<Real>* statistics;
   Moments<Real>*means, *waiting;
   std::byte* copies;
   std::size_t bytes;
 
-  Workspace(const Given& p, const Way& way, std::int64_t sums, std::byte* memory) {
+  Workspace(const Given& p, const Way& way, std::int64_t sums, std::byte* memory)
+      : of_channel(way.spread ? p.extent : 1) {
     Pieces pieces(memory);
-    weight = take<Real>(pieces, p.channels);
-    bias = take<Real>(pieces, p.channels);
+    weight = take<Real>(pieces, p.channels * of_channel);
+    bias = take<Real>(pieces, p.channels * of_channel);
     centres = take<Real>(pieces, p.rows());
     statistics = take<Statistics<Real>>(pieces, p.rows());
     means = take<Moments<Real>>(pieces, p.rows());
@@ -170,6 +205,15 @@ void widen_all(const std::byte* from, DType dtype, std::int64_t count, Real neut
       to[i] = static_cast<Real>(widen<std::conditional_t<sizeof(T) == 8, double, float>>(
           reinterpret_cast<const T*>(from)[i]));
   });
+}
+
+// One for each channel becomes one for each of its elements.
+template <class Real>
+void spread(Real* numbers, std::int64_t channels, std::int64_t extent) {
+  for (std::int64_t c = channels - 1; c >= 0 && extent > 1; --c) {
+    const Real number = numbers[c];
+    std::fill_n(numbers + c * extent, extent, number);
+  }
 }
 
 template <class Real>
@@ -236,7 +280,7 @@ void in_steps(const Problem& p, const Way& way, const Cut& cut, const Workspace<
                                     [&](const Problem& staged, std::int64_t row) {
                                       steps(staged, staged, OneUnit<Real>(cut, row));
                                     });
-  if (way.turning)
+  if (way.turning && p.groups == 0)
     return way.turning.for_each_unit(p, cut, execution, memory.copies,
                                      [&](const Problem& turned, std::int64_t unit) {
                                        steps(turned, p, OneUnit<Real>(cut, unit));
@@ -252,10 +296,11 @@ void take_running_statistics(const Given& p, const Workspace<Real>& memory) {
 }
 
 template <class T, class Real>
-void compute(const ForwardProblem& p, const Way& way, const Execution& execution) {
+void compute(const ForwardProblem& given, const Way& way, const Execution& execution) {
+  const ForwardProblem p = way.spread ? joined(given) : given;
   const Machine& machine = execution.machine;
   const Cut cut = way.of_rows(p, machine);
-  const Workspace<Real> memory(p, way, waiting(p, way, machine), execution.workspace);
+  const Workspace<Real> memory(given, way, waiting(p, way, machine), execution.workspace);
   const Kernels kernels = way.kernels_of_rows<T, Real>(p, machine.isa);
   const Known known = memory.known(way.streams(p, 2, machine));
   const auto put_statistics = [&](std::int64_t row) {
@@ -264,8 +309,10 @@ void compute(const ForwardProblem& p, const Way& way, const Execution& execution
   };
   {
     const simd::FloatMode mode;
-    widen_all(p.weight, p.weight_dtype, p.channels, Real(1), memory.weight);
-    widen_all(p.bias, p.weight_dtype, p.channels, Real(-0.0), memory.bias);
+    widen_all(p.weight, p.weight_dtype, given.channels, Real(1), memory.weight);
+    widen_all(p.bias, p.weight_dtype, given.channels, Real(-0.0), memory.bias);
+    spread(memory.weight, given.channels, memory.of_channel);
+    spread(memory.bias, given.channels, memory.of_channel);
     if (!p.training) {
       take_running_statistics(p, memory);
       for (std::int64_t row = 0; row < p.rows(); ++row) put_statistics(row);
@@ -317,14 +364,16 @@ void add_channels(const BackwardProblem& p, const Kernels& kernels, const Known&
 }
 
 template <class T, class Real>
-void compute(const BackwardProblem& p, const Way& way, const Execution& execution) {
+void compute(const BackwardProblem& given, const Way& way, const Execution& execution) {
   const Machine& machine = execution.machine;
-  const Workspace<Real> memory(p, way, waiting(p, way, machine), execution.workspace);
+  const BackwardProblem p = way.spread ? joined(given) : given;
+  const Workspace<Real> memory(given, way, waiting(given, way, machine), execution.workspace);
   const Kernels kernels = way.kernels_of_rows<T, Real>(p, machine.isa);
   const Known known = memory.known(way.streams(p, 3, machine));
   {
     const simd::FloatMode mode;
-    widen_all(p.weight, p.weight_dtype, p.channels, Real(1), memory.weight);
+    widen_all(p.weight, p.weight_dtype, given.channels, Real(1), memory.weight);
+    spread(memory.weight, given.channels, memory.of_channel);
     if (!p.training) take_running_statistics(p, memory);
   }
   const Cut cut = way.of_rows(p, machine);
@@ -355,11 +404,20 @@ void compute(const BackwardProblem& p, const Way& way, const Execution& executio
              }
              if (p.grad_x) units.map([&](const Part& part) { writers.gradient(to, known, part); });
            });
-  if (p.groups != 0 && p.wants_sums())
-    in_steps<Real>(way.of_channels(p, machine), memory.waiting, execution, [&](const auto& units) {
-      add_channels<Real>(p, way.kernels_of_channels<T, Real>(p, machine.isa), known, units,
-                         [](std::int64_t, const Moments<Real>&) {});
-    });
+  if (p.groups == 0 || !p.wants_sums()) return;
+  const Cut of_channels = way.of_channels(given, machine);
+  const auto add = [&](const BackwardProblem& of, const auto& units) {
+    add_channels<Real>(of, way.kernels_of_channels<T, Real>(of, machine.isa), known, units,
+                       [](std::int64_t, const Moments<Real>&) {});
+  };
+  if (way.turning)
+    way.turning.for_each_unit(given, of_channels, execution, memory.copies,
+                              [&](const BackwardProblem& turned, std::int64_t unit) {
+                                add(turned, OneUnit<Real>(of_channels, unit));
+                              });
+  else
+    in_steps<Real>(of_channels, memory.waiting, execution,
+                   [&](const auto& units) { add(given, units); });
 }
 
 template <class Args, class Problem, bool kSpecified>

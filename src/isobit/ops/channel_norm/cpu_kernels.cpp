@@ -28,6 +28,29 @@ ISOBIT_INLINE void with_normaliser(const Statistics<typename S::Real>& statistic
     body(layernorm::NormaliseAny<S>(statistics));
 }
 
+// The weights, or the biases, of the elements of a piece: the channel's, or each element its own.
+template <class S, bool kSpread>
+class OfPiece {
+ public:
+  using Real = typename S::Real;
+
+  ISOBIT_INLINE OfPiece(const void* all, const Row& row, const Piece& piece)
+      : of_piece_(static_cast<const Real*>(all) +
+                  (kSpread ? row.channel_of(piece.segment) * row.extent + piece.l
+                           : row.channel_of(piece.segment))),
+        first_(S::all(*of_piece_)) {}
+  ISOBIT_INLINE auto operator()(std::int64_t i, auto... part) const {
+    if constexpr (kSpread)
+      return S::load(of_piece_ + i, part...);
+    else
+      return first_;
+  }
+
+ private:
+  const Real* of_piece_;
+  typename S::V first_;
+};
+
 // Asks for the block that comes some blocks after a whole one, if the row goes on in memory.
 template <class T>
 ISOBIT_INLINE void fetch_ahead(const T* block, std::int64_t count) {
@@ -79,12 +102,10 @@ void moments(const Given& given, const Part& part, const void* centres, void* to
   });
 }
 
-template <class S, class T>
+template <class S, class T, bool kSpread>
 void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
   using Real = typename S::Real;
   const Row row = p.row(part.first);
-  const auto* weight = static_cast<const Real*>(known.weight);
-  const auto* bias = static_cast<const Real*>(known.bias);
   with_normaliser<S>(
       statistics_at<Real>(known, part.first), [&](const auto& normaliser) ISOBIT_INLINE_LAMBDA {
         alignas(64) T from[kBlock], to[kBlock];
@@ -92,11 +113,11 @@ void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
           const T* x = elements(p.x, row, piece, from);
           if (!p.training) fetch_ahead(x, piece.count);
           const Results<T> y(p.y, row, piece, to);
-          const std::int64_t channel = row.channel_of(piece.segment);
-          const auto w = S::all(weight[channel]), b = S::all(bias[channel]);
+          const OfPiece<S, kSpread> w(known.weight, row, piece), b(known.bias, row, piece);
           simd::store_row<S>(y.data(), piece.count, known.streams,
                              [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-                               return S::fma(normaliser(S::load(x + i, part...)), w, b);
+                               return S::fma(normaliser(S::load(x + i, part...)), w(i, part...),
+                                             b(i, part...));
                              });
           y.done();
         });
@@ -111,11 +132,10 @@ template <class S>
 
 // The sums of g and of g * x̂ over a row, where g is grad_y, or its product with the weight. Blocks
 // of pieces, and those of rows that are not usual ones, go by way of memory.
-template <class S, class T, bool kWeighted>
+template <class S, class T, bool kWeighted, bool kSpread>
 ISOBIT_INLINE void products(const BackwardProblem& p, const Known& known, const Row& row,
                             const Part& part, void* to) {
   using Real = typename S::Real;
-  const auto* weight = static_cast<const Real*>(known.weight);
   alignas(64) T x_buffer[kBlock], grad_buffer[kBlock];
   alignas(64) Real g[kBlock], xhat[kBlock];
   const auto statistics_of = [&](std::int64_t segment) ISOBIT_INLINE_LAMBDA -> const auto& {
@@ -128,12 +148,12 @@ ISOBIT_INLINE void products(const BackwardProblem& p, const Known& known, const 
     const T* grad_y = elements(p.grad_y, row, piece, grad_buffer);
     fetch_ahead(x, piece.count);
     fetch_ahead(grad_y, piece.count);
-    const auto w = S::all(kWeighted ? weight[row.channel_of(piece.segment)] : Real(1));
+    const OfPiece<S, kSpread> w(known.weight, row, piece);
     body(
         [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
           const auto gradient = S::load(grad_y + i, part...);
           if constexpr (kWeighted)
-            return S::mul(gradient, w);
+            return S::mul(gradient, w(i, part...));
           else
             return gradient;
         },
@@ -171,21 +191,20 @@ ISOBIT_INLINE void products(const BackwardProblem& p, const Known& known, const 
   });
 }
 
-template <class S, class T>
+template <class S, class T, bool kSpread>
 void row_products(const BackwardProblem& p, const Known& known, const Part& part, void* to) {
-  products<S, T, true>(p, known, p.row(part.first), part, to);
+  products<S, T, true, kSpread>(p, known, p.row(part.first), part, to);
 }
 template <class S, class T>
 void channel_products(const BackwardProblem& p, const Known& known, const Part& part, void* to) {
-  products<S, T, false>(p, known, p.of_channel(part.first), part, to);
+  products<S, T, false, false>(p, known, p.of_channel(part.first), part, to);
 }
 
-template <class S, class T>
+template <class S, class T, bool kSpread>
 void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
   using Real = typename S::Real;
   const Row row = p.row(part.first);
   const Statistics<Real>& statistics = statistics_at<Real>(known, part.first);
-  const auto* weight = static_cast<const Real*>(known.weight);
   alignas(64) T x_buffer[kBlock], grad_buffer[kBlock], to[kBlock];
   const auto put = [&](const auto& value) ISOBIT_INLINE_LAMBDA {
     for_each_piece(row, part.begin, part.end, [&](const Piece& piece) ISOBIT_INLINE_LAMBDA {
@@ -193,10 +212,11 @@ void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
       const T* grad_y = elements(p.grad_y, row, piece, grad_buffer);
       if (!p.training) fetch_ahead(grad_y, piece.count);
       const Results<T> grad_x(p.grad_x, row, piece, to);
-      const auto w = S::all(weight[row.channel_of(piece.segment)]);
+      const OfPiece<S, kSpread> w(known.weight, row, piece);
       simd::store_row<S>(grad_x.data(), piece.count, known.streams,
                          [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-                           return value(x, i, S::mul(S::load(grad_y + i, part...), w), part...);
+                           return value(x, i, S::mul(S::load(grad_y + i, part...), w(i, part...)),
+                                        part...);
                          });
       grad_x.done();
     });
@@ -215,20 +235,26 @@ void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
   });
 }
 
-template <class S, class T>
+template <class S, class T, bool kSpread>
 Kernels kernels_of() {
-  return {
-      moments<S, T>, row_products<S, T>, channel_products<S, T>, {normalise<S, T>, gradient<S, T>}};
+  return {moments<S, T>,
+          row_products<S, T, kSpread>,
+          channel_products<S, T>,
+          {normalise<S, T, kSpread>, gradient<S, T, kSpread>}};
+}
+template <class S, class T>
+Kernels kernels_of(bool spread) {
+  return spread ? kernels_of<S, T, true>() : kernels_of<S, T, false>();
 }
 
 }  // namespace
 
-Kernels kernels_along(DType dtype) {
+Kernels kernels_along(DType dtype, bool spread) {
   switch (dtype) {
-    case DType::f16:  return kernels_of<simd::F32, f16>();
-    case DType::bf16: return kernels_of<simd::F32, bf16>();
-    case DType::f64:  return kernels_of<simd::F64, double>();
-    default:          return kernels_of<simd::F32, float>();
+    case DType::f16:  return kernels_of<simd::F32, f16>(spread);
+    case DType::bf16: return kernels_of<simd::F32, bf16>(spread);
+    case DType::f64:  return kernels_of<simd::F64, double>(spread);
+    default:          return kernels_of<simd::F32, float>(spread);
   }
 }
 

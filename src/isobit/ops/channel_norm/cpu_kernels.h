@@ -21,7 +21,7 @@ inline constexpr std::int64_t kGroupedAbreast = 16;
 
 // Arrays of what is computed in. Statistics and means are those of all rows.
 struct Known {
-  const void *weight, *bias;  // (channels)
+  const void *weight, *bias;  // (channels), or of all elements of an image
   const void* statistics;     // Statistics<Real>
   const void* means;          // Moments<Real>: of g and g * x̂, with g the gradient of x̂
   bool streams;               // whether results of rows are stored past the caches
@@ -46,10 +46,11 @@ struct Kernels {
   Writers writers;
 };
 
-// along: one row at a time, of any strides. abreast: rows of adjacent channels side by side, over
+// along: one row at a time, of any strides; with weights of its elements, not of channels, if they
+// are spread. abreast: rows of adjacent channels side by side, over
 // all images; of groups, only the products of channels.
 // lines: adjacent channels of images that lie as a whole where they are.
-ISOBIT_IN_EACH_ISA(Kernels kernels_along(DType dtype); Kernels kernels_abreast(DType dtype);
-                   Writers writers_of_lines(DType dtype);)
+ISOBIT_IN_EACH_ISA(Kernels kernels_along(DType dtype, bool spread);
+                   Kernels kernels_abreast(DType dtype); Writers writers_of_lines(DType dtype);)
 
 }  // namespace isobit::channel_norm

@@ -115,6 +115,19 @@ void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
   });
 }
 
+// Those of an image's groups, one after the other where the part has whole ones or a part of one.
+template <class Normalisers>
+ISOBIT_INLINE void fill_lanes(Normalisers& normalisers, const BackwardProblem& p,
+                              const Known& known, const Part& part, std::int64_t image) {
+  const std::int64_t of_group = p.channels / p.groups, before = part.first % of_group;
+  const std::int64_t lanes = before + part.rows <= of_group             ? part.rows
+                             : before == 0 && part.rows % of_group == 0 ? of_group
+                                                                        : 1;
+  normalisers.fill(known, part.rows / lanes, lanes, [&](std::int64_t i) ISOBIT_INLINE_LAMBDA {
+    return p.row_of(image, part.first + i * lanes);
+  });
+}
+
 // Statistics that change from image to image: a block's x̂ are computed before they are added.
 template <class S, class T>
 ISOBIT_INLINE void products_of_groups(const BackwardProblem& p, const Known& known,
@@ -143,9 +156,7 @@ ISOBIT_INLINE void products_of_groups(const BackwardProblem& p, const Known& kno
         for (std::int64_t i = 0; i < count; ++i, walk.next()) {
           if (walk.image() != image) {
             image = walk.image();
-            normalisers.fill(known, part.rows, 1, [&](std::int64_t lane) ISOBIT_INLINE_LAMBDA {
-              return p.row_of(image, part.first + lane);
-            });
+            fill_lanes(normalisers, p, known, part, image);
           }
           with_plainness(normalisers, [&](auto plain) ISOBIT_INLINE_LAMBDA { put(i, plain); });
         }

@@ -10,13 +10,13 @@
 
 namespace isobit::channel_norm {
 
-// Whether lines of batch_norm's channels follow each other, of so many elements at most.
+// Whether lines of channels follow each other, of so many elements at most.
 template <class... Arrays>
 bool lie_in_lines(const Given& p, std::int64_t most, const Arrays&... arrays) {
   const auto follow = [&](const Images& array) {
     return !array || (array.l == 1 && array.c == p.extent);
   };
-  return p.groups == 0 && 1 < p.extent && p.extent <= most && (follow(arrays) && ...);
+  return 1 < p.extent && p.extent <= most && (follow(arrays) && ...);
 }
 inline bool lie_in_lines(const ForwardProblem& p, std::int64_t most) {
   return lie_in_lines(p, most, p.x, p.y);
@@ -25,14 +25,20 @@ inline bool lie_in_lines(const BackwardProblem& p, std::int64_t most) {
   return lie_in_lines(p, most, p.x, p.grad_y, p.grad_x);
 }
 
-// Which channels are turned at a time, and where to.
+// Which channels are turned at a time, and where to: where rows are summed, or, of groups, what
+// shares a weight.
 class Turning {
  public:
   Turning() = default;
   Turning(const ForwardProblem& p, const Machine& machine) {
-    if (p.training) choose(p, machine, 1);  // else nothing is summed
+    if (p.groups == 0 && p.training) choose(p, machine, 1, norms::kMostAbreast, kFew);
   }
-  Turning(const BackwardProblem& p, const Machine& machine) { choose(p, machine, 2); }
+  Turning(const BackwardProblem& p, const Machine& machine) {
+    if (p.groups == 0)
+      choose(p, machine, 2, norms::kMostAbreast, kFew);
+    else if (p.wants_sums())
+      choose(p, machine, 2, kGroupedAbreast, kFewest);
+  }
 
   explicit operator bool() const { return abreast_ != 0; }
   std::int64_t abreast() const { return abreast_; }
@@ -56,16 +62,19 @@ class Turning {
   }
 
  private:
-  static constexpr std::int64_t kFew = 32;    // elements of an image
+  // Elements of an image; of groups, whose statistics change with the image, only where a vector
+  // would be half empty.
+  static constexpr std::int64_t kFew = 32, kFewest = 8;
   static constexpr std::int64_t kLeast = 16;  // channels, or vectors would be empty
 
   template <class Problem>
-  void choose(const Problem& p, const Machine& machine, std::int64_t copies) {
-    if (p.batch == 0 || !lie_in_lines(p, kFew)) return;
+  void choose(const Problem& p, const Machine& machine, std::int64_t copies, std::int64_t most,
+              std::int64_t few) {
+    if (p.batch == 0 || !lie_in_lines(p, few)) return;
     const std::int64_t of_channel = p.batch * p.extent * size_of(p.dtype);
     const std::int64_t wanted =
         simd::task_count(machine, p.channels * p.batch * p.extent, p.channels);
-    std::int64_t abreast = std::min(norms::kMostAbreast, p.channels);
+    std::int64_t abreast = std::min(most, p.channels);
     const auto units = [&] { return (p.channels + abreast - 1) / abreast; };
     while (abreast >= kLeast && (abreast * of_channel * copies > kCached ||
                                  abreast * p.extent > kMostLanes || units() < wanted))

@@ -183,7 +183,18 @@ TEST(GroupNorm, TheGradientOfAGroupHasTheBitsOfLayerNorm) {
 }
 
 TEST(GroupNorm, NeitherWhichArraysHaveChannelsLastNorGivenMomentsChangeBits) {
-  for (const Extents& e : {Extents{8, 32, 70}, {9, 24, 3}, {1, 6, 700}, {2, 64, 17}}) {
+  struct Case {
+    Extents e;
+    std::int64_t of_group;
+  };
+  for (const auto& [e, of_group] : {Case{{8, 32, 70}, 4},
+                                    {{9, 24, 3}, 2},
+                                    {{1, 6, 700}, 2},
+                                    {{2, 64, 17}, 2},
+                                    {{5, 40, 1}, 20},
+                                    {{3, 48, 2}, 12},
+                                    {{4, 32, 4}, 8},
+                                    {{3, 21, 130}, 7}}) {
     const Floats x = channels_of_every_kind(e), grad = waves(e.count(), 0.5f);
     Floats weight = waves(e.channels), bias = waves(e.channels, 2);
     Floats expected;
@@ -197,7 +208,7 @@ TEST(GroupNorm, NeitherWhichArraysHaveChannelsLastNorGivenMomentsChangeBits) {
         forward.weight = vector(weight);
         forward.bias = vector(bias);
         forward.y = images(y, e, last[2]);
-        forward.groups = e.channels / (e.channels == 32 ? 4 : 2);
+        forward.groups = e.channels / of_group;
         Floats moments(e.batch * forward.groups * 3);
         forward.moments = view_of(moments, {e.batch, forward.groups, 3});
         run(group_norm::forward_operation(), forward);
