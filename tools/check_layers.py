@@ -58,7 +58,7 @@ RULES = (
         "dispatch/* simt/simt.h norms/variants.h norm_linear/variants.h PROBLEMS"
         " ops/device_catalog.h",
     ),
-    ("ops/OP/test*.cpp", "*"),
+    ("ops/OP/test*", "*"),
     # A norm with its linear layer has its code in norm_linear/.
     ("ops/*norm_linear/fused.h", "FACE ops/*/norm.h"),
     ("ops/*norm_linear/cpu*", "norm_linear/cpu* FORMULA ops/OP/fused.h"),
@@ -165,7 +165,7 @@ ANGLED = (  # what <...> may name, beside the standard library and the system
     ("simt/hip/*", r"hip/.*"),
     ("executor/runtime.cpp", CUDA),
     ("executor/totals.cpp", r"cxxabi\.h"),
-    ("ops/*/test*.cpp", ".*"),
+    ("ops/*/test*", ".*"),
 )
 
 
