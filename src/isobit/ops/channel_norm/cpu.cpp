@@ -41,7 +41,7 @@ bool joins(const Given& p, std::int64_t most, const Arrays&... arrays) {
   };
   return follow(p.x) && (follow(arrays) && ...);
 }
-constexpr std::int64_t kMostForward = 64, kMostBackward = 128;  // more gain less than weights cost
+constexpr std::int64_t kMostForward = 32, kMostBackward = 128;  // or weights cost more than is won
 bool joins(const ForwardProblem& p) { return joins(p, kMostForward, p.y); }
 bool joins(const BackwardProblem& p) { return joins(p, kMostBackward, p.grad_y, p.grad_x); }
 
