@@ -3,7 +3,6 @@
 // those of one row of blocks after the other.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <functional>
 #include <map>
 #include <set>
