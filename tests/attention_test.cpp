@@ -436,6 +436,13 @@ TEST(Attention, WorkspaceGrowsWithTheLengthAndNotWithItsSquare) {
     return bytes;
   };
   const Bytes brief = bytes_at(8192), lasting = bytes_at(32768);
+  const auto record = [](const char* key, std::size_t bytes) {
+    RecordProperty(key, std::to_string(bytes));
+  };
+  record("forward of 8192", brief.forward);
+  record("backward of 8192", brief.backward);
+  record("forward of 32768", lasting.forward);
+  record("backward of 32768", lasting.backward);
   EXPECT_LE(lasting.forward, 4 * brief.forward);
   EXPECT_LE(lasting.backward, 4 * brief.backward);
   EXPECT_LE(lasting.forward, std::size_t{1} << 26);

@@ -4,8 +4,6 @@
 // three products. Many panels are taken in blocks, in the order of cpu_squares.h.
 #pragma once
 
-#include <utility>
-
 #include "isobit/ops/attention/cpu_backward_memory.h"
 #include "isobit/ops/attention/cpu_pairs.h"
 
