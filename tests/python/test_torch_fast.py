@@ -2,6 +2,7 @@
 """The short way for small calls gives what the operators give, and leaves alone what is not its."""
 
 import itertools
+import sys
 from functools import partial
 
 import pytest
@@ -212,6 +213,80 @@ def test_gradients_of_other_sums_are_left_to_the_operators(grad_sum):
     call = fast.backward_of(norms.ADD_RMS_NORM)
     assert call(X, X, draw(5), EPS, grad_sum) is None
     assert call(X, X, draw(5), EPS, X) is not None
+
+
+def recorded(norm, shape=(3, 5)):
+    """The tensors of a call, all of which want gradients, and its results."""
+    tensors = norms.Given(
+        *(t if t is None else t.requires_grad_() for t in given(norm, shape=shape))
+    )
+    return tensors, tensors_of(short(norm, 5, *arguments(norm, tensors)))
+
+
+@each_norm
+def test_no_statement_of_python_runs_in_recorded_calls(norm):
+    """Neither forward nor in a node: that would take longer than the norm."""
+    tensors, results = recorded(norm)
+    call = partial(getattr(fast, norm.name), 5, *arguments(norm, tensors))
+    node = results[0].grad_fn.apply
+    gradients = (draw(3, 5, seed=9),) * len(results)
+    entered = []
+
+    def note(frame, event, _):
+        if event == "call":
+            entered.append(frame.f_code)
+
+    with torch.no_grad():  # as PyTorch calls nodes
+        sys.setprofile(note)
+        node(*gradients)
+        sys.setprofile(None)
+    sys.setprofile(note)
+    results = call()
+    sys.setprofile(None)
+    assert entered == [] and tensors_of(results)[0].requires_grad
+
+
+@each_norm
+@pytest.mark.parametrize("plain", [True, False], ids=["served", "left to the operators"])
+def test_what_was_kept_is_asked_for_once(norm, plain):
+    """Checkpoints compute it where it is asked for, and refuse to do so twice."""
+    asked = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: (asked.append(1), t)[1]):
+        tensors, results = recorded(norm)
+    gradient = draw(3, 5, seed=9) if plain else draw(5, 3, seed=9).t()
+    wanted = [t for t in tensors if t is not None]
+    found = torch.autograd.grad(results, wanted, (gradient,) * len(results))
+    assert len(asked) == 2  # tensors
+    again, same = recorded(norm)
+    wanted = [t for t in again if t is not None]
+    copied = (gradient.contiguous(),) * len(same)
+    assert bits(*found) == bits(*torch.autograd.grad(same, wanted, copied))
+
+
+@each_norm
+def test_a_graph_is_walked_again_only_if_it_was_kept(norm):
+    tensors, results = recorded(norm)
+    gradients = (draw(3, 5, seed=9),) * len(results)
+    first = torch.autograd.grad(results, tensors.input, gradients, retain_graph=True)
+    assert bits(*torch.autograd.grad(results, tensors.input, gradients)) == bits(*first)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(results, tensors.input, gradients)
+
+
+@each_norm
+def test_what_was_kept_must_not_have_changed(norm):
+    tensors, results = recorded(norm)
+    with torch.no_grad():
+        tensors.weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(results[0], tensors.input, draw(3, 5, seed=9))
+
+
+@each_norm
+def test_a_node_refuses_another_number_of_gradients(norm):
+    _, results = recorded(norm)
+    with pytest.raises(TypeError, match="a gradient of each result"):
+        results[0].grad_fn.apply(*(draw(3, 5),) * 3)
 
 
 def test_large_calls_go_to_the_operators():

@@ -63,9 +63,9 @@ def _operators(norm):
 
 
 def _recorded(norm, run, run_backward):
-    """Eager for calls whose only option is eps: (input, weight, [bias,] eps[, residual]). `run` and
-    `run_backward`, for all gradients, may decline by None. Between PyTorch and the kernel stands as
-    little as can be; small calls take no longer than that."""
+    """Eager for calls whose only option is eps: (input, weight, [bias,] eps[, residual]), and its
+    gradients of (ctx, what was kept, grad_y[, grad_sum]). `run_backward` makes all gradients.
+    Between PyTorch and the kernel stands as little as can be."""
     adds, tensors = norm.adds, 2 + norm.centered
     everything = (*(True,) * tensors, False, *(True,) * adds)
 
@@ -77,8 +77,6 @@ def _recorded(norm, run, run_backward):
         @staticmethod
         def forward(ctx, *arguments):
             output = run(*arguments)
-            if output is None:
-                output = norm.forward(*given_of(arguments))
             if adds:
                 ctx.set_materialize_grads(False)
                 ctx.save_for_backward(output[1], arguments[1])
@@ -89,27 +87,30 @@ def _recorded(norm, run, run_backward):
 
         @staticmethod
         def backward(ctx, *grads):
-            x, weight = ctx.saved_tensors
-            needs = ctx.needs_input_grad
-            wide = torch.is_grad_enabled() or torch.compiler.is_compiling()  # compiled autograd
-            if needs == everything and not wide and grads[0] is not None:
-                found = run_backward(grads[0], x, weight, ctx.eps, *grads[1:])
-                if found is not None:
-                    return (*found[:tensors], None, *found[:adds])
-            wanted = Gradients(*map(bool, given_of(needs)[0][:4]))
-            incoming = Incoming(grads[0], grads[1] if adds else None, x, weight, None)
-            prefix = "" if torch.is_grad_enabled() else "_"
-            found = norm.backward(incoming, Options(ctx.eps), wanted, prefix)
-            return (*found[:tensors], None, *found[3 : 3 + adds])
+            return gradients(ctx, ctx.saved_tensors, *grads)
 
-    return _unwrapped_apply(Recorded)
+    def gradients(ctx, kept, *grads):
+        x, weight = kept
+        needs = ctx.needs_input_grad
+        wide = torch.is_grad_enabled() or torch.compiler.is_compiling()  # compiled autograd
+        if needs == everything and not wide and grads[0] is not None:
+            found = run_backward(grads[0], x, weight, ctx.eps, *grads[1:])
+            return (*found[:tensors], None, *found[:adds])
+        wanted = Gradients(*map(bool, given_of(needs)[0][:4]))
+        incoming = Incoming(grads[0], grads[1] if adds else None, x, weight, None)
+        prefix = "" if torch.is_grad_enabled() else "_"
+        found = norm.backward(incoming, Options(ctx.eps), wanted, prefix)
+        return (*found[:tensors], None, *found[3 : 3 + adds])
+
+    return Recorded, gradients
 
 
 def _ways(norm):
     """What fast.connect wants of a norm."""
     forward, backward = _operators(norm)
-    small = _recorded(norm, fast.forward_of(norm), fast.backward_of(norm))
-    return small, _recorded(norm, forward, backward), forward
+    small, gradients = _recorded(norm, forward, backward)
+    large, _ = _recorded(norm, forward, backward)
+    return small, _unwrapped_apply(small), _unwrapped_apply(large), forward, gradients
 
 
 fast.connect(_ways(norm) for norm in NORMS)

@@ -56,8 +56,10 @@ def backward_of(norm):
 
 
 def connect(of_each_norm):
-    """For each of isobit.torch.norms.NORMS three functions that are called as `forward_of` is: for
-    small calls that are recorded, for large ones, and for large ones that are not."""
+    """For each of isobit.torch.norms.NORMS an autograd function for small calls; three functions
+    that are called as `forward_of` is: for small calls that are recorded, for large ones, and for
+    large ones that are not; and that which makes the gradients of small calls (ctx, what was
+    kept, grad_y[, grad_sum]). The first one's forward and its node's apply become the module's."""
     global missing
     if _module is None:
         return

@@ -3,45 +3,32 @@
 // takes longer than they do. It serves plain CPU tensors where nothing watches: no mode, no
 // transform. For all else it returns None, for errors too, and the operators take the call.
 //
-// A module of Python's limited API, without a symbol of PyTorch's: tensors are read and made
-// through DLPack's exchange API, which torch.Tensor carries.
-#define Py_LIMITED_API 0x030a0000  // Python 3.10
-#include <ATen/dlpack.h>
-#include <Python.h>
-
+// A module of Python's limited API, without a symbol of PyTorch's.
 #include <algorithm>
-#include <cstddef>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <tuple>
 
+#include "isobit/torch/fast_tensors.h"
 #include "isobit/torch/norms.h"
 
 namespace {
 
 using isobit::torch::LayerNorm, isobit::torch::RmsNorm;
-
-constexpr std::int64_t kSmall = 32768;  // elements; above, threads and memory are operators' care
-constexpr int kMostDims = 8;
-
-struct Decref {
-  void operator()(PyObject* object) const { Py_DECREF(object); }
-};
-using Owned = std::unique_ptr<PyObject, Decref>;
+using isobit::torch::fast::api, isobit::torch::fast::tensor_types;
+using isobit::torch::fast::Array, isobit::torch::fast::Owned;
 
 // What connect() was given.
-const DLPackExchangeAPI* api = nullptr;
-PyObject* tensor_types[2] = {};  // torch.Tensor and torch.nn.Parameter, not what derives from them
-PyObject* watchers = nullptr;    // functions that return 0 or False where nothing watches
+PyObject* watchers = nullptr;  // functions that return 0 or False where nothing watches
 PyObject* grad_enabled = nullptr;
 PyObject* forward_ad = nullptr;
 
-// What Python does for a norm, called as forward() is below. Calls that are recorded make a graph.
+// What Python does for a norm. The first three are called as forward() is below; calls that are
+// recorded make a graph. The others serve recorded small calls that are not served here.
 struct Ways {
   PyObject* recorded_small = nullptr;
   PyObject* recorded_large = nullptr;
   PyObject* large = nullptr;
+  PyObject* forward = nullptr;    // (ctx, input, weight, [bias,] eps[, residual])
+  PyObject* gradients = nullptr;  // (ctx, what was kept, grad_y[, grad_sum])
 };
 
 // A norm of its input, or of input + residual: then the sum is a second result.
@@ -56,6 +43,11 @@ struct Form {
 struct Names {
   PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
   PyObject* level = PyUnicode_InternFromString("_current_level");
+  PyObject* eps = PyUnicode_InternFromString("eps");
+  PyObject* kept = PyUnicode_InternFromString("to_save");  // what save_for_backward sets
+  PyObject* saved = PyUnicode_InternFromString("saved_tensors");
+  PyObject* needs = PyUnicode_InternFromString("needs_input_grad");
+  PyObject* materializes = PyUnicode_InternFromString("materialize_grads");
 };
 
 const Names& names() {
@@ -79,118 +71,6 @@ bool watched() {
   if (!level) PyErr_Clear();
   return !level || PyLong_AsLong(level.get()) >= 0;
 }
-
-// A new tensor in one piece of memory, which PyTorch gives back when it has no more use for it.
-struct Result {
-  DLManagedTensorVersioned managed{};
-  std::int64_t shape[kMostDims], strides[kMostDims];
-
-  static constexpr std::size_t kAlignment = 64;
-
-  static Result* make(const DLTensor& like, std::int64_t bytes) {
-    constexpr std::size_t kHead = (sizeof(Result) + kAlignment - 1) / kAlignment * kAlignment;
-    void* memory = nullptr;
-    if (posix_memalign(&memory, kAlignment, kHead + static_cast<std::size_t>(bytes)) != 0)
-      return nullptr;
-    auto* result = new (memory) Result;
-    DLManagedTensorVersioned& managed = result->managed;
-    managed.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
-    managed.deleter = [](DLManagedTensorVersioned* self) { std::free(self); };
-    managed.dl_tensor = like;
-    managed.dl_tensor.data = static_cast<std::byte*>(memory) + kHead;
-    managed.dl_tensor.byte_offset = 0;
-    managed.dl_tensor.shape = std::copy_n(like.shape, like.ndim, result->shape) - like.ndim;
-    managed.dl_tensor.strides = result->strides;
-    std::int64_t step = 1;
-    for (int i = like.ndim - 1; i >= 0; --i) {
-      result->strides[i] = step;
-      step *= like.shape[i];
-    }
-    return result;
-  }
-};
-static_assert(offsetof(Result, managed) == 0, "the deleter is given its address");
-
-// A tensor of adjacent elements on the CPU, or an absent one.
-class Array {
- public:
-  bool read(PyObject* object) {
-    if (object == Py_None) return true;
-    const auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-    if (type != tensor_types[0] && type != tensor_types[1]) return false;
-    if (api->dltensor_from_py_object_no_sync(object, &tensor_) != 0) {
-      PyErr_Clear();
-      return false;
-    }
-    return look();
-  }
-
-  // A new tensor of the same shape and type.
-  bool make_like(const Array& like, Owned& object) {
-    Result* result = Result::make(like.tensor_, like.view_.bytes);
-    if (result == nullptr) return false;
-    tensor_ = result->managed.dl_tensor;
-    void* made = nullptr;
-    if (api->managed_tensor_to_py_object_no_sync(&result->managed, &made) != 0) {
-      PyErr_Clear();
-      return false;
-    }
-    object.reset(static_cast<PyObject*>(made));
-    return look();
-  }
-
-  bool given() const { return view_.dtype != 0; }
-  bool small() const { return elements_ <= kSmall; }
-  int dims() const { return tensor_.ndim; }
-  std::int64_t* shape() const { return tensor_.shape; }
-  std::int64_t cols() const { return tensor_.shape[tensor_.ndim - 1]; }
-  bool same_shape(const Array& other) const {
-    return dims() == other.dims() && std::equal(shape(), shape() + dims(), other.shape());
-  }
-
-  // As the C ABI wants it: rows of the last dimension, or one vector.
-  const isobit_tensor* rows() {
-    if (!given()) return nullptr;
-    view_.rank = 2;
-    view_.shape[0] = cols() == 0 ? 0 : elements_ / cols();
-    view_.shape[1] = view_.strides[0] = cols();
-    view_.strides[1] = 1;
-    return &view_;
-  }
-  const isobit_tensor* vector() {
-    if (!given()) return nullptr;
-    view_.rank = 1;
-    view_.shape[0] = elements_;
-    view_.strides[0] = 1;
-    return &view_;
-  }
-
- private:
-  // A view with neg bit never comes through here: its elements are every other real.
-  bool look() {
-    if (tensor_.device.device_type != kDLCPU || tensor_.ndim < 1 || tensor_.ndim > kMostDims ||
-        tensor_.dtype.lanes != 1)
-      return false;
-    elements_ = 1;
-    for (int i = tensor_.ndim - 1; i >= 0; --i) {
-      if (tensor_.strides != nullptr && tensor_.strides[i] != elements_) return false;
-      elements_ *= tensor_.shape[i];
-    }
-    if (elements_ == 0) return false;
-    const int bits = tensor_.dtype.bits;
-    if (tensor_.dtype.code == kDLFloat)
-      view_.dtype = bits == 32 ? ISOBIT_F32 : bits == 64 ? ISOBIT_F64 : bits == 16 ? ISOBIT_F16 : 0;
-    else if (tensor_.dtype.code == kDLBfloat)
-      view_.dtype = ISOBIT_BF16;
-    view_.data = static_cast<std::byte*>(tensor_.data) + tensor_.byte_offset;
-    view_.bytes = elements_ * bits / 8;
-    return view_.dtype != 0;
-  }
-
-  DLTensor tensor_{};
-  std::int64_t elements_ = 0;
-  isobit_tensor view_{};
-};
 
 isobit_context one_thread() {
   isobit_context context{};
@@ -223,6 +103,13 @@ PyObject* tuple_of(Each*... each) {
   return tuple;
 }
 
+PyObject* call_with(PyObject* function, PyObject* const* given, Py_ssize_t count) {
+  const Owned arguments(PyTuple_New(count));
+  if (!arguments) return nullptr;
+  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SetItem(arguments.get(), i, Py_NewRef(given[i]));
+  return PyObject_CallObject(function, arguments.get());
+}
+
 // A forward call: (input, weight, [bias,] eps[, residual]).
 template <class Form>
 struct Call {
@@ -251,12 +138,7 @@ struct Call {
     return false;
   }
 
-  PyObject* pass_to(PyObject* function) const {
-    const Owned arguments(PyTuple_New(kCount));
-    if (!arguments) return nullptr;
-    for (int i = 0; i < kCount; ++i) PyTuple_SetItem(arguments.get(), i, Py_NewRef(given[i]));
-    return PyObject_CallObject(function, arguments.get());
-  }
+  PyObject* pass_to(PyObject* function) const { return call_with(function, given, kCount); }
 
   PyObject* run() {
     Array y, sum;
@@ -298,24 +180,26 @@ PyObject* norm(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return small ? call.run() : call.pass_to(Form::ways.large);
 }
 
-// (grad_y, what was normalised, weight, eps[, grad_sum]): every gradient, weights' in weight's type
+// The tensors of a backward call; grad_sum only where the norm adds.
+struct Incoming {
+  PyObject *grad_y, *x, *weight, *eps, *grad_sum;
+};
+
+// Every gradient, weights' in weight's type, or false.
 template <class Form>
-PyObject* backward(PyObject*, PyObject* const* given, Py_ssize_t count) {
+bool find_gradients(const Incoming& given, Owned (&results)[3]) {
   using Norm = typename Form::Norm;
-  constexpr Py_ssize_t kCount = 4 + Form::kAdds;
-  if (api == nullptr || count != kCount || !PyFloat_Check(given[3]) || watched())
-    return no_result();
+  if (api == nullptr || !PyFloat_Check(given.eps) || watched()) return false;
   Array grad_y, x, weight, grad_sum, grads[3];
-  if (!grad_y.read(given[0]) || !x.read(given[1]) || !weight.read(given[2]) ||
-      (Form::kAdds && !grad_sum.read(given[kCount - 1])))
-    return no_result();
+  if (!grad_y.read(given.grad_y) || !x.read(given.x) || !weight.read(given.weight) ||
+      (Form::kAdds && !grad_sum.read(given.grad_sum)))
+    return false;
   if (!grad_y.given() || !x.given() || !weight.given() || !grad_y.same_shape(x) ||
       (grad_sum.given() && !grad_sum.same_shape(x)) || !fits(weight, x) || !x.small())
-    return no_result();
-  Owned results[3];
-  if (!grads[0].make_like(x, results[0])) return no_result();
+    return false;
+  if (!grads[0].make_like(x, results[0])) return false;
   for (int i = 1; i <= Form::kWeights; ++i)
-    if (!grads[i].make_like(weight, results[i])) return no_result();
+    if (!grads[i].make_like(weight, results[i])) return false;
 
   typename Norm::Backward args{};
   args.struct_size = sizeof args;
@@ -326,19 +210,123 @@ PyObject* backward(PyObject*, PyObject* const* given, Py_ssize_t count) {
   args.grad_x = grads[0].rows();
   args.grad_weight = grads[1].vector();
   if constexpr (Norm::kHasBias) args.grad_bias = grads[2].vector();
-  args.eps = PyFloat_AsDouble(given[3]);
+  args.eps = PyFloat_AsDouble(given.eps);
   const isobit_context context = one_thread();
-  if (Norm::kBackward(&args, &context) != ISOBIT_OK) return no_result();
-  if constexpr (Norm::kHasBias)
+  return Norm::kBackward(&args, &context) == ISOBIT_OK;
+}
+
+// (grad_y, what was normalised, weight, eps[, grad_sum])
+template <class Form>
+PyObject* backward(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  constexpr Py_ssize_t kCount = 4 + Form::kAdds;
+  Owned results[3];
+  if (count != kCount || !find_gradients<Form>({given[0], given[1], given[2], given[3],
+                                                Form::kAdds ? given[kCount - 1] : nullptr},
+                                               results))
+    return no_result();
+  if constexpr (Form::Norm::kHasBias)
     return tuple_of(results[0].get(), results[1].get(), results[2].get());
   else
     return tuple_of(results[0].get(), results[1].get());
 }
 
+// What PyTorch calls for recorded small calls, as an autograd function's forward and as its node's
+// apply: no statement of Python's runs between PyTorch and the kernels.
+
+// (ctx, input, weight, [bias,] eps[, residual])
+template <class Form>
+PyObject* recorded_forward(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  Call<Form> call{given + 1};
+  if (count != 1 + call.kCount || !call.read() || !call.x.small())
+    return call_with(Form::ways.forward, given, count);
+  Owned result(call.run());
+  if (!result) return nullptr;
+  if (result.get() == Py_None) return call_with(Form::ways.forward, given, count);
+  PyObject* const ctx = given[0];
+  PyObject* const normalised = Form::kAdds ? PyTuple_GetItem(result.get(), 1) : given[1];
+  const Owned kept(tuple_of(normalised, given[2]));
+  if (!kept || PyObject_SetAttr(ctx, names().kept, kept.get()) != 0 ||
+      PyObject_SetAttr(ctx, names().eps, call.given[call.kEps]) != 0 ||
+      (Form::kAdds && PyObject_SetAttr(ctx, names().materializes, Py_False) != 0))
+    return nullptr;
+  return result.release();
+}
+
+// Whether the gradients of all tensors are wanted, and nothing else.
+template <class Form>
+bool needs_all(PyObject* ctx) {
+  const Owned needs(PyObject_GetAttr(ctx, names().needs));
+  if (!needs) PyErr_Clear();
+  if (!needs || PyTuple_Size(needs.get()) != Call<Form>::kCount) return false;
+  for (int i = 0; i < Call<Form>::kCount; ++i)
+    if (PyTuple_GetItem(needs.get(), i) != (i == Call<Form>::kEps ? Py_False : Py_True))
+      return false;
+  return true;
+}
+
+// (grad_y[, grad_sum]) of a node. What was kept is asked for once: hooks may compute it.
+template <class Form>
+PyObject* recorded_apply(PyObject* ctx, PyObject* const* given, Py_ssize_t count) {
+  if (count != 1 + Form::kAdds) {
+    PyErr_SetString(PyExc_TypeError, "a norm's node takes a gradient of each result");
+    return nullptr;
+  }
+  const Owned saved(PyObject_GetAttr(ctx, names().saved));
+  if (!saved) return nullptr;
+  Owned eps, results[3];
+  if (!truth(PyObject_CallNoArgs(grad_enabled)) && needs_all<Form>(ctx)) {
+    eps.reset(PyObject_GetAttr(ctx, names().eps));
+    if (!eps) return nullptr;
+    if (find_gradients<Form>({given[0], PyTuple_GetItem(saved.get(), 0),
+                              PyTuple_GetItem(saved.get(), 1), eps.get(), given[count - 1]},
+                             results)) {
+      PyObject* const x = results[0].get();
+      if constexpr (Form::Norm::kHasBias && Form::kAdds)
+        return tuple_of(x, results[1].get(), results[2].get(), Py_None, x);
+      else if constexpr (Form::Norm::kHasBias)
+        return tuple_of(x, results[1].get(), results[2].get(), Py_None);
+      else if constexpr (Form::kAdds)
+        return tuple_of(x, results[1].get(), Py_None, x);
+      else
+        return tuple_of(x, results[1].get(), Py_None);
+    }
+  }
+  PyObject* arguments[4] = {ctx, saved.get()};
+  std::copy_n(given, count, arguments + 2);
+  return call_with(Form::ways.gradients, arguments, 2 + count);
+}
+
 using Forms = std::tuple<Form<LayerNorm, false>, Form<LayerNorm, true>, Form<RmsNorm, false>,
                          Form<RmsNorm, true>>;
 
-// (Tensor, Parameter, watchers, is_grad_enabled, forward_ad, and of each form a tuple: its Ways)
+template <auto* kFunction>
+constexpr PyMethodDef method(const char* name) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(kFunction)), METH_FASTCALL,
+          nullptr};
+}
+
+// of: (an autograd function for small calls, then Ways but for `forward`). The function's forward
+// and its node's apply become those above.
+template <class Form>
+bool take(PyObject* of) {
+  static PyMethodDef forward_method = method<recorded_forward<Form>>("forward");
+  static PyMethodDef apply_method = method<recorded_apply<Form>>("apply");
+  PyObject* const function = PyTuple_GetItem(of, 0);
+  if (function == nullptr || PyTuple_Size(of) != 5) return false;
+  PyObject* const python = PyObject_GetAttrString(function, "forward");
+  const Owned node(PyObject_GetAttrString(function, "_backward_cls"));
+  if (python == nullptr || !node) return false;
+  const Owned forward(PyCFunction_New(&forward_method, nullptr));
+  const Owned apply(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(node.get()), &apply_method));
+  if (!forward || !apply || PyObject_SetAttrString(function, "forward", forward.get()) != 0 ||
+      PyObject_SetAttrString(node.get(), "apply", apply.get()) != 0)
+    return false;
+  const auto part = [&](Py_ssize_t i) { return PyTuple_GetItem(of, i); };
+  Form::ways = {part(1), part(2), part(3), python, part(4)};
+  return true;
+}
+
+// (Tensor, Parameter, watchers, is_grad_enabled, forward_ad, and of each form what take() takes)
 PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
   constexpr Py_ssize_t kForms = 5, kCount = kForms + std::tuple_size_v<Forms>;
   if (count != kCount) {
@@ -360,19 +348,12 @@ PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
   watchers = given[2];
   grad_enabled = given[3];
   forward_ad = given[4];
-  auto take = [of = given + kForms]<class... Each>(std::tuple<Each...>) mutable {
-    const auto part = [&](Py_ssize_t i) { return PyTuple_GetItem(*of, i); };
-    ((Each::ways = {part(0), part(1), part(2)}, ++of), ...);
+  auto take_all = [of = given + kForms]<class... Each>(std::tuple<Each...>) mutable {
+    return (take<Each>(*of++) && ...);
   };
-  take(Forms());
+  if (!take_all(Forms())) return nullptr;
   api = offered;
   Py_RETURN_NONE;
-}
-
-template <auto* kFunction>
-constexpr PyMethodDef method(const char* name) {
-  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(kFunction)), METH_FASTCALL,
-          nullptr};
 }
 
 }  // namespace
