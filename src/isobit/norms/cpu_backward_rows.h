@@ -15,13 +15,16 @@ namespace detail {
 using simd::Nan;
 using simd::Stores;
 
-// The row means of g and of g * x̂, where g = grad_y * weight.
-template <class Formula, class S, class T, class Normaliser>
+// The row means of g and of g * x̂, where g = grad_y * weight. `fetched(i)` may bring later rows
+// nearer.
+template <class Formula, class S, class T, class Normaliser, class Fetched>
 ISOBIT_INLINE void gradient_means(const T* x, const T* grad_y,
                                   const WeightRow<typename S::Real>& weight, std::int64_t cols,
-                                  const Normaliser& normalise, RowTerms<typename S::Real>& terms) {
+                                  const Normaliser& normalise, const Fetched& fetched,
+                                  RowTerms<typename S::Real>& terms) {
   using Real = typename S::Real;
   const auto get = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    if constexpr (sizeof...(part) == 0) fetched(i);
     const auto g = S::mul(S::load(grad_y + i, part...), S::load(weight.at(i), part...));
     return simd::Terms<S>{g, S::only(normalise(S::load(x + i, part...)), part...)};
   };
@@ -68,7 +71,9 @@ ISOBIT_INLINE int rows_of_terms(std::size_t row_bytes) {
   return row_bytes <= 4096 ? kMostTerms : row_bytes <= 8192 ? 2 : 1;
 }
 
-template <class Formula, class S, class T>
+// With kFetches the rows that are swept next are fetched: x while the statistics are found, where
+// they are, and grad_y after that. So memory has work in every round but the last, which writes.
+template <class Formula, class S, class T, bool kFetches>
 void row_terms(const BackwardProblem& problem, const Weights& weights, std::int64_t begin,
                std::int64_t end, void* to) {
   using Real = typename S::Real;
@@ -82,6 +87,7 @@ void row_terms(const BackwardProblem& problem, const Weights& weights, std::int6
   const int together = rows_of_terms(cols * sizeof(T));
   for (std::int64_t row = begin; row < end; row += together, terms += together) {
     const int rows = static_cast<int>(std::min<std::int64_t>(together, end - row));
+    const bool known = problem.found != nullptr || problem.rstd != nullptr;
     Statistics<Real> statistics[kMostTerms];
     if (problem.found != nullptr) {
       for (int k = 0; k < rows; ++k)
@@ -93,7 +99,7 @@ void row_terms(const BackwardProblem& problem, const Weights& weights, std::int6
     } else {
       const auto summed = [&](int k) ISOBIT_INLINE_LAMBDA {
         const T* x = row_of<const T>(problem.x, row + k);
-        return Row<S, T, false>(x, cols, x);
+        return Row<S, T, kFetches>(x, cols, x + kSweptRows * problem.x.stride);
       };
       statistics_of_rows<Formula, kMostTerms>(rows, summed, cols, static_cast<Real>(problem.eps),
                                               statistics);
@@ -103,8 +109,15 @@ void row_terms(const BackwardProblem& problem, const Weights& weights, std::int6
       if (!problem.wants_rows()) continue;
       const T* x = row_of<const T>(problem.x, row + k);
       const T* grad_y = row_of<const T>(problem.grad_y, row + k);
+      const auto fetched = [&](std::int64_t i) ISOBIT_INLINE_LAMBDA {
+        if constexpr (kFetches) {
+          simd::fetch_to_second_cache(grad_y + kSweptRows * problem.grad_y.stride + i);
+          if (known) simd::fetch_to_second_cache(x + kSweptRows * problem.x.stride + i);
+        }
+      };
       if (statistics[k].plain) [[likely]]
-        gradient_means<Formula, S>(x, grad_y, weight, cols, Normalise(statistics[k]), terms[k]);
+        gradient_means<Formula, S>(x, grad_y, weight, cols, Normalise(statistics[k]), fetched,
+                                   terms[k]);
       else
         any_gradient_means<Formula, S>(x, grad_y, weight, cols, terms[k]);
     }
@@ -166,7 +179,7 @@ ISOBIT_INLINE void sweep_rows(const BackwardProblem& problem,
           const auto step = [&](const Side& side) ISOBIT_INLINE_LAMBDA {
             const V grad_y = S::load(side.grad_y + i, part...);
             const V xhat = side.normalise(S::load(side.x + i, part...));
-            if constexpr (How::stores == Stores::streaming && sizeof...(part) == 0) {
+            if constexpr (How::stores == Stores::streaming && !How::sums && sizeof...(part) == 0) {
               simd::fetch_to_second_cache(side.x + kRows * problem.x.stride + i);
               simd::fetch_to_second_cache(side.grad_y + kRows * problem.grad_y.stride + i);
             }
@@ -249,7 +262,10 @@ void sweep(const BackwardProblem& problem, const Weights& weights, const Tile& t
 
 template <class Formula, class S, class T, Stores kStores>
 BackwardKernels kernels_of() {
-  return {row_terms<Formula, S, T>,
+  return {row_terms < Formula,
+          S,
+          T,
+          kStores == Stores::streaming >,
           [](const BackwardProblem& problem, const Weights& weights, const Tile& tile,
              const void* terms) {
             sweep<Sweep<Formula, S, T, true, false, kStores>>(problem, weights, tile, terms, {});
