@@ -71,8 +71,18 @@ ISOBIT_INLINE int rows_of_terms(std::size_t row_bytes) {
   return row_bytes <= 4096 ? kMostTerms : row_bytes <= 8192 ? 2 : 1;
 }
 
-// With kFetches the rows that are swept next are fetched: x while the statistics are found, where
-// they are, and grad_y after that. So memory has work in every round but the last, which writes.
+// In which round the rows that are swept next are fetched, so that memory has work in all of them:
+// x while statistics are found, or in the sweep where they are known; grad_y with the means, but in
+// the sweep for known statistics of rows that leave the first cache: there rounds wait for the
+// second one as it is. A sweep without sums may be a pass of its own, and fetches both.
+struct Fetches {
+  bool x_in_sweep, grad_y_in_sweep;
+
+  ISOBIT_INLINE Fetches(const BackwardProblem& problem, std::size_t element)
+      : x_in_sweep(problem.found != nullptr || problem.rstd != nullptr),
+        grad_y_in_sweep(x_in_sweep && rows_of_terms(problem.cols * element) == 1) {}
+};
+
 template <class Formula, class S, class T, bool kFetches>
 void row_terms(const BackwardProblem& problem, const Weights& weights, std::int64_t begin,
                std::int64_t end, void* to) {
@@ -85,9 +95,9 @@ void row_terms(const BackwardProblem& problem, const Weights& weights, std::int6
     return statistics != nullptr ? static_cast<const Real*>(statistics)[row] : Real(0);
   };
   const int together = rows_of_terms(cols * sizeof(T));
+  const Fetches fetches(problem, sizeof(T));
   for (std::int64_t row = begin; row < end; row += together, terms += together) {
     const int rows = static_cast<int>(std::min<std::int64_t>(together, end - row));
-    const bool known = problem.found != nullptr || problem.rstd != nullptr;
     Statistics<Real> statistics[kMostTerms];
     if (problem.found != nullptr) {
       for (int k = 0; k < rows; ++k)
@@ -110,10 +120,8 @@ void row_terms(const BackwardProblem& problem, const Weights& weights, std::int6
       const T* x = row_of<const T>(problem.x, row + k);
       const T* grad_y = row_of<const T>(problem.grad_y, row + k);
       const auto fetched = [&](std::int64_t i) ISOBIT_INLINE_LAMBDA {
-        if constexpr (kFetches) {
+        if (kFetches && !fetches.grad_y_in_sweep)
           simd::fetch_to_second_cache(grad_y + kSweptRows * problem.grad_y.stride + i);
-          if (known) simd::fetch_to_second_cache(x + kSweptRows * problem.x.stride + i);
-        }
       };
       if (statistics[k].plain) [[likely]]
         gradient_means<Formula, S>(x, grad_y, weight, cols, Normalise(statistics[k]), fetched,
@@ -162,6 +170,7 @@ ISOBIT_INLINE void sweep_rows(const BackwardProblem& problem,
                 S::all(terms[k].mean_g),
                 S::all(terms[k].mean_gx)};
   };
+  const Fetches fetches(problem, sizeof(T));
   auto* weight_sums = static_cast<typename How::Real*>(sums.weight);
   auto* bias_sums = static_cast<typename How::Real*>(sums.bias);
   const auto sweep = [&](const auto&... sides) ISOBIT_INLINE_LAMBDA {
@@ -179,9 +188,11 @@ ISOBIT_INLINE void sweep_rows(const BackwardProblem& problem,
           const auto step = [&](const Side& side) ISOBIT_INLINE_LAMBDA {
             const V grad_y = S::load(side.grad_y + i, part...);
             const V xhat = side.normalise(S::load(side.x + i, part...));
-            if constexpr (How::stores == Stores::streaming && !How::sums && sizeof...(part) == 0) {
-              simd::fetch_to_second_cache(side.x + kRows * problem.x.stride + i);
-              simd::fetch_to_second_cache(side.grad_y + kRows * problem.grad_y.stride + i);
+            if constexpr (How::stores == Stores::streaming && sizeof...(part) == 0) {
+              if (!How::sums || fetches.x_in_sweep)
+                simd::fetch_to_second_cache(side.x + kRows * problem.x.stride + i);
+              if (!How::sums || fetches.grad_y_in_sweep)
+                simd::fetch_to_second_cache(side.grad_y + kRows * problem.grad_y.stride + i);
             }
             if constexpr (How::grad_x) {
               const V value =
