@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plants the defects of tests/mutants/torch into the adapter for the CPU, and asks the tests that
-each patch names to find it. Its line `Test:` is what pytest is given."""
+"""Plants the defects of tests/mutants/torch into the adapter for the CPU, or into the module for
+small calls, and asks the tests that each patch names to find it. Its line `Test:` is what pytest is
+given."""
 
 import json
 import os
@@ -16,17 +17,19 @@ from isobit._library import library_path
 
 FOLDER = library_path().parent
 ADAPTER = "isobit_torch_cpu.so"
+OF_OTHERS = {"src/isobit/torch/fast.cpp": "_isobit_fast.abi3.so"}
 PATCHES = sorted((mutants.PATCHES / "torch").glob("*.patch"))
 
 
 class Build(mutants.Build):
-    """Of several adapters that compile a source, the commands of this one."""
+    """Of several adapters that compile a source, the commands of this one, and OF_OTHERS."""
 
     def __init__(self, folder):
         super().__init__(folder)
         for entry in json.loads((folder / "compile_commands.json").read_text()):
-            if f"{ADAPTER.removesuffix('.so')}.dir" in entry["command"]:
-                source = os.path.relpath(entry["file"], mutants.ROOT)
+            source = os.path.relpath(entry["file"], mutants.ROOT)
+            of_adapter = f"{ADAPTER.removesuffix('.so')}.dir" in entry["command"]
+            if of_adapter or source in OF_OTHERS:
                 self.commands[(source,)] = shlex.split(entry["command"])
 
 
@@ -55,18 +58,19 @@ def test_mutant_applies_and_names_a_test(path, tmp_path):
 
 
 def planted(mutant, build, folder):
-    """A folder of libraries, of which the adapter has the defect."""
+    """A folder of libraries, of which one has the defect."""
     mutant.overlay(folder / "sources")
-    link = list(build.link_of(ADAPTER))
+    (library,) = {OF_OTHERS.get(file, ADAPTER) for file in mutant.files}
+    link = list(build.link_of(library))
     for unit in mutant.units:
         original, changed = build.compile(unit[:1], folder / "sources")
         link[link.index(original)] = changed
     libraries = folder / "libraries"
     libraries.mkdir()
     for each in FOLDER.glob("*.so*"):
-        if each.name != ADAPTER:
+        if each.name != library:
             (libraries / each.name).symlink_to(each.resolve())
-    link[link.index("-o") + 1] = str(libraries / ADAPTER)
+    link[link.index("-o") + 1] = str(libraries / library)
     subprocess.run(link, cwd=FOLDER, check=True)
     return libraries
 
