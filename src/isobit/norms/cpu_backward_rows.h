@@ -273,10 +273,7 @@ void sweep(const BackwardProblem& problem, const Weights& weights, const Tile& t
 
 template <class Formula, class S, class T, Stores kStores>
 BackwardKernels kernels_of() {
-  return {row_terms < Formula,
-          S,
-          T,
-          kStores == Stores::streaming >,
+  return {row_terms<Formula, S, T, (kStores == Stores::streaming)>,
           [](const BackwardProblem& problem, const Weights& weights, const Tile& tile,
              const void* terms) {
             sweep<Sweep<Formula, S, T, true, false, kStores>>(problem, weights, tile, terms, {});

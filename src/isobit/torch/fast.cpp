@@ -311,8 +311,11 @@ template <class Form>
 bool take(PyObject* of) {
   static PyMethodDef forward_method = method<recorded_forward<Form>>("forward");
   static PyMethodDef apply_method = method<recorded_apply<Form>>("apply");
+  if (!PyTuple_Check(of) || PyTuple_Size(of) != 5) {
+    PyErr_SetString(PyExc_TypeError, "connect takes a tuple of 5 of each norm");
+    return false;
+  }
   PyObject* const function = PyTuple_GetItem(of, 0);
-  if (function == nullptr || PyTuple_Size(of) != 5) return false;
   PyObject* const python = PyObject_GetAttrString(function, "forward");
   const Owned node(PyObject_GetAttrString(function, "_backward_cls"));
   if (python == nullptr || !node) return false;
