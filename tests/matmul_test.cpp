@@ -59,7 +59,7 @@ TEST(Matmul, RowOfABatchEqualsItselfAlone) {
 }
 
 TEST(Matmul, LayoutsDoNotMatter) {
-  for (std::int64_t m : {1, 3, 20})
+  for (std::int64_t m : {1, 3, 20, 40})
     for (std::int64_t n : {1, 40, 83})
       for (std::int64_t k : {1, 21, 530}) {
         const Floats a = numbers(m * k), b = numbers(k * n, 2);

@@ -10,7 +10,7 @@
 namespace isobit::attention {
 namespace {
 
-constexpr std::int64_t kMostQueries = 8, kPitch = 512;  // as matmul's kernels of few rows have it
+constexpr std::int64_t kMostQueries = 8, kPitch = 512;  // a panel of matmul
 constexpr std::int64_t kSideBySide = 16;  // keys whose k is read while their v is fetched
 
 // Sizes are those of the longest sequence's call.
@@ -163,6 +163,7 @@ class Decode {
         for (std::int64_t line = 0; line < p.value_dim * p.v.size; line += 64)
           simd::fetch_to_second_cache(v.data + j * v.row * p.v.size + line);
       few.across({room,
+                  kPitch,
                   rows,
                   p.head_dim,
                   {k.data + i * k.row * p.k.size, k.row, 1, count},
@@ -203,7 +204,7 @@ class Decode {
                 weights[i * kPitch + j],
                 element<Real, T>(v.data + (j * v.row + d * v.col) * p.v.size), sums[i * pitch + d]);
     } else {
-      few.along({weights, rows, keys, {v.data, 1, v.row, p.value_dim}, sums, pitch});
+      few.along({weights, kPitch, rows, keys, {v.data, 1, v.row, p.value_dim}, sums, pitch});
       for (std::int64_t i = 0; i < rows; ++i)
         if (!are_finite(reinterpret_cast<const std::byte*>(sums + i * pitch), 1, p.value_dim))
           return take<true>(p, room, unit, batch, kv_head, key);

@@ -80,10 +80,11 @@ struct TileKernels {
   bool (*works)();  // whether the processor, which has AMX, adds as core/amx.h says
 };
 
-// A few rows of a, as sums, times b as it lies in memory: one panel of k.
+// A few rows of a, as sums, times b as it lies in memory: one panel of k, or more, whose sums are
+// added one after the other.
 struct Few {
-  const void* a;  // row after row, kPanel apart
-  std::int64_t m, k;
+  const void* a;
+  std::int64_t a_pitch, m, k;
   Lanes b;
   void* sums;
   std::int64_t pitch;  // of sums
@@ -91,6 +92,7 @@ struct Few {
 struct FewKernels {
   void (*along)(const Few& few);   // columns of b are adjacent
   void (*across)(const Few& few);  // elements of a column of b are adjacent
+  std::int64_t across_k;           // that `across` takes at a time; `along` takes a panel
 };
 
 // Matrices that are multiplied as they lie in memory, to sums or, where they are of one panel of k

@@ -48,27 +48,33 @@ void tile(const Direct& direct, std::int64_t row, std::int64_t col) {
     a += direct.a_k;
     b += direct.b_k;
   }
-  const auto store = [&](auto nan, Real* to, int v, V value) ISOBIT_INLINE_LAMBDA {
+  // What is asked for is asked once: stores may write to `direct`, for all that a compiler knows.
+  Real* const c = static_cast<Real*>(direct.c) + row * direct.c_row + col;
+  const std::int64_t c_row = direct.c_row;
+  const auto store = [&](auto nan, const auto& value) ISOBIT_INLINE_LAMBDA {
     constexpr simd::Nan kNan = decltype(nan)::value;
-    if (kWhole || v < kLast)
-      S::template store<simd::Stores::cached, kNan>(to + v * S::kWidth, value);
-    else
-      S::template store<simd::Stores::cached, kNan>(to + v * S::kWidth, value, part);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v) {
+        Real* const to = c + i * c_row;
+        if (kWhole || v < kLast)
+          S::template store<simd::Stores::cached, kNan>(to + v * S::kWidth,
+                                                        value(to, v, sums[i][v]));
+        else
+          S::template store<simd::Stores::cached, kNan>(to + v * S::kWidth,
+                                                        value(to, v, sums[i][v]), part);
+      }
   };
   constexpr std::integral_constant<simd::Nan, simd::Nan::absent> kAsIs;
   constexpr std::integral_constant<simd::Nan, simd::Nan::possible> kResult;
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) {
-    Real* const c = static_cast<Real*>(direct.c) + (row + i) * direct.c_row + col;
-#pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v) {
-      const V sum = sums[i][v];
-      if (direct.are_results)
-        store(kResult, c, v, S::add(sum, S::zero()));
-      else
-        store(kAsIs, c, v, direct.adds ? S::add(load(c, v), sum) : sum);
-    }
-  }
+  if (direct.are_results)
+    store(kResult, [](Real*, int, V sum) ISOBIT_INLINE_LAMBDA { return S::add(sum, S::zero()); });
+  else if (direct.adds)
+    store(kAsIs,
+          [&](Real* to, int v, V sum) ISOBIT_INLINE_LAMBDA { return S::add(load(to, v), sum); });
+  else
+    store(kAsIs, [](Real*, int, V sum) ISOBIT_INLINE_LAMBDA { return sum; });
 }
 
 using TileKernel = void (*)(const Direct& direct, std::int64_t row, std::int64_t col);

@@ -182,15 +182,20 @@ class Runs {
       if ((at + count) % kRunK == 0 || at + count == k) next();
     }
   }
-  // The same where multiply(k, count, to) can only replace what is at `to`: that is `panel`, a
+  // The same where multiply(k, count, to) can only replace what is at `to`: that is `part`, a
   // buffer of its own, wherever no run begins, and is added.
   template <class Multiply>
-  void for_each_panel_alone(std::int64_t k, std::byte* panel, const Multiply& multiply) {
-    for_each_panel(k, [&](std::int64_t at, std::int64_t count) {
+  void for_each_part_alone(std::int64_t k, std::int64_t depth, std::byte* part,
+                           const Multiply& multiply) {
+    for_each_part(k, depth, [&](std::int64_t at, std::int64_t count) {
       const bool begins = at % kRunK == 0;
-      multiply(at, count, begins ? now() : panel);
-      if (!begins) add_(panel, now(), count_);
+      multiply(at, count, begins ? now() : part);
+      if (!begins) add_(part, now(), count_);
     });
+  }
+  template <class Multiply>
+  void for_each_panel_alone(std::int64_t k, std::byte* panel, const Multiply& multiply) {
+    for_each_part_alone(k, order::kPanel, panel, multiply);
   }
   std::byte* now() const { return buffers_ + depth_ * bytes_; }
   void next() {

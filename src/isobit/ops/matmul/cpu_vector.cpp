@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A few rows, or columns, times a matrix that is read once.
+#include "isobit/ops/matmul/cpu_panels.h"
 #include "isobit/ops/matmul/cpu_slopes.h"
 
 namespace isobit::matmul {
@@ -45,38 +46,35 @@ Plan choose_vector(const Problem& problem, const Machine& machine) {
 }
 
 struct VectorMemory {
-  std::int64_t a, derived, sums, pitch, buffers;
+  std::int64_t depth, a, derived, sums, pitch, buffers;  // depth: of k, at a time
 
-  VectorMemory(const Problem& few, std::int64_t cols) {
+  VectorMemory(const Problem& few, std::int64_t cols, const FewKernels& kernels)
+      : depth(is_along(few) ? std::int64_t{order::kPanel} : kernels.across_k) {
     const std::int64_t size = size_of(few.real()), line = 64 / size;
-    a = few.m * order::kPanel * size;
-    derived = Slopes::room(few, few.m, order::kPanel);
+    a = few.m * depth * size;
+    derived = Slopes::room(few, few.m, depth);
     pitch = cols + line;
     sums = few.m * pitch * size;
-    buffers = Runs::buffers(few.k) + 1;  // and one for the panel
+    buffers = Runs::buffers(few.k) + 1;  // and one for a part
   }
   std::int64_t bytes() const { return parts_of(a + derived + buffers * sums, 64) * 64; }
 };
-
-const FewKernels& few_kernels_for(const Problem& problem, Isa isa) {
-  ISOBIT_RETURN_FOR_ISA(isa, few_kernels(problem.dtype()));
-}
 
 std::size_t vector_workspace(const Problem& problem, const Plan& plan, const Machine& machine) {
   if (problem.empty()) return 0;
   const Problem few = flat(problem);
   const Grid grid = grid_of(few, machine, few.m, 64);
-  return static_cast<std::size_t>(grid.tasks * VectorMemory(few, plan[0]).bytes());
+  const FewKernels& kernels = few_kernels_for(few.dtype(), machine.isa);
+  return static_cast<std::size_t>(grid.tasks * VectorMemory(few, plan[0], kernels).bytes());
 }
 
-// A panel of the rows of a, widened.
+// A part of the rows of a, widened.
 template <class T, class Real>
-void widen_rows(const Array& a, std::int64_t m, std::int64_t count, Real* to) {
+void widen_rows(const Array& a, std::int64_t m, std::int64_t count, Real* to, std::int64_t pitch) {
   for (std::int64_t i = 0; i < m; ++i) {
     const Array line = a.moved(i, 0);
     const auto* from = reinterpret_cast<const T*>(line.data);
-    for (std::int64_t k = 0; k < count; ++k)
-      to[i * order::kPanel + k] = widen<Real>(from[k * a.col]);
+    for (std::int64_t k = 0; k < count; ++k) to[i * pitch + k] = widen<Real>(from[k * a.col]);
   }
 }
 
@@ -85,26 +83,27 @@ void run_vector(const ForwardArgs&, const Problem& problem, const Plan& plan,
   if (problem.empty()) return;
   const Problem few = flat(problem);
   const Isa isa = execution.machine.isa;
-  const FewKernels& kernels = few_kernels_for(few, isa);
+  const FewKernels& kernels = few_kernels_for(few.dtype(), isa);
   const auto kernel = is_along(few) ? kernels.along : kernels.across;
   const Grid grid = grid_of(few, execution.machine, few.m, 64);
-  const VectorMemory memory(few, plan[0]);
+  const VectorMemory memory(few, plan[0], kernels);
   const Finish finish(few, isa);
   const AddKernel add = add_kernel_for(few.real(), isa);
   const Slopes slopes(few, isa);
   const auto tile = [&](std::byte* a, const Arrays& arrays, std::int64_t col, std::int64_t cols) {
-    std::byte *derived = a + memory.a, *panel = derived + memory.derived;
-    Runs runs(panel + memory.sums, memory.sums, few.m * memory.pitch, add);
-    runs.for_each_panel_alone(few.k, panel, [&](std::int64_t k, std::int64_t count, void* to) {
+    std::byte *derived = a + memory.a, *part = derived + memory.derived;
+    Runs runs(part + memory.sums, memory.sums, few.m * memory.pitch, add);
+    const auto multiply = [&](std::int64_t k, std::int64_t count, void* to) {
       Array rows = arrays.a.moved(0, k);
       if (few.derived == Derived::a)
         rows = slopes.part(rows, arrays.slope.moved(0, k), few.m, count, derived);
       with_types(few.dtype(), [&]<class T, class Real>(T, Real) {
-        widen_rows<T>(rows, few.m, count, reinterpret_cast<Real*>(a));
+        widen_rows<T>(rows, few.m, count, reinterpret_cast<Real*>(a), memory.depth);
       });
       const Array b = arrays.b.moved(k, col);
-      kernel({a, few.m, count, {b.data, b.col, b.row, cols}, to, memory.pitch});
-    });
+      kernel({a, memory.depth, few.m, count, {b.data, b.col, b.row, cols}, to, memory.pitch});
+    };
+    runs.for_each_part_alone(few.k, memory.depth, part, multiply);
     finish(arrays, 0, col, runs.total(), memory.pitch, few.m, cols);
   };
   for_each_region(few, execution, grid, few.m, 64, [&](std::int64_t task, const Region& region) {
