@@ -28,17 +28,6 @@ std::int64_t made_bytes(const Problem& problem, const PackKernels& kernels, std:
   return parts_of(std::max(of_a, of_b) * size_of(problem.element), 64) * 64;
 }
 
-// Whether y has the sums' type, and all that happens to them is that a bias is added: then y itself
-// holds them, while there are more panels of k.
-bool sums_are_in_y(const Problem& problem) {
-  const auto& [a, b, bias, c, residual, y, pre, slope] = problem.first;
-  return problem.arithmetic == Arithmetic::canonical && size_of(problem.dtype()) >= 4 &&
-         problem.alpha == 1 && !c && !residual && !pre && problem.activation == Activation::none &&
-         problem.k > 0 && problem.k <= kRunK && y.dtype == problem.real() &&
-         (y.col == 1 || problem.n == 1) &&
-         (!bias || (bias.dtype == problem.real() && bias.col == 1));
-}
-
 // How many k are packed at a time: of floats more than a panel, unless sums stay in the second
 // cache anyway, since they pass through memory less often then.
 std::int64_t depth_of(const Problem& problem) {

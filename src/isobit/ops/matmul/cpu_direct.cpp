@@ -8,12 +8,14 @@ namespace isobit::matmul {
 namespace {
 
 constexpr std::int64_t kRows = 8, kCols = 32;  // threads get whole tiles
-// Of a transposed b, in bytes, and of the rows that it is multiplied by: 1000 products of 32^3 take
-// half of the time of `packed` [AMD EPYC 25/17, one thread], those of 128^3 and more as much.
+// Of a b whose columns are packed, in bytes, and of the rows that it is multiplied by: 1000
+// products of 32^3 take half of the time of `packed` [AMD EPYC 25/17, one thread], those of 128^3
+// and more as much.
 constexpr std::int64_t kMostTurned = 64 << 10, kMostTurnedRows = 128;
 // For tiles as narrow as those of AVX2 rows of a are not worth packing, and columns of b only if
 // there are many rows. Against `packed`, 12 x 768 x 768 takes 0.79 of the time, 32 x 768 x 768 with
-// packed columns 0.84, 256^3 0.86 and 512^3 0.90, but 1024^3 1.08 [AMD EPYC 25/1, one thread].
+// packed columns 0.84, 256^3 0.86, 512^3 0.90 and 128 x 4096 x 4096 0.93, but 1024^3 1.05 [AMD EPYC
+// 25/1, one thread].
 constexpr std::int64_t kMostOfAvx2 = 3 << 20, kFewestRows = 32, kPackedBytes = 128 << 10;
 
 // Why it cannot; "" where it can.
@@ -56,25 +58,20 @@ bool suits_direct(const Problem& problem, const Machine& machine) {
   const bool a_is_transposed = a.col != 1 && problem.k > 1 && problem.m > 1;
   if (a_is_transposed && problem.m * problem.k * size > kMostTurned) return false;
   const bool is_avx2 = machine.isa == Isa::avx2;
-  if (packs_columns(problem, machine.isa))
-    return is_avx2 ? bytes <= kMostOfAvx2 : bytes <= kMostTurned && problem.m <= kMostTurnedRows;
+  if (packs_columns(problem, machine.isa)) {
+    const bool few = problem.m <= kMostTurnedRows;
+    return is_avx2 ? few || bytes <= kMostOfAvx2 : few && bytes <= kMostTurned;
+  }
   return bytes <= (is_avx2 ? kMostOfAvx2 : std::min(machine.l2_bytes, kMost)) &&
          (problem.first.b.row * size < kPage || problem.k <= kFewRows);
 }
 
-// Nothing happens to sums but that they are stored.
-bool sums_are_results(const Problem& problem) {
-  const Arrays& first = problem.first;
-  return problem.k <= order::kPanel && problem.alpha == 1 && !first.c && !first.bias &&
-         !first.pre && !first.residual && problem.activation == Activation::none &&
-         first.y.dtype == problem.real() && (first.y.col == 1 || problem.n == 1);
-}
-
 // Sums of a tile at a time.
 constexpr std::int64_t kTileRows = 8 * kRows, kTileCols = 16 * kCols;
+constexpr std::int64_t kTileRowsOfPacked = 32 * kRows;  // columns are packed for each
 
 struct DirectMemory {
-  std::int64_t columns, pitch, sums, buffers;
+  std::int64_t columns, rows, pitch, sums, buffers;
 
   DirectMemory(const Problem& problem, Isa isa)
       : columns(packs_columns(problem, isa)
@@ -84,10 +81,11 @@ struct DirectMemory {
                           16 * std::min<std::int64_t>(problem.k, order::kPanel) *
                           size_of(problem.real())
                     : 0),
+        rows(std::min(problem.m, packs_columns(problem, isa) ? kTileRowsOfPacked : kTileRows)),
         pitch(std::min(parts_of(problem.n, kCols) * kCols, kTileCols) +
               64 / size_of(problem.real())),
-        sums(std::min(problem.m, kTileRows) * pitch * size_of(problem.real())),
-        buffers(sums_are_results(problem) ? 0 : Runs::buffers(problem.k)) {}
+        sums(rows * pitch * size_of(problem.real())),
+        buffers(sums_are_in_y(problem) ? 0 : Runs::buffers(problem.k)) {}
   std::int64_t bytes() const { return columns + parts_of(buffers * sums, 64) * 64; }
 };
 
@@ -118,52 +116,76 @@ void run_direct(const ForwardArgs&, const Problem& problem, const Plan&,
   const Grid grid = direct_grid(problem, memory, execution.machine);
   const Finish finish(problem, isa);
   const AddKernel add = add_kernel_for(problem.real(), isa);
-  const bool are_results = sums_are_results(problem);
-  // By panels of columns, which lie in `room`, where they are packed.
+  const bool in_y = sums_are_in_y(problem);
+  // A panel of k, to where `to` says. Columns of b lie in `room` where they are packed, and meet as
+  // many rows of a as stay in the second cache.
   const auto multiplied = [&](std::byte* room, const Arrays& arrays, const Region& tile,
-                              std::int64_t k, std::byte* to, std::int64_t count,
-                              std::int64_t pitch) {
+                              std::int64_t k, std::int64_t count, Direct to) {
     const Array a = arrays.a.moved(tile.row, k), b = arrays.b.moved(k, tile.col);
-    const auto by = [&](const std::byte* columns, std::int64_t b_k, std::int64_t col,
-                        std::int64_t cols) {
-      multiply({a.data, columns, to + col * size, a.row, a.col, b_k, pitch, tile.rows, cols, count,
-                k % kRunK != 0, are_results});
+    to.a_row = a.row;
+    to.a_k = a.col;
+    to.k = count;
+    to.adds = k % kRunK != 0;
+    const auto by = [&](std::int64_t row, std::int64_t rows, const std::byte* columns,
+                        std::int64_t b_k, std::int64_t col, std::int64_t cols) {
+      Direct some = to;
+      some.a = a.moved(row, 0).data;
+      some.b = columns;
+      some.b_k = b_k;
+      some.c = static_cast<std::byte*>(to.c) + (row * to.c_row + col) * size;
+      some.m = rows;
+      some.n = cols;
+      if (to.bias != nullptr) some.bias = static_cast<const std::byte*>(to.bias) + col * size;
+      multiply(some);
     };
-    if (!packs) return by(b.data, b.row, 0, tile.cols);
+    if (!packs) return by(0, tile.rows, b.data, b.row, 0, tile.cols);
     pack.pack_b({b.data, b.col, b.row, tile.cols}, count, room);
-    for (std::int64_t col = 0; col < tile.cols; col += pack.cols) {
-      const std::int64_t cols = std::min(pack.cols, tile.cols - col);
-      by(room + col * count * size, cols <= pack.width ? pack.width : pack.cols, col, cols);
+    const std::int64_t most = std::max(kRows, execution.machine.l2_bytes / 2 / (count * size));
+    const std::int64_t blocks = parts_of(tile.rows, most);
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      const std::int64_t row = tile.rows * block / blocks;
+      const std::int64_t rows = tile.rows * (block + 1) / blocks - row;
+      for (std::int64_t col = 0; col < tile.cols; col += pack.cols) {
+        const std::int64_t cols = std::min(pack.cols, tile.cols - col);
+        by(row, rows, room + col * count * size, cols <= pack.width ? pack.width : pack.cols, col,
+           cols);
+      }
+    }
+  };
+  const auto in_results = [&](std::byte* room, const Arrays& arrays, const Region& tile) {
+    const Array y = arrays.y.moved(tile.row, tile.col), bias = arrays.bias.moved(0, tile.col);
+    for (std::int64_t k = 0; k < problem.k; k += order::kPanel) {
+      const std::int64_t count = std::min<std::int64_t>(order::kPanel, problem.k - k);
+      const bool ends = k + count == problem.k;
+      multiplied(
+          room, arrays, tile, k, count,
+          {.c = y.data, .c_row = y.row, .are_results = ends, .bias = ends ? bias.data : nullptr});
     }
   };
   const auto finished = [&](std::byte* room, const Arrays& arrays, const Region& tile) {
     Runs runs(room + memory.columns, memory.sums, tile.rows * memory.pitch, add);
     runs.for_each_panel(problem.k, [&](std::int64_t k, std::int64_t count) {
-      multiplied(room, arrays, tile, k, runs.now(), count, memory.pitch);
+      multiplied(room, arrays, tile, k, count, {.c = runs.now(), .c_row = memory.pitch});
     });
     finish(arrays, tile.row, tile.col, runs.total(), memory.pitch, tile.rows, tile.cols);
   };
-  for_each_region(
-      problem, execution, grid, kRows, kCols, [&](std::int64_t task, const Region& region) {
-        const Arrays arrays = problem.arrays(region.product);
-        std::byte* room = execution.workspace + task * memory.bytes();
-        if (are_results) {
-          const std::int64_t most = packs ? kTileCols : region.cols;
-          for (std::int64_t j = 0; j < region.cols; j += most) {
-            const Array y = arrays.y.moved(region.row, region.col + j);
-            multiplied(room, arrays,
-                       {region.product, region.row, region.col + j, region.rows,
-                        std::min(most, region.cols - j)},
-                       0, y.data, problem.k, y.row);
-          }
-          return;
-        }
-        for (std::int64_t j = 0; j < region.cols; j += kTileCols)
-          for (std::int64_t i = 0; i < region.rows; i += kTileRows)
-            finished(room, arrays,
-                     {region.product, region.row + i, region.col + j,
-                      std::min(kTileRows, region.rows - i), std::min(kTileCols, region.cols - j)});
-      });
+  const std::int64_t most_rows = in_y ? problem.m : memory.rows;
+  const std::int64_t most_cols = in_y && !packs ? problem.n : kTileCols;
+  for_each_region(problem, execution, grid, kRows, kCols,
+                  [&](std::int64_t task, const Region& region) {
+                    const Arrays arrays = problem.arrays(region.product);
+                    std::byte* room = execution.workspace + task * memory.bytes();
+                    for (std::int64_t j = 0; j < region.cols; j += most_cols)
+                      for (std::int64_t i = 0; i < region.rows; i += most_rows) {
+                        const Region tile{region.product, region.row + i, region.col + j,
+                                          std::min(most_rows, region.rows - i),
+                                          std::min(most_cols, region.cols - j)};
+                        if (in_y)
+                          in_results(room, arrays, tile);
+                        else
+                          finished(room, arrays, tile);
+                      }
+                  });
 }
 
 }  // namespace

@@ -95,15 +95,16 @@ struct FewKernels {
   std::int64_t across_k;           // that `across` takes at a time; `along` takes a panel
 };
 
-// Matrices that are multiplied as they lie in memory, to sums or, where they are of one panel of k
-// and nothing else is done to them, results. Rows of b and c have adjacent elements.
+// Matrices that are multiplied as they lie in memory, to sums or, where nothing is done to them but
+// that a bias is added, results. Rows of b and c have adjacent elements.
 struct Direct {
-  const void *a, *b;
-  void* c;
-  std::int64_t a_row, a_k, b_k, c_row;  // elements from one to the next
-  std::int64_t m, n, k;
-  bool adds;  // to the sums that are there
-  bool are_results;
+  const void *a = nullptr, *b = nullptr;
+  void* c = nullptr;
+  std::int64_t a_row = 0, a_k = 0, b_k = 0, c_row = 0;  // elements from one to the next
+  std::int64_t m = 0, n = 0, k = 0;
+  bool adds = false;  // to the sums that are there
+  bool are_results = false;
+  const void* bias = nullptr;  // of results
 };
 using DirectKernel = void (*)(const Direct& direct);
 

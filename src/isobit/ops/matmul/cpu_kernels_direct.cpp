@@ -59,22 +59,27 @@ void tile(const Direct& direct, std::int64_t row, std::int64_t col) {
       for (int v = 0; v < kVectors; ++v) {
         Real* const to = c + i * c_row;
         if (kWhole || v < kLast)
-          S::template store<simd::Stores::cached, kNan>(to + v * S::kWidth,
-                                                        value(to, v, sums[i][v]));
+          S::template store<simd::Stores::cached, kNan>(to + v * S::kWidth, value(sums[i][v], v));
         else
-          S::template store<simd::Stores::cached, kNan>(to + v * S::kWidth,
-                                                        value(to, v, sums[i][v]), part);
+          S::template store<simd::Stores::cached, kNan>(to + v * S::kWidth, value(sums[i][v], v),
+                                                        part);
       }
   };
+  if (direct.adds) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = S::add(load(c + i * c_row, v), sums[i][v]);
+  }
   constexpr std::integral_constant<simd::Nan, simd::Nan::absent> kAsIs;
   constexpr std::integral_constant<simd::Nan, simd::Nan::possible> kResult;
-  if (direct.are_results)
-    store(kResult, [](Real*, int, V sum) ISOBIT_INLINE_LAMBDA { return S::add(sum, S::zero()); });
-  else if (direct.adds)
-    store(kAsIs,
-          [&](Real* to, int v, V sum) ISOBIT_INLINE_LAMBDA { return S::add(load(to, v), sum); });
-  else
-    store(kAsIs, [](Real*, int, V sum) ISOBIT_INLINE_LAMBDA { return sum; });
+  if (!direct.are_results) return store(kAsIs, [](V sum, int) ISOBIT_INLINE_LAMBDA { return sum; });
+  if (direct.bias == nullptr)
+    return store(kResult, [](V sum, int) ISOBIT_INLINE_LAMBDA { return S::add(sum, S::zero()); });
+  const Real* const bias = static_cast<const Real*>(direct.bias) + col;
+  store(kResult, [&](V sum, int v) ISOBIT_INLINE_LAMBDA {
+    return S::add(S::add(sum, S::zero()), load(bias, v));
+  });
 }
 
 using TileKernel = void (*)(const Direct& direct, std::int64_t row, std::int64_t col);

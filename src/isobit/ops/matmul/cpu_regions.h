@@ -76,6 +76,17 @@ void finish_element(const Problem& problem, const Arrays& arrays, std::int64_t r
   write(arrays.y, row, col, y);
 }
 
+// Whether y has the sums' type, and all that happens to them is that a bias is added: then y itself
+// holds them, while there are more panels of k.
+inline bool sums_are_in_y(const Problem& problem) {
+  const auto& [a, b, bias, c, residual, y, pre, slope] = problem.first;
+  return problem.arithmetic == Arithmetic::canonical && size_of(problem.dtype()) >= 4 &&
+         problem.alpha == 1 && !c && !residual && !pre && problem.activation == Activation::none &&
+         problem.k > 0 && problem.k <= kRunK && y.dtype == problem.real() &&
+         (y.col == 1 || problem.n == 1) &&
+         (!bias || (bias.dtype == problem.real() && bias.col == 1));
+}
+
 // A part of one product.
 struct Region {
   std::int64_t product, row, col, rows, cols;
