@@ -130,6 +130,7 @@ void across_some(const Few& few, std::int64_t row) {
 #pragma GCC unroll 2
         for (int g = 0; g < kGroups; ++g) body(i, g);
     };
+    each([&](int i, int g) ISOBIT_INLINE_LAMBDA { totals[i][g] = S::zero(); });  // k may be 0
     for (std::int64_t panel = 0; panel < few.k; panel += order::kPanel) {
       each([&](int i, int g) ISOBIT_INLINE_LAMBDA { sums[i][g] = S::zero(); });
       across<S, kGroups>(
