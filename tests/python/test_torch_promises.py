@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 KINDS = [("default", 1), ("avx2", 2), ("avx512", 2)]
 NAMES = {"default": "DEFAULT", "avx2": "AVX2", "avx512": "AVX512"}
@@ -21,7 +21,10 @@ def results():
     """[{"digests", "doubts", "silent"}] of the kinds that this machine has."""
     script = Path(__file__).with_name("torch_promises.py")
     found = []
-    for kind, threads in KINDS:
+    # ATen believes what it is told, and dies of an instruction that the processor lacks.
+    best = torch.backends.cpu.get_cpu_capability()
+    last = list(NAMES.values()).index(best) if best in NAMES.values() else 0
+    for kind, threads in KINDS[: last + 1]:
         run = subprocess.run(
             [sys.executable, script, str(threads)],
             env=os.environ | {"ATEN_CPU_CAPABILITY": kind},
