@@ -107,11 +107,17 @@ template <class S, Want kWant, int kRows, class Get>
 ISOBIT_INLINE Sums<S> whole_rows(std::int64_t start, const Get& get) {
   constexpr int kVectors = order::kLanes / S::kWidth;
   typename S::V sums[kVectors], dots[kVectors];
-#pragma GCC unroll 8
-  for (int j = 0; j < kVectors; ++j) {
+  const auto fold = [&](int j) ISOBIT_INLINE_LAMBDA {
     const Terms<S> folded = fold_rows<S, kWant, kRows>(start + j * S::kWidth, get);
     sums[j] = folded.a;
     dots[j] = folded.b;
+  };
+  if constexpr (kVectors <= 4) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) fold(j);
+  } else {  // copies side by side would be loaded at once, into more registers than there are
+#pragma GCC unroll 1
+    for (int j = 0; j < kVectors; ++j) fold(j);
   }
   return fold_wanted<S, kWant, kVectors>(sums, dots);
 }
