@@ -62,10 +62,7 @@ Execution execution(std::string_view op, const isobit_context* context, LentThre
   Execution result = context->device == ISOBIT_CUDA ? execution_on(gpu_library(op), context->stream)
                                                     : restricted(simd::here(context->threads));
   lent.threads = context->parallel_for;
-  if (lent.threads.run != nullptr) {
-    result.parallel_for = {LentThreads::run, &lent};
-    result.machine.elements_a_thread = 16 << 10;  // who lends threads keeps them awake
-  }
+  if (lent.threads.run != nullptr) result.parallel_for = {LentThreads::run, &lent};
   if (allocator.allocate != nullptr)
     result.allocator = {allocator.allocate, allocator.release, allocator.self};
   return result;

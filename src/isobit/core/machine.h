@@ -39,7 +39,7 @@ struct Machine {
   Gpu gpu;                      // on all devices but cpu
   Isa isa = Isa::scalar;        // the widest that may be used
   int threads = 1;
-  std::int64_t elements_a_thread = 32 << 10;  // for fewer it costs more to wake than it brings
+  std::int64_t elements_a_thread = 16 << 10;  // for fewer it costs more to wake than it brings
   std::int64_t l1_bytes = 32 << 10;
   std::int64_t l2_bytes = 1 << 20;
   std::int64_t l3_bytes = 32 << 20;
