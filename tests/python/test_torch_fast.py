@@ -328,8 +328,8 @@ def test_without_the_module_all_calls_are_left(monkeypatch, tmp_path):
 
 def test_connecting_fails_where_pytorch_speaks_no_dlpack():
     with pytest.raises(AttributeError):
-        fast._module.connect(object(), *[None] * 8)
-    with pytest.raises(TypeError, match="9 arguments"):
+        fast._module.connect(object(), *[None] * 9)
+    with pytest.raises(TypeError, match="10 arguments"):
         fast._module.connect()
 
 

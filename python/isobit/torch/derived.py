@@ -8,14 +8,7 @@ import torch
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import Function, forward_ad
 
-# What must know of every call. Each returns 0 or False where it does not want to.
-WATCHERS = (
-    torch._C._are_functorch_transforms_active,
-    torch._C._len_torch_dispatch_stack,
-    torch._C._is_torch_function_mode_enabled,
-    torch._C._is_tracing,
-    torch.autograd._profiler_enabled,
-)
+from isobit.torch import fast
 
 
 class Like(NamedTuple):
@@ -51,11 +44,8 @@ class _OfRecord(Function):
 
     @staticmethod
     def call(ctx):
-        record = ctx.record
-        call = record.options.named(ctx.options)
-        record.known.add(call, ctx.likes)
-        record.kept.add(call, ctx.saved_tensors)
-        return call
+        values = (*ctx.options, *ctx.likes, *ctx.saved_tensors)
+        return SimpleNamespace(**dict(zip(ctx.record.recalled, values, strict=True)))
 
     @staticmethod
     def backward(ctx, *grads):
@@ -154,28 +144,36 @@ def kernel_of(record):
     return kernel
 
 
-PLAIN = (torch.Tensor, torch.nn.Parameter, type(None))
-
-
-def _is_watched():
-    for watches in WATCHERS:
-        if watches():
-            return True
-    return forward_ad._current_level >= 0 or torch._C._is_any_autocast_enabled()
-
-
 def call(record, arguments):
     """The operator, as PyTorch's dispatcher would call it; but not by way of the dispatcher where
     nobody else is to see the call, for there it goes through Python once more."""
-    if torch.compiler.is_compiling() or _is_watched():
-        return record.operator(*arguments)
+    if not torch.compiler.is_compiling():
+        arguments = record.complete(arguments, None)
+        standing = fast.standing(arguments, record.places)
+        if standing != fast.OTHER:
+            return _called(record, arguments, standing)
+    return record.operator(*arguments)
+
+
+def _called(record, arguments, standing):
+    if standing == fast.PLAIN:
+        return record.underived(*arguments)
+    return _record(record, arguments, *[arguments[place] for place in record.places])
+
+
+_REFUSALS = RuntimeError, TypeError, ValueError  # those of hooks pass, checkpoints' among them
+
+
+def short(record, *arguments):
+    """The same of a function's own arguments, before it looks at them; or None where that is worth
+    while: what is wrong with a call, the long way says."""
+    if torch.compiler.is_compiling():
+        return None
     arguments = record.complete(arguments, None)
-    tensors = [arguments[place] for place in record.places]
-    requires_grad = False
-    for tensor in tensors:
-        if type(tensor) not in PLAIN:
-            return record.operator(*arguments)
-        requires_grad = requires_grad or (tensor is not None and tensor.requires_grad)
-    if requires_grad and torch.is_grad_enabled():
-        return _record(record, arguments, *tensors)
-    return record.underived(*arguments)
+    standing = fast.standing(arguments, record.places)
+    if standing == fast.OTHER:
+        return None
+    try:
+        return _called(record, arguments, standing)
+    except _REFUSALS:
+        return None

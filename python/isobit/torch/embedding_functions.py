@@ -3,6 +3,7 @@
 
 import torch
 
+from isobit.torch.derived import short
 from isobit.torch.embeddings import EMBEDDING
 from isobit.torch.functional import overridable, run
 
@@ -47,6 +48,10 @@ def embedding(
 ):
     """torch.nn.functional.embedding: rows of weight, the very bytes. The gradient of a row is the
     sum over its token's occurrences in their order. max_norm and sparse are PyTorch's alone."""
+    if max_norm is None and not sparse and padding_idx is None:
+        y = short(EMBEDDING, weight, input, -1, scale_grad_by_freq)
+        if y is not None:
+            return y
     reason = unsupported(max_norm, sparse)
     if reason is not None:
         raise NotImplementedError(

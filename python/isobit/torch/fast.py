@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The short way for plain calls, or functions that leave every call to the long one.
 
-Each returns None where it does not serve: then the long way must be asked, which also tells what
-is wrong with a call.
+Each but `standing` returns None where it does not serve: then the long way must be asked, which
+also tells what is wrong with a call.
 """
 
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 
 import torch
+from torch.autograd import forward_ad
 
 from isobit._library import library_path
-from isobit.torch.derived import WATCHERS
+
+# What must know of every call. Each returns 0 or False where it does not want to.
+WATCHERS = (
+    torch._C._are_functorch_transforms_active,
+    torch._C._len_torch_dispatch_stack,
+    torch._C._is_torch_function_mode_enabled,
+    torch._C._is_tracing,
+    torch.autograd._profiler_enabled,
+)
 
 
 def _load():
@@ -33,6 +42,31 @@ _module, missing = _load()
 
 def _decline(*_arguments):
     return None
+
+
+TENSORS = (torch.Tensor, torch.nn.Parameter)  # PyTorch's own
+OTHER, PLAIN, RECORDED = range(3)
+
+
+def _standing(arguments, places):
+    """How a call of an operator stands, by the places of its tensors among all of its arguments.
+    RECORDED: the tensors are PyTorch's own, on one device, nobody else is to see the call, and
+    derivatives may be asked of it; PLAIN: the same, and they may not; OTHER: there is something to
+    be looked at."""
+    if any(watches() for watches in WATCHERS) or forward_ad._current_level >= 0:
+        return OTHER
+    given = [arguments[place] for place in places if arguments[place] is not None]
+    for each in given:
+        is_own = type(each) in TENSORS and not each.is_nested and each.layout is torch.strided
+        if not is_own or each.device != given[0].device:
+            return OTHER
+    if torch._C._is_any_autocast_enabled():
+        return OTHER
+    records = torch.is_grad_enabled() and any(each.requires_grad for each in given)
+    return RECORDED if records else PLAIN
+
+
+standing = getattr(_module, "standing", _standing)
 
 
 def _function(name):
@@ -66,7 +100,7 @@ def connect(of_each_norm):
     try:
         _module.connect(
             *(torch.Tensor, torch.nn.Parameter, WATCHERS, torch.is_grad_enabled),
-            *(torch.autograd.forward_ad, *of_each_norm),
+            *(torch._C._is_any_autocast_enabled, forward_ad, *of_each_norm),
         )
     except (ImportError, AttributeError) as error:
         missing = str(error)

@@ -11,7 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from isobit.torch import catalog, fast, nested
 from isobit.torch.autograd import call
-from isobit.torch.derived import PLAIN
+from isobit.torch.derived import short
 from isobit.torch.elementwise import ADD, INCREMENT
 from isobit.torch.norms import (
     ADD_LAYER_NORM,
@@ -40,23 +40,6 @@ def check_tensors(op, **tensors):
                 raise NotImplementedError(f"{op}: {name} is nested; must have layout=torch.jagged")
     require_one_device(op, tensors)
     return any_nested
-
-
-def _are_plain(tensors):
-    """Whether check_tensors has nothing to say of PyTorch's own tensors."""
-    device = None
-    for each in tensors:
-        if each is None:
-            if device is None:  # the first must be there
-                return False
-            continue
-        if type(each) not in PLAIN or each.is_nested:
-            return False
-        if device is None:
-            device = each.device
-        elif each.device != device:
-            return False
-    return True
 
 
 _NUMBER = "a number", lambda value: value is not None and not isinstance(value, str)
@@ -115,11 +98,14 @@ def _tell(op, tensors, **options):
 
 def _leaves_isobit(given):
     """Whether those alone who see a call are modes that leave Isobit's functions as they are."""
-    count = torch._C._len_torch_function_stack()
-    modes = (torch._C._get_function_stack_at(i) for i in range(count))
-    return all(hasattr(mode, "leaves_isobit") for mode in modes) and not any(
-        type(each) not in PLAIN and hasattr(type(each), "__torch_function__") for each in given
-    )
+    for each in given:
+        kind = type(each)
+        if kind not in fast.TENSORS and hasattr(kind, "__torch_function__"):
+            return False
+    for place in range(torch._C._len_torch_function_stack()):
+        if not hasattr(torch._C._get_function_stack_at(place), "leaves_isobit"):
+            return False
+    return True
 
 
 def _goes_elsewhere(tensors):
@@ -395,11 +381,13 @@ def run(record, tensors, behind=None, last=None, **options):
     front of which nothing stands; the options follow them there, and then tensors `behind`, and
     options that are the `last`."""
     behind, last = behind or {}, last or {}
-    named = tensors | behind if behind else tensors
-    on_device = named
-    if record.host:
-        on_device = {name: each for name, each in named.items() if name not in record.host}
-    if not _are_plain(on_device.values()) and check_tensors(record.name, **on_device):
+    arguments = (*tensors.values(), *options.values(), *behind.values(), *last.values())
+    y = short(record, *arguments)
+    if y is not None:
+        return y
+    named = tensors | behind
+    on_device = {name: each for name, each in named.items() if name not in record.host}
+    if check_tensors(record.name, **on_device):
 
         def of_rows(*values):
             given = tensors | dict(zip(record.rows, values, strict=True))
@@ -408,7 +396,7 @@ def run(record, tensors, behind=None, last=None, **options):
         rows = [tensors[name] for name in record.rows]
         return nested.of_values(record, record.name, of_rows, rows)
     try:
-        return record(*tensors.values(), *options.values(), *behind.values(), *last.values())
+        return record(*arguments)
     except RuntimeError:
         _tell(record.name, named, **options, **last)
         raise

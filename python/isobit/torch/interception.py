@@ -20,9 +20,10 @@ class Interception(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         # A subclass of Tensor knows PyTorch's functions, not ours.
-        ours = None
-        if all(each in (torch.Tensor, nn.Parameter) for each in types):
-            ours = self.calls.get(function)
+        ours = self.calls.get(function)
+        for each in types:
+            if each is not torch.Tensor and each is not nn.Parameter:
+                ours = None
         return (function if ours is None else ours)(*args, **(kwargs or {}))
 
 

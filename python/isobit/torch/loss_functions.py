@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from isobit.torch.cross_entropies import CROSS_ENTROPY
+from isobit.torch.fast import TENSORS
 from isobit.torch.functional import overridable, run
 from isobit.torch.linear_cross_entropies import LINEAR_CROSS_ENTROPY
 from isobit.torch.product_functions import linear
@@ -57,6 +58,15 @@ def _check_classes(op, target, weight, expected, classes, input):
         raise ValueError(f"{op}: there are no classes, but targets")
 
 
+def _are_rows(input, target, weight, reduction):
+    """Whether none of what is checked of a call has anything to say of this one."""
+    if type(input) not in TENSORS or type(target) not in TENSORS or weight is not None:
+        return False
+    if input.ndim != 2 or input.is_nested or target.dtype is not torch.int64:
+        return False
+    return target.shape == input.shape[:1] and input.shape[1] > 0 and reduction in _REDUCTIONS
+
+
 def result_dtype(dtype, device):
     """As that of PyTorch's losses, which autocast makes float32."""
     if dtype in NARROW and is_autocast(device):
@@ -83,6 +93,10 @@ def cross_entropy(
     if size_average is not None or reduce is not None:
         reduction = F._Reduction.legacy_get_string(size_average, reduce)
     op = "cross_entropy"
+    options = {"label_smoothing": label_smoothing, "z_loss": z_loss}
+    if _are_rows(input, target, weight, reduction):
+        tensors = {"x": input, "target": target, "weight": None}
+        return _reduced(CROSS_ENTROPY, tensors, "weight", reduction, ignore_index, options)
     given = {"input": input, "target": target, "weight": weight}
     _check(op, given, reduction)
     if input.dim() == 0:
@@ -92,7 +106,6 @@ def cross_entropy(
     _check_classes(op, target, weight, expected, input.shape[classes], input)
     target = indices(op, target)
     tensors = {"x": input.movedim(classes, -1), "target": target, "weight": weight}
-    options = {"label_smoothing": label_smoothing, "z_loss": z_loss}
     return _reduced(CROSS_ENTROPY, tensors, "weight", reduction, ignore_index, options)
 
 

@@ -5,12 +5,15 @@ computed, and with an activation in the same sweep."""
 import torch
 
 from isobit.torch import nested
+from isobit.torch.derived import short
+from isobit.torch.fast import TENSORS
 from isobit.torch.functional import overridable, run
 from isobit.torch.products import ACTIVATED_MATMUL, ARITHMETICS, CODE, MATMUL, NONE
 from isobit.torch.records import is_autocast
 
 _MOST_DIMS = 8
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_CANONICAL = ARITHMETICS.index("canonical")
 _SECOND = {"linear": "weight", "mm": "mat2", "bmm": "mat2"}
 
 
@@ -123,6 +126,25 @@ def _product(op, a, b, bias, chosen):
     return y.squeeze(-1) if column else y
 
 
+def _short(rank, a, b, bias=None):
+    """The canonical product of matrices, or of as many in two batches; None if the long way must be
+    taken."""
+    if getattr(a, "ndim", None) == getattr(b, "ndim", None) == rank:
+        return short(MATMUL, a, b, bias, NONE, None, _CANONICAL)
+    return None
+
+
+def _short_linear(input, weight, bias):
+    if type(input) not in TENSORS or type(weight) not in TENSORS or weight.ndim != 2:
+        return None
+    if input.ndim == 2:
+        return _short(2, input, weight.t(), bias)
+    if input.ndim < 2 or input.is_nested or torch.compiler.is_compiling():
+        return None
+    y = _short(2, input.flatten(0, -2), weight.t(), bias)
+    return None if y is None else y.view(*input.shape[:-1], y.shape[-1])
+
+
 def _require_rank(op, rank, **tensors):
     for name, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor) and tensor.ndim != rank:
@@ -137,6 +159,10 @@ def matmul(input, other, *, bias=None, activation=None, out_dtype=None, arithmet
     arithmetic: "canonical", the same bits everywhere, or "tensor", those of the GPU's tensor cores
     or, on the CPU and of bfloat16 alone, of AMX; in gradients too. Other calls with "tensor" fail.
     """
+    if activation is None and out_dtype is None and arithmetic == "canonical":
+        y = _short(2, input, other, bias)
+        if y is not None:
+            return y
     chosen = options("matmul", activation, arithmetic) | {"out_dtype": out_dtype}
     return _product("matmul", input, other, bias, chosen)
 
@@ -144,6 +170,9 @@ def matmul(input, other, *, bias=None, activation=None, out_dtype=None, arithmet
 @overridable
 def mm(input, mat2):
     """torch.mm."""
+    y = _short(2, input, mat2)
+    if y is not None:
+        return y
     _require_rank("mm", 2, input=input, mat2=mat2)
     return _product("mm", input, mat2, None, options("mm", None))
 
@@ -151,6 +180,9 @@ def mm(input, mat2):
 @overridable
 def bmm(input, mat2):
     """torch.bmm."""
+    y = _short(3, input, mat2)
+    if y is not None:
+        return y
     _require_rank("bmm", 3, input=input, mat2=mat2)
     return _product("bmm", input, mat2, None, options("bmm", None))
 
@@ -159,6 +191,10 @@ def bmm(input, mat2):
 def linear(input, weight, bias=None, *, activation=None, arithmetic="canonical"):
     """torch.nn.functional.linear, and an activation with one rounding of both. arithmetic: as of
     matmul."""
+    if activation is None and arithmetic == "canonical":
+        y = _short_linear(input, weight, bias)
+        if y is not None:
+            return y
     chosen = options("linear", activation, arithmetic)
     if isinstance(weight, torch.Tensor) and weight.ndim == 2:
         weight = weight.t()

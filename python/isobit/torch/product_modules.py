@@ -5,15 +5,14 @@ import torch
 
 from isobit.torch import product_functions, recomputing
 
-_USUAL = {"activation": None, "arithmetic": "canonical"}
-
 
 class Linear(torch.nn.Linear):
     """torch.nn.Linear, and an activation with one rounding of both. arithmetic: as of
     isobit.torch.matmul. checkpoint: for backward it keeps its input alone, and what comes before an
     activation is computed again, with the same bits."""
 
-    checkpoint = False
+    # Of modules that were there before their class too.
+    checkpoint, activation, arithmetic = False, None, "canonical"
 
     def __init__(
         self,
@@ -33,8 +32,8 @@ class Linear(torch.nn.Linear):
         self.checkpoint = checkpoint
 
     def _options(self):
-        """Those of linear; the usual ones where the class came after the module."""
-        return {name: getattr(self, name, usual) for name, usual in _USUAL.items()}
+        """Those of linear."""
+        return {"activation": self.activation, "arithmetic": self.arithmetic}
 
     def forward(self, input):
         given = (input, self.weight, self.bias)
@@ -42,8 +41,7 @@ class Linear(torch.nn.Linear):
         return recomputing.call(self.checkpoint, function, *given, **self._options())
 
     def extra_repr(self):
-        given = self._options().items()
-        words = super().extra_repr() + "".join(
-            f", {name}={value!r}" for name, value in given if value != _USUAL[name]
+        given = (*self._options().items(), ("checkpoint", self.checkpoint))
+        return super().extra_repr() + "".join(
+            f", {name}={value!r}" for name, value in given if value != getattr(Linear, name)
         )
-        return words + ", checkpoint=True" * self.checkpoint

@@ -46,13 +46,8 @@ class Names:
     def of(self, every):
         return [every[place] for place in self.places]
 
-    def add(self, call, values):
-        call.__dict__.update(zip(self.names, values, strict=True))
-
     def named(self, values):
-        call = SimpleNamespace()
-        self.add(call, values)
-        return call
+        return SimpleNamespace(**dict(zip(self.names, values, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +147,11 @@ class Operator:
     @cached_property
     def known(self):
         return self._among(self.knows)
+
+    @cached_property
+    def recalled(self):
+        """The names of what derivatives are given of a call."""
+        return (*self.options.names, *self.known.names, *self.kept.names)
 
     def _among(self, names):
         every = (*self.tensors, *self.outputs)

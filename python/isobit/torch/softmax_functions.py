@@ -6,11 +6,19 @@ import torch
 import torch.nn.functional as F
 
 from isobit import _arguments
+from isobit.torch.derived import short
+from isobit.torch.fast import TENSORS
 from isobit.torch.functional import overridable, run_as
 from isobit.torch.softmaxes import SOFTMAX
 
 
 def _along(function, input, dim, mask, scale, dtype, log):
+    if mask is None and dtype is None and type(dim) is int and type(input) in TENSORS:
+        last = input.ndim - 1
+        if dim in (-1, last) and last >= 0:
+            y = short(SOFTMAX, input, None, scale, log, None)
+            if y is not None:
+                return y
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"{function}: input must be a Tensor; it is {type(input).__name__}")
     if dim is None:  # what torch.nn.functional does, with its warning

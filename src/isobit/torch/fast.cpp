@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shorter way into the library for small calls from Python, past PyTorch's dispatcher, which
-// takes longer than they do. It serves plain CPU tensors where nothing watches: no mode, no
+// A shorter way into the library for small calls of norms from Python, past PyTorch's dispatcher,
+// which takes longer than they do. It serves plain CPU tensors where nothing watches: no mode, no
 // transform. For all else it returns None, for errors too, and the operators take the call.
+// And what calls of all operators ask for: whether theirs are such tensors.
 //
 // A module of Python's limited API, without a symbol of PyTorch's.
 #include <algorithm>
@@ -19,6 +20,7 @@ using isobit::torch::fast::Array, isobit::torch::fast::Owned;
 // What connect() was given.
 PyObject* watchers = nullptr;  // functions that return 0 or False where nothing watches
 PyObject* grad_enabled = nullptr;
+PyObject* autocasts = nullptr;
 PyObject* forward_ad = nullptr;
 
 // What Python does for a norm. The first three are called as forward() is below; calls that are
@@ -70,6 +72,47 @@ bool watched() {
   const Owned level(PyObject_GetAttr(forward_ad, names().level));
   if (!level) PyErr_Clear();
   return !level || PyLong_AsLong(level.get()) >= 0;
+}
+
+bool requires_grad(PyObject* tensor) {
+  return truth(PyObject_GetAttr(tensor, names().requires_grad));
+}
+
+// How a call of an operator stands, by those of its arguments that are tensors.
+enum Standing : long {
+  kOther = 0,     // there is something to be looked at
+  kPlain = 1,     // they are plain, on one device, and nobody else is to see the call
+  kRecorded = 2,  // and derivatives may be asked of it
+};
+
+Standing standing_of(PyObject* arguments, PyObject* places) {
+  if (api == nullptr || watched() || truth(PyObject_CallNoArgs(autocasts))) return kOther;
+  const bool records = truth(PyObject_CallNoArgs(grad_enabled));
+  Standing standing = kPlain;
+  DLDevice device{};
+  bool first = true;
+  for (Py_ssize_t i = 0, count = PyTuple_Size(places); i < count; ++i) {
+    PyObject* const each = PyTuple_GetItem(arguments, PyLong_AsSsize_t(PyTuple_GetItem(places, i)));
+    if (each == Py_None) continue;
+    DLTensor tensor{};
+    if (each == nullptr || !isobit::torch::fast::see(each, tensor)) {
+      PyErr_Clear();
+      return kOther;
+    }
+    if (first) device = tensor.device;
+    first = false;
+    if (tensor.device.device_type != device.device_type ||
+        tensor.device.device_id != device.device_id)
+      return kOther;
+    if (records && requires_grad(each)) standing = kRecorded;
+  }
+  return standing;
+}
+
+// (every argument of an operator, the places of its tensors)
+PyObject* standing(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  const bool right = count == 2 && PyTuple_Check(given[0]) && PyTuple_Check(given[1]);
+  return PyLong_FromLong(right ? standing_of(given[0], given[1]) : kOther);
 }
 
 isobit_context one_thread() {
@@ -132,9 +175,7 @@ struct Call {
   bool needs_grad() const {
     if (!truth(PyObject_CallNoArgs(grad_enabled))) return false;
     for (int i = 0; i < kCount; ++i)
-      if (i != kEps && given[i] != Py_None &&
-          truth(PyObject_GetAttr(given[i], names().requires_grad)))
-        return true;
+      if (i != kEps && given[i] != Py_None && requires_grad(given[i])) return true;
     return false;
   }
 
@@ -329,11 +370,12 @@ bool take(PyObject* of) {
   return true;
 }
 
-// (Tensor, Parameter, watchers, is_grad_enabled, forward_ad, and of each form what take() takes)
+// (Tensor, Parameter, watchers, is_grad_enabled, is_any_autocast_enabled, forward_ad, and of each
+// form what take() takes)
 PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  constexpr Py_ssize_t kForms = 5, kCount = kForms + std::tuple_size_v<Forms>;
+  constexpr Py_ssize_t kForms = 6, kCount = kForms + std::tuple_size_v<Forms>;
   if (count != kCount) {
-    PyErr_SetString(PyExc_TypeError, "connect takes 9 arguments");
+    PyErr_SetString(PyExc_TypeError, "connect takes 10 arguments");
     return nullptr;
   }
   const Owned capsule(PyObject_GetAttrString(given[0], "__dlpack_c_exchange_api__"));
@@ -350,7 +392,8 @@ PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
   tensor_types[1] = given[1];
   watchers = given[2];
   grad_enabled = given[3];
-  forward_ad = given[4];
+  autocasts = given[4];
+  forward_ad = given[5];
   auto take_all = [of = given + kForms]<class... Each>(std::tuple<Each...>) mutable {
     return (take<Each>(*of++) && ...);
   };
@@ -364,6 +407,7 @@ PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
 PyMODINIT_FUNC PyInit__isobit_fast() {
   static PyMethodDef methods[] = {
       method<connect>("connect"),
+      method<standing>("standing"),
       method<norm<Form<LayerNorm, false>>>("layer_norm"),
       method<forward<Form<LayerNorm, false>>>("layer_norm_forward"),
       method<backward<Form<LayerNorm, false>>>("layer_norm_backward"),

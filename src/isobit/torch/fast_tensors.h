@@ -30,6 +30,16 @@ inline const DLPackExchangeAPI* api = nullptr;
 // torch.Tensor and torch.nn.Parameter, not what derives from them
 inline PyObject* tensor_types[2] = {};
 
+// PyTorch's view of a tensor of its own, or false: of another type, or one that DLPack does not
+// know.
+inline bool see(PyObject* object, DLTensor& tensor) {
+  const auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  if (type != tensor_types[0] && type != tensor_types[1]) return false;
+  if (api->dltensor_from_py_object_no_sync(object, &tensor) == 0) return true;
+  PyErr_Clear();
+  return false;
+}
+
 // A new tensor in one piece of memory, which PyTorch gives back when it has no more use for it.
 struct Result {
   DLManagedTensorVersioned managed{};
@@ -69,16 +79,7 @@ static_assert(offsetof(Result, managed) == 0, "the deleter is given its address"
 // A tensor of adjacent elements on the CPU, or an absent one.
 class Array {
  public:
-  bool read(PyObject* object) {
-    if (object == Py_None) return true;
-    const auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-    if (type != tensor_types[0] && type != tensor_types[1]) return false;
-    if (api->dltensor_from_py_object_no_sync(object, &tensor_) != 0) {
-      PyErr_Clear();
-      return false;
-    }
-    return look();
-  }
+  bool read(PyObject* object) { return object == Py_None || (see(object, tensor_) && look()); }
 
   // A new tensor of the same shape and type.
   bool make_like(const Array& like, Owned& object) {
