@@ -16,6 +16,8 @@ def numbers(op, name, value, dims):
     """One number for all dimensions, or one for each."""
     if type(value) is int:
         return (value,) * dims
+    if type(value) is tuple and tuple(map(type, value)) == (int,) * dims:
+        return value
     if isinstance(value, Iterable) and not isinstance(value, str):
         values = tuple(value)
         if len(values) == 1:

@@ -121,7 +121,7 @@ def _reduced(record, tensors, weights, reduction, ignore_index, options):
     )
     if reduction == "none":
         return loss.to(dtype)
-    return (total if reduction == "sum" else total / count).to(dtype)
+    return (total if reduction == "sum" else total / count.detach()).to(dtype)
 
 
 @overridable

@@ -39,9 +39,8 @@ def _pair(values, of_height):
 
 def _windows(op, dims, kernel_size, stride, padding, dilation=1):
     kernel = numbers(op, "kernel_size", kernel_size, dims)
-    for name, values in (("kernel_size", kernel),):
-        if min(values) < 1:
-            raise ValueError(f"{op}: {name} is {min(values)}; must be at least 1")
+    if min(kernel) < 1:
+        raise ValueError(f"{op}: kernel_size is {min(kernel)}; must be at least 1")
     none = stride is None or (isinstance(stride, (tuple, list)) and not stride)
     stride = kernel if none else numbers(op, "stride", stride, dims)
     return {

@@ -46,7 +46,8 @@ ISOBIT_INLINE void give_row(const Problem& p, const typename S::Real* terms,
   if (w.bins) {
     for (std::int64_t col = 0; col < w.results; ++col) {
       const Window window = w.window(col);
-      for (std::int64_t i = 0; i < window.taps; ++i) sums[window.first + i] += terms[col];
+      const typename S::Real term = terms[col];
+      for (std::int64_t i = 0; i < window.taps; ++i) sums[window.first + i] += term;
     }
     return;
   }

@@ -65,6 +65,7 @@ struct Axis {
   // Whether a window has a tap at an element.
   ISOBIT_INLINE bool has(const Window& window, std::int64_t source) const {
     const std::int64_t place = source - window.first;
+    if (dilation == 1) return place >= 0 && place < window.taps;
     return place >= 0 && place % dilation == 0 && place / dilation < window.taps;
   }
 };
