@@ -74,6 +74,11 @@ def result_dtype(dtype, device):
     return dtype
 
 
+def of_dtype(tensor, dtype):
+    """tensor.to(dtype), which takes as long as a small kernel where there is nothing to do."""
+    return tensor if tensor.dtype is dtype else tensor.to(dtype)
+
+
 @overridable
 def cross_entropy(
     input,
@@ -120,8 +125,8 @@ def _reduced(record, tensors, weights, reduction, ignore_index, options):
         record, tensors, ignore_index=ignore_index, **options, totals=totals
     )
     if reduction == "none":
-        return loss.to(dtype)
-    return (total if reduction == "sum" else total / count.detach()).to(dtype)
+        return of_dtype(loss, dtype)
+    return of_dtype(total if reduction == "sum" else total / count.detach(), dtype)
 
 
 @overridable

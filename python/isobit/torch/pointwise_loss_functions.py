@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from isobit.torch import reduction_functions
 from isobit.torch.functional import overridable, run
-from isobit.torch.loss_functions import indices, result_dtype
+from isobit.torch.loss_functions import indices, of_dtype, result_dtype
 from isobit.torch.pointwise_losses import CODES, LOSS
 from isobit.torch.records import NARROW
 
@@ -39,15 +39,17 @@ def _loss(op, kind, tensors, reduction, beta=1.0, by_weight=False):
     divided by the sum of the weights."""
     given = {name: each for name, each in tensors.items() if each is not None}
     _require_tensors(op, **given)
-    try:
-        spread = torch.broadcast_tensors(*given.values())
-    except RuntimeError:
-        shapes = ", ".join(f"{name} {tuple(each.shape)}" for name, each in given.items())
-        raise ValueError(f"{op}: shapes do not broadcast: {shapes}") from None
-    dtype = given["input"].dtype
+    shape, dtype = given["input"].shape, given["input"].dtype
+    spread = given.values()
+    if any(each.shape != shape for each in spread):
+        try:
+            spread = torch.broadcast_tensors(*spread)
+        except RuntimeError:
+            shapes = ", ".join(f"{name} {tuple(each.shape)}" for name, each in given.items())
+            raise ValueError(f"{op}: shapes do not broadcast: {shapes}") from None
     for each in given.values():
         dtype = torch.promote_types(dtype, each.dtype)
-    given = {name: each.to(dtype) for name, each in zip(given, spread, strict=True)}
+    given = {name: of_dtype(each, dtype) for name, each in zip(given, spread, strict=True)}
     arguments = {"x": given["input"]}
     arguments |= {name: given.get(name) for name in ("target", "weight", "pos_weight")}
     losses = found = run(LOSS, arguments, kind=CODES[kind], beta=float(beta))
@@ -56,7 +58,7 @@ def _loss(op, kind, tensors, reduction, beta=1.0, by_weight=False):
         found = reduction_functions.sum(losses) / reduction_functions.sum(weights)
     elif reduction != "none":
         found = getattr(reduction_functions, reduction)(losses)
-    return found.to(result_dtype(dtype, found.device))
+    return of_dtype(found, result_dtype(dtype, found.device))
 
 
 def _of_difference(op, kind, input, target, weight, reduction, beta=1.0):
