@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times functions of isobit.torch beside PyTorch's of the same arguments on the CPU, in turns in
-one process: losses, embedding, norms of channels, pooling, convolutions, and optimisers' steps."""
+one process: losses, embedding, norms of channels, pooling, convolutions, optimisers' steps, and
+calls so small that what stands before the kernels decides."""
 
 import argparse
 import json
@@ -144,6 +145,53 @@ def convolutions():
         )
 
 
+def small_calls():
+    def images():
+        return randn(4, 8, 8, 8), randn(8), randn(8)
+
+    yield Case(
+        "linear 32x64 to 128",
+        F.linear,
+        ours.linear,
+        lambda: (randn(32, 64), randn(128, 64), randn(128)),
+        (0, 1, 2),
+    )
+    yield Case("mm 64x64", torch.mm, ours.mm, lambda: (randn(64, 64), randn(64, 64)), (0, 1))
+    yield Case(
+        "softmax 32x64",
+        partial(torch.softmax, dim=-1),
+        partial(ours.softmax, dim=-1),
+        lambda: (randn(32, 64),),
+    )
+    yield Case(
+        "cross_entropy 32x10",
+        F.cross_entropy,
+        ours.cross_entropy,
+        lambda: (randn(32, 10), torch.randint(10, (32,))),
+    )
+    yield Case(
+        "embedding 32 of 128x64",
+        F.embedding,
+        ours.embedding,
+        lambda: (torch.randint(128, (32,)), randn(128, 64)),
+        (1,),
+    )
+    yield Case(
+        "batch_norm 4x8x8x8",
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+        lambda x, w, b: ours.batch_norm(x, None, None, w, b, training=True),
+        images,
+        (0, 1, 2),
+    )
+    for of in ("max_pool2d", "avg_pool2d"):
+        yield Case(
+            f"{of} 4x8x8x8",
+            partial(getattr(F, of), kernel_size=2),
+            partial(getattr(ours, of), kernel_size=2),
+            lambda: images()[:1],
+        )
+
+
 OPTIMIZERS = {
     "SGD": {"lr": 0.1, "momentum": 0.9},
     "Adam": {"lr": 1e-3},
@@ -181,7 +229,10 @@ def optimizer_steps():
     )
 
 
-GROUPS = {each.__name__: each for each in (losses, tables, channel_norms, pools, convolutions)}
+GROUPS = {
+    each.__name__: each
+    for each in (losses, tables, channel_norms, pools, convolutions, small_calls)
+}
 STEPS = "optimizers"
 
 
