@@ -169,3 +169,11 @@ def test_what_a_hook_raises_is_not_taken_for_a_refusal():
         pytest.raises(Refused),
     ):
         isobit.softmax(x, -1)
+
+
+def test_where_the_module_is_another_python_answers(monkeypatch):
+    monkeypatch.setattr(fast, "standing", fast._standing)
+    monkeypatch.setattr(fast, "missing", "")
+    monkeypatch.setattr(fast, "_module", object())
+    fast.connect(())
+    assert fast.standing is fast._standing and "connect" in fast.missing

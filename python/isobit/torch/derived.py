@@ -165,8 +165,8 @@ _REFUSALS = RuntimeError, TypeError, ValueError  # those of hooks pass, checkpoi
 
 
 def short(record, *arguments):
-    """The same of a function's own arguments, before it looks at them; or None where that is worth
-    while: what is wrong with a call, the long way says."""
+    """`call` for functions that look at their arguments first: None where they have to, and where
+    the operator refuses the call, since they say what is wrong with it."""
     if torch.compiler.is_compiling():
         return None
     arguments = record.complete(arguments, None)

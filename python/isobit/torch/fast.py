@@ -66,7 +66,7 @@ def _standing(arguments, places):
     return RECORDED if records else PLAIN
 
 
-standing = getattr(_module, "standing", _standing)
+standing = _standing  # until the module is connected, which does the same in less time
 
 
 def _function(name):
@@ -94,7 +94,7 @@ def connect(of_each_norm):
     that are called as `forward_of` is: for small calls that are recorded, for large ones, and for
     large ones that are not; and that which makes the gradients of small calls (ctx, what was
     kept, grad_y[, grad_sum]). The first one's forward and its node's apply become the module's."""
-    global missing
+    global missing, standing
     if _module is None:
         return
     try:
@@ -104,3 +104,5 @@ def connect(of_each_norm):
         )
     except (ImportError, AttributeError) as error:
         missing = str(error)
+    else:
+        standing = _module.standing

@@ -59,7 +59,7 @@ def _check_classes(op, target, weight, expected, classes, input):
 
 
 def _are_rows(input, target, weight, reduction):
-    """Whether none of what is checked of a call has anything to say of this one."""
+    """Whether this is a call of rows of logits, of which nothing that is checked is wrong."""
     if type(input) not in TENSORS or type(target) not in TENSORS or weight is not None:
         return False
     if input.ndim != 2 or input.is_nested or target.dtype is not torch.int64:
