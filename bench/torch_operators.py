@@ -69,6 +69,10 @@ def tables():
         )
 
 
+def training(batch_norm, x, weight, bias):
+    return batch_norm(x, None, None, weight, bias, training=True)
+
+
 def channel_norms():
     for shape in ((8, 64, 56, 56), (8, 512, 7, 7), (2, 128, 128, 128)):
         for memory in (torch.contiguous_format, torch.channels_last):
@@ -78,9 +82,6 @@ def channel_norms():
             def images(shape=shape, memory=memory):
                 channels = shape[1]
                 return randn(*shape).to(memory_format=memory), randn(channels), randn(channels)
-
-            def training(of, x, weight, bias):
-                return of(x, None, None, weight, bias, training=True)
 
             yield Case(
                 f"batch_norm {size}{tail}",
@@ -178,8 +179,8 @@ def small_calls():
     )
     yield Case(
         "batch_norm 4x8x8x8",
-        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
-        lambda x, w, b: ours.batch_norm(x, None, None, w, b, training=True),
+        partial(training, F.batch_norm),
+        partial(training, ours.batch_norm),
         images,
         (0, 1, 2),
     )

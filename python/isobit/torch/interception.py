@@ -4,10 +4,10 @@
 import threading
 
 import torch
-from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from isobit.torch import counterparts
+from isobit.torch.fast import TENSORS
 from isobit.torch.patching import Undoable
 
 
@@ -22,7 +22,7 @@ class Interception(TorchFunctionMode):
         # A subclass of Tensor knows PyTorch's functions, not ours.
         ours = self.calls.get(function)
         for each in types:
-            if each is not torch.Tensor and each is not nn.Parameter:
+            if each not in TENSORS:
                 ours = None
         return (function if ours is None else ours)(*args, **(kwargs or {}))
 
