@@ -187,14 +187,12 @@ void decompose(const BackwardProblem& problem, std::int64_t row, const void* gra
                  simd::fetch_to_second_cache(later_more + i);
                  simd::fetch_to_second_cache(later_y + i * size_of(problem.grad_y_dtype));
                };
-               if (streaming && simd::streamable(grad_x) && simd::streamable(grad_residual)) {
+               if (streaming && simd::streamable(grad_x) && simd::streamable(grad_residual))
                  write_gradient<S, T, Stores::streaming>(problem.cols, from, grad_sum, grad_x,
                                                          grad_residual, fetch);
-                 simd::fence();
-               } else {
+               else
                  write_gradient<S, T, Stores::cached>(problem.cols, from, grad_sum, grad_x,
                                                       grad_residual, fetch);
-               }
              });
 }
 

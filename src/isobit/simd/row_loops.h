@@ -17,7 +17,8 @@ ISOBIT_INLINE void for_each_vector(std::int64_t cols, const Body& body) {
   if (i < cols) body(i, S::first(cols - i));
 }
 
-// y[i] = value(i, part...), past the caches where that is asked for and y lies on lines.
+// y[i] = value(i, part...), past the caches where that is asked for and y lies on lines; then a
+// fence must follow.
 template <class S, class T, class Value>
 ISOBIT_INLINE void store_row(T* y, std::int64_t cols, bool streaming, const Value& value) {
   std::int64_t streamed = 0;
@@ -28,7 +29,6 @@ ISOBIT_INLINE void store_row(T* y, std::int64_t cols, bool streaming, const Valu
 #pragma GCC unroll 8
         for (int j = 0; j < kStep; j += S::kWidth)
           S::template store<Stores::streaming>(y + streamed + j, value(streamed + j));
-      fence();
     }
   for_each_vector<S>(cols - streamed, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
     S::template store<Stores::cached>(y + streamed + i, value(streamed + i, part...), part...);

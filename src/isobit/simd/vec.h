@@ -3,6 +3,8 @@
 // cpu_kernels*.cpp once for every instruction set and names it in ISOBIT_ISA.
 #pragma once
 
+#include "isobit/simd/fence.h"
+
 #ifndef ISOBIT_ISA
 #define ISOBIT_ISA scalar
 #endif
@@ -32,7 +34,6 @@ namespace isobit::simd {
 using ISOBIT_ISA::Bytes;
 using ISOBIT_ISA::F32;
 using ISOBIT_ISA::F64;
-using ISOBIT_ISA::fence;
 using ISOBIT_ISA::I32;
 using ISOBIT_ISA::Lane;
 

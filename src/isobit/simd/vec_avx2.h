@@ -193,9 +193,6 @@ struct F32 {
   }
 };
 
-// Orders streaming stores before whatever follows.
-ISOBIT_INLINE void fence() { _mm_sfence(); }
-
 struct F64 {
   using Real = double;
   using V = __m256d;

@@ -152,9 +152,6 @@ struct F32 {
   }
 };
 
-// Plain stores need no order but the caller's.
-ISOBIT_INLINE void fence() {}
-
 struct F64 {
   using Real = double;
   using V = float64x2_t;

@@ -59,8 +59,6 @@ struct F32 : ScalarOperations<float> {
   }
 };
 
-ISOBIT_INLINE void fence() {}
-
 struct F64 : ScalarOperations<double> {
   using Real = double;
   using V = double;

@@ -122,6 +122,7 @@ void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
           y.done();
         });
       });
+  if (known.streams) simd::fence();
 }
 
 template <class S>
@@ -220,6 +221,7 @@ void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
                          });
       grad_x.done();
     });
+    if (known.streams) simd::fence();
   };
   if (!p.training) {
     put([rstd = S::all(statistics.rstd)](const T*, std::int64_t, auto g, auto...)

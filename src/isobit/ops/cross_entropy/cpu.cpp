@@ -9,6 +9,7 @@
 #include "isobit/ops/cross_entropy/cpu_totals.h"
 #include "isobit/ops/cross_entropy/formula.h"
 #include "isobit/ops/cross_entropy/problem.h"
+#include "isobit/simd/fence.h"
 #include "isobit/simd/tasks.h"
 #include "isobit/simd/vec.h"
 
@@ -120,6 +121,7 @@ void backward_in(const BackwardProblem& problem, const Execution& execution, con
                Factors<Real>::template of<S>(call.shares, known, at(problem.grad_loss, row),
                                              call.weight_of_row(row), call.weights));
         }
+        simd::fence();
       });
 }
 

@@ -63,23 +63,33 @@ void backward_row(const BackwardRow& row) {
   const auto real = [](double value) { return static_cast<Real>(value); };
   // Before the row is overwritten, which may be that of x.
   const Real of_target = gradient<ScalarOf<S>, kSmooth>(
-      real(row.by_weight), real(row.by_class), widen<Real>(x[row.target]), real(row.largest),
-      weight == nullptr ? Real(1) : weight[row.target]);
+                             real(row.by_weight), real(row.by_class), widen<Real>(x[row.target]),
+                             real(row.largest), weight == nullptr ? Real(1) : weight[row.target]) -
+                         real(row.at_target);
   const V by_weight = S::all(real(row.by_weight)), by_class = S::all(real(row.by_class));
   const V largest = S::all(real(row.largest)), one = S::all(1);
+  // In the vector: a store of its own into a line that was stored past the caches would wait.
+  const auto with_target = [&](std::int64_t i, V value) ISOBIT_INLINE_LAMBDA {
+    const auto lane = static_cast<std::uint64_t>(row.target - i);
+    if (lane >= std::uint64_t{S::kWidth}) [[likely]]
+      return value;
+    Real lanes[S::kWidth];
+    S::template store<simd::Stores::cached>(lanes, value);
+    lanes[lane] = of_target;
+    return S::load(lanes);
+  };
   const auto store = [&](const auto& weight_at) ISOBIT_INLINE_LAMBDA {
-    simd::store_row<S>(grad_x, row.cols, row.streaming,
-                       [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-                         return gradient<S, kSmooth>(by_weight, by_class, S::load(x + i, part...),
-                                                     largest, weight_at(i, part...));
-                       });
+    simd::store_row<S>(
+        grad_x, row.cols, row.streaming, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+          return with_target(i, gradient<S, kSmooth>(by_weight, by_class, S::load(x + i, part...),
+                                                     largest, weight_at(i, part...)));
+        });
   };
   if (kSmooth && weight != nullptr)
     store([&](std::int64_t i, auto... part)
               ISOBIT_INLINE_LAMBDA { return S::load(weight + i, part...); });
   else
     store([&](std::int64_t, auto...) ISOBIT_INLINE_LAMBDA { return one; });
-  grad_x[row.target] = narrow<T>(of_target - real(row.at_target));
 }
 
 // kernel(T{}) with the type of x.

@@ -10,6 +10,7 @@
 #include "isobit/core/pieces.h"
 #include "isobit/ops/embedding/cpu_kernels.h"
 #include "isobit/ops/embedding/problem.h"
+#include "isobit/simd/fence.h"
 #include "isobit/simd/tasks.h"
 
 namespace isobit::embedding {
@@ -22,10 +23,9 @@ std::int64_t token_at(const Given& given, std::int64_t i) {
 
 // Forward ---------------------------------------------------------------------------------------
 
-// copy(from, to, bytes) for every row, and after(), once a task.
-template <class Copy, class After>
-void copy_rows(const ForwardProblem& problem, const Execution& execution, const Copy& copy,
-               const After& after) {
+// copy(from, to, bytes) for every row.
+template <class Copy>
+void copy_rows(const ForwardProblem& problem, const Execution& execution, const Copy& copy) {
   const std::int64_t size = size_of(problem.dtype), bytes = problem.cols * size;
   const std::int64_t tasks =
       simd::task_count(execution.machine, problem.rows * problem.cols, problem.rows);
@@ -33,37 +33,26 @@ void copy_rows(const ForwardProblem& problem, const Execution& execution, const 
     for (std::int64_t row = begin; row < end; ++row)
       copy(problem.weight.data + token_at(problem, row) * problem.weight.stride * size,
            problem.y.data + row * problem.y.stride * size, bytes);
-    after();
+    simd::fence();
   });
 }
 
 CopyKernel copy_kernel_for(Isa isa) { ISOBIT_RETURN_FOR_ISA(isa, copy_kernel()); }
-FenceKernel fence_kernel_for(Isa isa) { ISOBIT_RETURN_FOR_ISA(isa, fence_kernel()); }
 
 void run_simd(const ForwardArgs&, const ForwardProblem& problem, const Plan& plan,
               const Execution& execution) {
-  const Isa isa = execution.machine.isa;
-  const CopyKernel copy = copy_kernel_for(isa);
-  const FenceKernel fence = fence_kernel_for(isa);
+  const CopyKernel copy = copy_kernel_for(execution.machine.isa);
   const bool streaming = plan[0] != 0;
-  copy_rows(
-      problem, execution,
-      [&](const std::byte* from, std::byte* to, std::int64_t bytes) {
-        copy(from, to, bytes, streaming);
-      },
-      [&] {
-        if (streaming) fence();
-      });
+  copy_rows(problem, execution, [&](const std::byte* from, std::byte* to, std::int64_t bytes) {
+    copy(from, to, bytes, streaming);
+  });
 }
 
 void run_scalar(const ForwardArgs&, const ForwardProblem& problem, const Plan&,
                 const Execution& execution) {
-  copy_rows(
-      problem, execution,
-      [](const std::byte* from, std::byte* to, std::int64_t bytes) {
-        std::memcpy(to, from, static_cast<std::size_t>(bytes));
-      },
-      [] {});
+  copy_rows(problem, execution, [](const std::byte* from, std::byte* to, std::int64_t bytes) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  });
 }
 
 // Backward --------------------------------------------------------------------------------------
@@ -170,14 +159,20 @@ class Backward {
     if (problem_.tokens == 0 || problem_.cols == 0) return;
     const std::int64_t units = place_of(problem_.tokens);
     simd::in_parts(execution_, simd::task_count(execution_.machine, units * problem_.cols, units),
-                   units, 1, [&](std::int64_t begin, std::int64_t end) { add_up(begin, end); });
+                   units, 1, [&](std::int64_t begin, std::int64_t end) {
+                     add_up(begin, end);
+                     simd::fence();
+                   });
     if (occurring_.frequent_count == 0) return;
     constexpr std::int64_t kColumns = 64;
     const std::int64_t tasks =
         simd::task_count(execution_.machine, slots_of(problem_.rows) * problem_.cols,
                          (problem_.cols + kColumns - 1) / kColumns);
     simd::in_parts(execution_, tasks, problem_.cols, kColumns,
-                   [&](std::int64_t begin, std::int64_t end) { join(begin, end); });
+                   [&](std::int64_t begin, std::int64_t end) {
+                     join(begin, end);
+                     simd::fence();
+                   });
   }
 
  private:

@@ -120,7 +120,6 @@ void copy(const std::byte* from, std::byte* to, std::int64_t bytes, bool streami
   else
     simd::copy_bytes(from, to, bytes);
 }
-void fence() { simd::fence(); }
 
 // kernel(T{}) with the type of the rows.
 template <class Kernel>
@@ -136,7 +135,6 @@ ISOBIT_INLINE_HOST auto with_type(DType dtype, const Kernel& kernel) {
 }  // namespace
 
 CopyKernel copy_kernel() { return copy; }
-FenceKernel fence_kernel() { return fence; }
 SumKernel sum_kernel(DType dtype, bool kept) {
   return with_type(dtype, [&]<class T>(T) -> SumKernel {
     return kept ? sum<T, typename VectorsOf<T>::Real> : sum<T, T>;

@@ -13,7 +13,6 @@ namespace isobit::embedding {
 // Copies a row of so many bytes; streaming: past the caches, and a fence must follow.
 using CopyKernel = void (*)(const std::byte* from, std::byte* to, std::int64_t bytes,
                             bool streaming);
-using FenceKernel = void (*)();
 
 // The rows of grad_y at some places, at most kChunk.
 struct Occurrences {
@@ -36,7 +35,6 @@ using RoundKernel = void (*)(const std::byte* from, const Sum& sum, std::int64_t
 
 // kept: a sum is stored in what it is computed in, and others are added to it.
 ISOBIT_IN_EACH_ISA(CopyKernel copy_kernel();)
-ISOBIT_IN_EACH_ISA(FenceKernel fence_kernel();)
 ISOBIT_IN_EACH_ISA(SumKernel sum_kernel(DType dtype, bool kept);)
 ISOBIT_IN_EACH_ISA(AddKernel add_kernel(DType dtype);)
 ISOBIT_IN_EACH_ISA(RoundKernel round_kernel(DType dtype);)

@@ -8,6 +8,7 @@
 #include "isobit/ops/softmax/cpu_kernels.h"
 #include "isobit/ops/softmax/formula.h"
 #include "isobit/ops/softmax/problem.h"
+#include "isobit/simd/fence.h"
 #include "isobit/simd/tasks.h"
 #include "isobit/simd/vec.h"
 
@@ -47,6 +48,7 @@ void in_rows(const Problem& problem, const Execution& execution, const Body& bod
     for (std::int64_t row = problem.rows * task / tasks; row < problem.rows * (task + 1) / tasks;
          ++row)
       body(row, scratch);
+    simd::fence();
   });
 }
 
