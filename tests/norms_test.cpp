@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -187,6 +190,93 @@ TEST(OutputType, IsRoundedOnce) {
   rmsnorm::forward({.x = x.view(), .y = rounded.view()}, execution());
   for (std::size_t i = 0; i < y.values.size(); ++i)
     ASSERT_EQ(rounded.values[i].bits, from_float<bf16>(y.values[i]).bits) << i;
+}
+
+// Rows among which some are constant, not finite or far from zero, or their squares leave the
+// range.
+std::vector<float> unusual_rows(std::int64_t rows, std::int64_t cols) {
+  std::vector<float> x(rows * cols);
+  for (std::int64_t i = 0; i < std::ssize(x); ++i)
+    x[i] = static_cast<float>(i * 2654435761u % 2048) / 256 - 4;
+  const auto change = [&](std::int64_t row, const auto& of) {
+    std::for_each_n(x.begin() + row * cols, cols, [&](float& each) { each = of(each); });
+  };
+  change(3, [](float) { return 7.0f; });
+  change(5, [](float) { return -0.0f; });
+  change(11, [](float each) { return each + 1e6f; });
+  change(17, [](float each) { return each * 1e30f; });
+  change(19, [](float each) { return each * 1e-30f; });
+  x[9 * cols] = std::numeric_limits<float>::quiet_NaN();
+  x[14 * cols + cols - 1] = std::numeric_limits<float>::infinity();
+  return x;
+}
+
+// Of rows [first, first + count): y, rstd and grad_x, row after row, then grad_weight.
+std::vector<std::uint32_t> bits_of_rows(bool centered, const std::vector<float>& all,
+                                        std::int64_t cols, std::int64_t first, std::int64_t count,
+                                        const Execution& execution) {
+  const auto from = all.begin() + first * cols, to = from + count * cols;
+  std::vector<float> x(from, to), y(x.size()), rstd(count), grad_x(x.size()), grad_weight(cols);
+  std::vector<float> grad_y(all.size());
+  for (std::int64_t i = 0; i < std::ssize(grad_y); ++i)
+    grad_y[i] = static_cast<float>(i * 40503u % 512) / 128 - 2;
+  grad_y.assign(grad_y.begin() + first * cols, grad_y.begin() + (first + count) * cols);
+  const auto matrix = [&](std::vector<float>& data) {
+    return matrix_view(data.data(), std::ssize(data) * 4, DType::f32, count, cols, cols);
+  };
+  const auto vector = [&](std::vector<float>& data) {
+    return vector_view(data.data(), std::ssize(data) * 4, DType::f32, std::ssize(data));
+  };
+  const auto run = [&](const auto& forward, const auto& backward) {
+    forward({.x = matrix(x), .y = matrix(y), .rstd = vector(rstd)}, execution);
+    backward({.x = matrix(x),
+              .grad_y = matrix(grad_y),
+              .grad_x = matrix(grad_x),
+              .grad_weight = vector(grad_weight)},
+             execution);
+  };
+  if (centered)
+    run([](const layernorm::ForwardArgs& args, const Execution& e) { layernorm::forward(args, e); },
+        [](const layernorm::BackwardArgs& args, const Execution& e) {
+          layernorm::backward(args, e);
+        });
+  else
+    run([](const rmsnorm::ForwardArgs& args, const Execution& e) { rmsnorm::forward(args, e); },
+        [](const rmsnorm::BackwardArgs& args, const Execution& e) { rmsnorm::backward(args, e); });
+  std::vector<std::uint32_t> bits;
+  const auto put = [&](const float* data, std::int64_t size) {
+    for (std::int64_t i = 0; i < size; ++i) bits.push_back(std::bit_cast<std::uint32_t>(data[i]));
+  };
+  for (std::int64_t row = 0; row < count; ++row) {
+    put(&y[row * cols], cols);
+    put(&rstd[row], 1);
+    put(&grad_x[row * cols], cols);
+  }
+  put(grad_weight.data(), cols);
+  return bits;
+}
+
+// They are summed side by side where there are as many as a vector has lanes.
+TEST(ShortRows, AreWhatTheyAreAlone) {
+  for (const std::int64_t cols : {1, 7, 8, 9, 63, 64, 65, 100, 192, 255, 256})
+    for (const bool centered : {true, false}) {
+      const std::vector<float> x = unusual_rows(kRows, cols);
+      Execution here = simd::here(1);
+      here.machine.isa = Isa::scalar;
+      const auto specified = bits_of_rows(centered, x, cols, 0, kRows, here);
+      for (const Isa isa : Machine::isas_here()) {
+        here.machine.isa = isa;
+        EXPECT_EQ(bits_of_rows(centered, x, cols, 0, kRows, here), specified)
+            << cols << " columns, " << name_of(isa);
+        const std::int64_t numbers = 2 * cols + 1;  // of a row
+        for (std::int64_t row = 0; row < kRows; ++row) {
+          const auto alone = bits_of_rows(centered, x, cols, row, 1, here);
+          EXPECT_TRUE(
+              std::equal(alone.begin(), alone.begin() + numbers, specified.begin() + row * numbers))
+              << "row " << row << " of " << cols << " columns, " << name_of(isa);
+        }
+      }
+    }
 }
 
 TEST(HiddenDims, SeveralDimensionsAreOneRow) {

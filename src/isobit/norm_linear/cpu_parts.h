@@ -55,25 +55,18 @@ void part(const Rows& rows, const norms::Tile& tile, void* to, std::int64_t pitc
   }
 }
 
-template <class S>
-bool numbers(const norms::Weights& weights, std::int64_t cols) {
-  using Row = norms::WeightRow<typename S::Real>;
-  return norms::detail::all_finite<S>(Row(weights.weight, weights.weight_mask), cols) &&
-         norms::detail::all_finite<S>(Row(weights.bias, weights.bias_mask), cols);
-}
-
 }  // namespace detail
 
 template <class Formula>
 PartKernels ISOBIT_ISA::Parts<Formula>::kernels(DType x, DType y) {
   using F32 = simd::F32;
   if (x == DType::f64)
-    return {detail::numbers<simd::F64>, detail::part<Formula, simd::F64, double, double>};
+    return {norms::all_finite<simd::F64>, detail::part<Formula, simd::F64, double, double>};
   const auto from = [&]<class X>(Type<X>) -> PartKernels {
     switch (y) {
-      case DType::f16:  return {detail::numbers<F32>, detail::part<Formula, F32, X, f16>};
-      case DType::bf16: return {detail::numbers<F32>, detail::part<Formula, F32, X, bf16>};
-      default:          return {detail::numbers<F32>, detail::part<Formula, F32, X, float>};
+      case DType::f16:  return {norms::all_finite<F32>, detail::part<Formula, F32, X, f16>};
+      case DType::bf16: return {norms::all_finite<F32>, detail::part<Formula, F32, X, bf16>};
+      default:          return {norms::all_finite<F32>, detail::part<Formula, F32, X, float>};
     }
   };
   switch (x) {

@@ -80,24 +80,30 @@ class OnePass {
                  ColumnTree& tree) const {
     const std::int64_t first = run * order::kRun;
     const std::int64_t last = std::min(problem_.rows, first + order::kRun);
+    // Terms of short rows are found side by side.
+    alignas(RowTerms<double>) std::byte terms[order::kRun * sizeof(RowTerms<double>)];
+    const std::int64_t bytes = row_terms_bytes(problem_.dtype);
+    const bool are_found = problem_.cols <= kShortRow && !StagedGradients::needed(problem_);
+    if (are_found) kernels.terms(problem_, weights_, first, last, terms);
     for (std::int64_t row = first; row < last; row += kSweptRows) {
       const std::int64_t count = std::min(last - row, kSweptRows);
       const ColumnSums sums = problem_.wants_sums() ? sums_.sums(tree.next(), row == first)
                                                     : ColumnSums{nullptr, nullptr, true};
       if (StagedGradients::needed(problem_)) {
         const BackwardProblem rows = staged.rows_from(row, count);
-        sweep(kernels, rows, {0, count, 0, problem_.cols}, sums);
+        kernels.terms(rows, weights_, 0, count, terms);
+        sweep(kernels, rows, {0, count, 0, problem_.cols}, terms, sums);
         staged.finish(rows, row);
       } else {
-        sweep(kernels, problem_, {row, row + count, 0, problem_.cols}, sums);
+        std::byte* const its = are_found ? terms + (row - first) * bytes : terms;
+        if (!are_found) kernels.terms(problem_, weights_, row, row + count, its);
+        sweep(kernels, problem_, {row, row + count, 0, problem_.cols}, its, sums);
       }
     }
   }
 
   void sweep(const BackwardKernels& kernels, const BackwardProblem& problem, const Tile& tile,
-             const ColumnSums& sums) const {
-    alignas(RowTerms<double>) std::byte terms[kSweptRows * sizeof(RowTerms<double>)];
-    kernels.terms(problem, weights_, tile.first_row, tile.last_row, terms);
+             const std::byte* terms, const ColumnSums& sums) const {
     if (!problem.wants_sums())
       kernels.grad_x(problem, weights_, tile, terms);
     else if (problem.wants_rows())

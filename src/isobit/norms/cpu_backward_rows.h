@@ -15,27 +15,57 @@ namespace detail {
 using simd::Nan;
 using simd::Stores;
 
-// The row means of g and of g * x̂, where g = grad_y * weight. `fetched(i)` may bring later rows
-// nearer.
-template <class Formula, class S, class T, class Normaliser, class Fetched>
-ISOBIT_INLINE void gradient_means(const T* x, const T* grad_y,
-                                  const WeightRow<typename S::Real>& weight, std::int64_t cols,
-                                  const Normaliser& normalise, const Fetched& fetched,
-                                  RowTerms<typename S::Real>& terms) {
-  using Real = typename S::Real;
-  const auto get = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+// g = grad_y * weight, and x̂, of a row. `fetched(i)` may bring later rows nearer.
+template <class S, class T, class Normaliser, class Fetched>
+struct GradientTerms {
+  const T *x, *grad_y;
+  const WeightRow<typename S::Real>& weight;
+  const Normaliser& normalise;
+  const Fetched& fetched;
+
+  template <class... Part>
+  ISOBIT_INLINE simd::Terms<S> operator()(std::int64_t i, Part... part) const {
     if constexpr (sizeof...(part) == 0) fetched(i);
     const auto g = S::mul(S::load(grad_y + i, part...), S::load(weight.at(i), part...));
-    return simd::Terms<S>{g, S::only(normalise(S::load(x + i, part...)), part...)};
-  };
+    return {g, S::only(normalise(S::load(x + i, part...)), part...)};
+  }
+};
+
+// The row means of g and of g * x̂.
+template <class Formula, class S, class T, class Normaliser, class Fetched>
+ISOBIT_INLINE void gradient_means(const GradientTerms<S, T, Normaliser, Fetched>& of,
+                                  std::int64_t cols, RowTerms<typename S::Real>& terms) {
+  using Real = typename S::Real;
   const Real n = static_cast<Real>(cols);
   if constexpr (Formula::kCentered) {
-    const simd::Sums<S> sums = simd::row_sum_and_dot<S>(cols, get);
+    const simd::Sums<S> sums = simd::row_sum_and_dot<S>(cols, of);
     terms.mean_g = sums.sum / n;
     terms.mean_gx = sums.dot / n;
   } else {
-    terms.mean_gx = simd::row_dot<S>(cols, get) / n;
+    terms.mean_gx = simd::row_dot<S>(cols, of) / n;
   }
+}
+
+// The same of as many short rows as a vector has lanes. of(k) is that of the k-th.
+template <class Formula, class S, class Of>
+ISOBIT_INLINE void gradient_means_of_short_rows(const Of& of, std::int64_t cols,
+                                                RowTerms<typename S::Real>* terms) {
+  using Real = typename S::Real;
+  constexpr int kRows = S::kWidth;
+  typename S::V sums[kRows], dots[kRows];
+  for (int k = 0; k < kRows; ++k) {
+    const simd::Terms<S> row = of(k);
+    sums[k] = row.a;
+    dots[k] = row.b;
+  }
+  alignas(64) Real means[kRows];
+  const auto n = S::all(static_cast<Real>(cols));
+  if constexpr (Formula::kCentered) {
+    S::template store<Stores::cached>(means, S::div(simd::fold_each<S>(sums), n));
+    for (int k = 0; k < kRows; ++k) terms[k].mean_g = means[k];
+  }
+  S::template store<Stores::cached>(means, S::div(simd::fold_each<S>(dots), n));
+  for (int k = 0; k < kRows; ++k) terms[k].mean_gx = means[k];
 }
 
 // The same of rows that are not usual ones, by way of memory.
@@ -96,7 +126,64 @@ void row_terms(const BackwardProblem& problem, const Weights& weights, std::int6
   };
   const int together = rows_of_terms(cols * sizeof(T));
   const Fetches fetches(problem, sizeof(T));
-  for (std::int64_t row = begin; row < end; row += together, terms += together) {
+  const auto summed = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
+    const T* x = row_of<const T>(problem.x, row);
+    return Row<S, T, kFetches>(x, cols, x + kSweptRows * problem.x.stride);
+  };
+  // body(GradientTerms) of a row.
+  const auto with_gradient = [&](std::int64_t row, const Statistics<Real>& statistics,
+                                 const auto& body) ISOBIT_INLINE_LAMBDA {
+    const T* grad_y = row_of<const T>(problem.grad_y, row);
+    const auto fetched = [&](std::int64_t i) ISOBIT_INLINE_LAMBDA {
+      if (kFetches && !fetches.grad_y_in_sweep)
+        simd::fetch_to_second_cache(grad_y + kSweptRows * problem.grad_y.stride + i);
+    };
+    const Normalise normalise(statistics);
+    return body(GradientTerms<S, T, Normalise, decltype(fetched)>{
+        row_of<const T>(problem.x, row), grad_y, weight, normalise, fetched});
+  };
+  const auto put_means = [&](std::int64_t row, RowTerms<Real>& to) ISOBIT_INLINE_LAMBDA {
+    if (to.statistics.plain) [[likely]]
+      with_gradient(row, to.statistics, [&](const auto& of) ISOBIT_INLINE_LAMBDA {
+        gradient_means<Formula>(of, cols, to);
+      });
+    else
+      any_gradient_means<Formula, S>(row_of<const T>(problem.x, row),
+                                     row_of<const T>(problem.grad_y, row), weight, cols, to);
+  };
+  const auto eps = static_cast<Real>(problem.eps);
+  std::int64_t row = begin;
+  if constexpr (S::kWidth > 1) {
+    constexpr int kRows = S::kWidth;
+    const bool finds = problem.found == nullptr && problem.rstd == nullptr;
+    for (; finds && 0 < cols && cols <= kShortRow && row + kRows <= end;
+         row += kRows, terms += kRows) {
+      Statistics<Real> statistics[kRows];
+      statistics_of_short_rows<Formula>(
+          ShortRows<S, T, kFetches>{row_of<const T>(problem.x, row), problem.x.stride, cols,
+                                    kSweptRows * problem.x.stride},
+          eps, statistics);
+      bool plain = true;
+      for (int k = 0; k < kRows; ++k) {
+        terms[k] = {statistics[k], 0, 0};
+        plain = plain && statistics[k].plain;
+      }
+      if (!problem.wants_rows()) continue;
+      if (plain) [[likely]]
+        gradient_means_of_short_rows<Formula, S>(
+            [&](int k) ISOBIT_INLINE_LAMBDA {
+              constexpr simd::Want kWant = Formula::kCentered ? simd::Want::both : simd::Want::dot;
+              return with_gradient(row + k, statistics[k],
+                                   [&](const auto& of) ISOBIT_INLINE_LAMBDA {
+                                     return simd::short_row_sums<S, kWant>(cols, of);
+                                   });
+            },
+            cols, terms);
+      else
+        for (int k = 0; k < kRows; ++k) put_means(row + k, terms[k]);
+    }
+  }
+  for (; row < end; row += together, terms += together) {
     const int rows = static_cast<int>(std::min<std::int64_t>(together, end - row));
     Statistics<Real> statistics[kMostTerms];
     if (problem.found != nullptr) {
@@ -107,27 +194,12 @@ void row_terms(const BackwardProblem& problem, const Weights& weights, std::int6
         statistics[k] =
             given_statistics(given(problem.mean, row + k), given(problem.rstd, row + k));
     } else {
-      const auto summed = [&](int k) ISOBIT_INLINE_LAMBDA {
-        const T* x = row_of<const T>(problem.x, row + k);
-        return Row<S, T, kFetches>(x, cols, x + kSweptRows * problem.x.stride);
-      };
-      statistics_of_rows<Formula, kMostTerms>(rows, summed, cols, static_cast<Real>(problem.eps),
-                                              statistics);
+      const auto next = [&](int k) ISOBIT_INLINE_LAMBDA { return summed(row + k); };
+      statistics_of_rows<Formula, kMostTerms>(rows, next, cols, eps, statistics);
     }
     for (int k = 0; k < rows; ++k) {
       terms[k] = {statistics[k], 0, 0};
-      if (!problem.wants_rows()) continue;
-      const T* x = row_of<const T>(problem.x, row + k);
-      const T* grad_y = row_of<const T>(problem.grad_y, row + k);
-      const auto fetched = [&](std::int64_t i) ISOBIT_INLINE_LAMBDA {
-        if (kFetches && !fetches.grad_y_in_sweep)
-          simd::fetch_to_second_cache(grad_y + kSweptRows * problem.grad_y.stride + i);
-      };
-      if (statistics[k].plain) [[likely]]
-        gradient_means<Formula, S>(x, grad_y, weight, cols, Normalise(statistics[k]), fetched,
-                                   terms[k]);
-      else
-        any_gradient_means<Formula, S>(x, grad_y, weight, cols, terms[k]);
+      if (problem.wants_rows()) put_means(row + k, terms[k]);
     }
   }
 }

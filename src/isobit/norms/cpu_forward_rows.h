@@ -74,17 +74,31 @@ template <class Formula, class S, class T>
       [](std::int64_t) {});
 }
 
-template <class S>
-bool all_finite(const WeightRow<typename S::Real>& weight, std::int64_t cols) {
-  typename S::V zeros = S::zero();  // a product with anything but a number is NaN
-  simd::for_each_vector<S, typename S::Real>(
-      0, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-        zeros = S::fma(S::load(weight.at(i), part...), S::zero(), zeros);
-      });
-  return S::fold(zeros) == 0;
-}
-
 }  // namespace detail
+
+// Whether no weight and no bias is infinite or NaN. Four sums, since each addition waits for the
+// one before.
+template <class S>
+bool all_finite(const Weights& weights, std::int64_t cols) {
+  using Real = typename S::Real;
+  constexpr int kSums = 4;
+  typename S::V zeros[kSums] = {S::zero(), S::zero(), S::zero(), S::zero()};
+  const auto add = [&](int sum, const auto* from, auto... part) ISOBIT_INLINE_LAMBDA {
+    zeros[sum] = S::fma(S::load(from, part...), S::zero(), zeros[sum]);  // 0 * infinity is NaN
+  };
+  const auto walk = [&](const WeightRow<Real>& row) ISOBIT_INLINE_LAMBDA {
+    std::int64_t i = 0;
+    for (constexpr int kTurn = kSums * S::kWidth; i + kTurn <= cols; i += kTurn)
+#pragma GCC unroll 4
+      for (int j = 0; j < kSums; ++j) add(j, row.at(i) + j * S::kWidth);
+    simd::for_each_vector<S, Real>(i, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      add(0, row.at(i), part...);
+    });
+  };
+  walk({weights.weight, weights.weight_mask});
+  walk({weights.bias, weights.bias_mask});
+  return S::fold(S::add(S::add(zeros[0], zeros[1]), S::add(zeros[2], zeros[3]))) == 0;
+}
 
 template <class Formula, class S, class T, Schedule kSchedule>
 void forward_rows(const ForwardProblem& problem, const Weights& weights, std::int64_t begin,
@@ -101,7 +115,7 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
   const WeightRow<Real> weight(weights.weight, weights.weight_mask);
   const WeightRow<Real> bias(weights.bias, weights.bias_mask);
   // From a finite row, finite weights never make a NaN.
-  const bool numbers = detail::all_finite<S>(weight, cols) && detail::all_finite<S>(bias, cols);
+  const bool numbers = all_finite<S>(weights, cols);
   const std::int64_t ahead =
       rows_ahead<kSchedule>(std::max<std::int64_t>(1, cols) * std::int64_t{sizeof(T)});
   const auto x_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
@@ -136,9 +150,20 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
     for (std::int64_t row = begin; row < end; ++row)
       write(row, statistics_of<Formula>(summed(row), cols, eps));
   } else {
+    std::int64_t row = begin;
+    if constexpr (S::kWidth > 1) {
+      const bool is_short = 0 < cols && cols <= kShortRow;
+      for (; is_short && row + S::kWidth <= end; row += S::kWidth) {
+        Statistics<Real> statistics[S::kWidth];
+        const ShortRows<S, T, fetches_far(kSchedule)> rows{x_of(row), problem.x.stride, cols,
+                                                           ahead * problem.x.stride};
+        statistics_of_short_rows<Formula>(rows, eps, statistics);
+        for (int k = 0; k < S::kWidth; ++k) write(row + k, statistics[k]);
+      }
+    }
     constexpr int kTogether = 2;  // more of them leave the first cache
     Statistics<Real> statistics[kTogether];
-    for (std::int64_t row = begin; row < end; row += kTogether) {
+    for (; row < end; row += kTogether) {
       const int rows = static_cast<int>(std::min<std::int64_t>(kTogether, end - row));
       const auto next = [&](int k) ISOBIT_INLINE_LAMBDA { return summed(row + k); };
       statistics_of_rows<Formula, kTogether>(rows, next, cols, eps, statistics);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "isobit/core/isas.h"
+#include "isobit/core/order.h"
 #include "isobit/norms/problem.h"
 #include "isobit/norms/statistics.h"
 
@@ -31,13 +32,17 @@ class WeightRow {
 
 // How the forward pass walks its rows. Streaming stores bypass the caches, and rows are fetched
 // ahead: by `near` into the first cache while a row is written, by `far` and `long_rows` into the
-// second while a row is summed. All but long_rows take two rows at a time.
+// second while a row is summed. All but long_rows take two rows at a time if they are not short.
 enum class Schedule { cached, streaming_near, streaming_long_rows, streaming_far };
 
 // Rows [begin, end) of the forward pass of one norm; x, y and what is computed in have one type, or
 // x and y are of 16 bits.
 using ForwardKernel = void (*)(const ForwardProblem& problem, const Weights& weights,
                                std::int64_t begin, std::int64_t end);
+
+// Rows of up to so many columns are short: they are summed side by side, as many as a vector has
+// lanes.
+inline constexpr std::int64_t kShortRow = order::kBlock / 2 - 1;
 
 // What the backward pass knows of a row before it writes: its statistics and the row means of g and
 // of g * x̂.
@@ -102,7 +107,7 @@ struct Tools {
   // The row that is to be normalised: dropout(x) + residual.
   void (*compose)(const ForwardProblem& problem, std::int64_t row, void* to);
   // The gradients of x and residual, from that of what was normalised; `streaming` stores bypass
-  // the caches, and the row that is swept next in its place is fetched.
+  // the caches and a fence must follow, and the row that is swept next in its place is fetched.
   void (*decompose)(const BackwardProblem& problem, std::int64_t row, const void* gradient,
                     bool streaming);
 };

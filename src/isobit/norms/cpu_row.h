@@ -72,32 +72,55 @@ ISOBIT_INLINE void fetch(const T* later, Part...) {
   if constexpr (kFetches && sizeof...(Part) == 0) simd::fetch_to_second_cache(later);
 }
 
-// Out of line: whoever walks rows shares them, of which each inlines two shapes of a block.
+// What is summed of a row.
 template <class S, class T>
-[[gnu::noinline]] typename S::Real sum_of(const T* x, std::int64_t cols) {
-  return simd::row_sum<S>(cols, [x](std::int64_t i, auto... part)
-                                    ISOBIT_INLINE_LAMBDA { return S::load(x + i, part...); });
-}
+struct Loaded {
+  const T* x;
 
+  template <class... Part>
+  ISOBIT_INLINE typename S::V operator()(std::int64_t i, Part... part) const {
+    return S::load(x + i, part...);
+  }
+};
 template <class S, class T, bool kFetches>
-[[gnu::noinline]] Moments<typename S::Real> deviations_of(const T* x, std::int64_t cols,
-                                                          const T* later, typename S::Real mean) {
-  const simd::Sums<S> sums = simd::row_sum_and_dot<S>(
-      cols, [=, centre = S::all(mean)](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-        fetch<kFetches>(later + i, part...);
-        const auto d = S::only(S::sub(S::load(x + i, part...), centre), part...);
-        return simd::Terms<S>{d, d};
-      });
-  return {sums.sum, sums.dot};
-}
+struct Deviations {
+  const T *x, *later;
+  typename S::V centre;
 
+  template <class... Part>
+  ISOBIT_INLINE simd::Terms<S> operator()(std::int64_t i, Part... part) const {
+    fetch<kFetches>(later + i, part...);
+    const auto d = S::only(S::sub(S::load(x + i, part...), centre), part...);
+    return {d, d};
+  }
+};
 template <class S, class T, bool kFetches>
-[[gnu::noinline]] typename S::Real squares_of(const T* x, std::int64_t cols, const T* later) {
-  return simd::row_dot<S>(cols, [=](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+struct Squares {
+  const T *x, *later;
+
+  template <class... Part>
+  ISOBIT_INLINE simd::Terms<S> operator()(std::int64_t i, Part... part) const {
     fetch<kFetches>(later + i, part...);
     const auto element = S::load(x + i, part...);
-    return simd::Terms<S>{element, element};
-  });
+    return {element, element};
+  }
+};
+
+// Out of line: whoever walks rows shares them, of which each inlines two shapes of a block.
+template <class S, class T>
+[[gnu::noinline]] typename S::Real sum_of(const Loaded<S, T>& of, std::int64_t cols) {
+  return simd::row_sum<S>(cols, of);
+}
+template <class S, class T, bool kFetches>
+[[gnu::noinline]] Moments<typename S::Real> deviations_of(const Deviations<S, T, kFetches>& of,
+                                                          std::int64_t cols) {
+  const simd::Sums<S> sums = simd::row_sum_and_dot<S>(cols, of);
+  return {sums.sum, sums.dot};
+}
+template <class S, class T, bool kFetches>
+[[gnu::noinline]] typename S::Real squares_of(const Squares<S, T, kFetches>& of,
+                                              std::int64_t cols) {
+  return simd::row_dot<S>(cols, of);
 }
 
 }  // namespace detail
@@ -116,12 +139,12 @@ class Row : public SpecifiedRow<S, Elements<T, typename S::Real>> {
   ISOBIT_INLINE Row(const T* x, std::int64_t cols, const T* later)
       : Specified(cols, {x}), x_(x), later_(later), cols_(cols) {}
 
-  ISOBIT_INLINE Real sum() const { return detail::sum_of<S>(x_, cols_); }
+  ISOBIT_INLINE Real sum() const { return detail::sum_of<S, T>({x_}, cols_); }
   ISOBIT_INLINE Moments<Real> deviations(Real mean) const {
-    return detail::deviations_of<S, T, kFetches>(x_, cols_, later_, mean);
+    return detail::deviations_of<S, T, kFetches>({x_, later_, S::all(mean)}, cols_);
   }
   ISOBIT_INLINE Real squares() const {
-    return detail::squares_of<S, T, kFetches>(x_, cols_, later_);
+    return detail::squares_of<S, T, kFetches>({x_, later_}, cols_);
   }
 
  private:
@@ -141,6 +164,84 @@ ISOBIT_INLINE void statistics_of_rows(int rows, const Summed& summed, std::int64
   for (int k = 0; k < rows; ++k) second[k] = Formula::second_round(summed(k), first[k]);
   for (int k = 0; k < rows; ++k)
     statistics[k] = Formula::statistics(summed(k), first[k], second[k], cols, eps);
+}
+
+// As many short rows as a vector has lanes. Row k begins at x + k * stride; with kFetches, what
+// lies `ahead` elements later is fetched while it is summed a second time.
+template <class S, class T, bool kFetches>
+struct ShortRows {
+  using Real = typename S::Real;
+  static constexpr int kRows = S::kWidth;
+  const T* x;
+  std::int64_t stride, cols, ahead;
+
+  SpecifiedRow<S, Elements<T, Real>> row(int k) const { return {cols, {x + k * stride}}; }
+
+  [[gnu::noinline]] void sum(Real* sums) const {
+    typename S::V rows[kRows];
+    for (int k = 0; k < kRows; ++k) {
+      using Loaded = detail::Loaded<S, T>;
+      const Loaded of{x + k * stride};
+      rows[k] = simd::short_row_sums<S, simd::Want::sum>(cols, simd::Alone<S, Loaded>{of}).a;
+    }
+    S::template store<simd::Stores::cached>(sums, simd::fold_each<S>(rows));
+  }
+  [[gnu::noinline]] void deviations(const Real* means, Real* sums, Real* squares) const {
+    typename S::V rows[kRows], of_squares[kRows];
+    for (int k = 0; k < kRows; ++k) {
+      const T* const its = x + k * stride;
+      const simd::Terms<S> terms = simd::short_row_sums<S, simd::Want::both>(
+          cols, detail::Deviations<S, T, kFetches>{its, its + ahead, S::all(means[k])});
+      rows[k] = terms.a;
+      of_squares[k] = terms.b;
+    }
+    S::template store<simd::Stores::cached>(sums, simd::fold_each<S>(rows));
+    S::template store<simd::Stores::cached>(squares, simd::fold_each<S>(of_squares));
+  }
+  [[gnu::noinline]] void squares(Real* squares) const {
+    typename S::V rows[kRows];
+    for (int k = 0; k < kRows; ++k) {
+      const T* const its = x + k * stride;
+      rows[k] = simd::short_row_sums<S, simd::Want::dot>(
+                    cols, detail::Squares<S, T, kFetches>{its, its + ahead})
+                    .b;
+    }
+    S::template store<simd::Stores::cached>(squares, simd::fold_each<S>(rows));
+  }
+};
+
+// A row of which the sums are known.
+template <class Row>
+struct SummedBefore {
+  using Real = typename Row::Real;
+  const Row& row;
+  Real first;
+  Moments<Real> second;
+
+  Real sum() const { return first; }
+  Real squares() const { return first; }
+  Moments<Real> deviations(Real) const { return second; }
+  const auto& rare() const { return row.rare(); }
+};
+
+// The statistics of short rows, whose sums are found side by side.
+template <class Formula, class S, class T, bool kFetches, class Real>
+ISOBIT_INLINE void statistics_of_short_rows(const ShortRows<S, T, kFetches>& rows, Real eps,
+                                            Statistics<Real>* statistics) {
+  using Known = SummedBefore<decltype(rows.row(0))>;
+  constexpr int kRows = S::kWidth;
+  alignas(64) Real first[kRows], means[kRows], sums[kRows] = {}, squares[kRows] = {};
+  if constexpr (Formula::kCentered) {
+    rows.sum(first);
+    for (int k = 0; k < kRows; ++k)
+      means[k] = Formula::first_round(Known{rows.row(k), first[k], {}}, rows.cols);
+    rows.deviations(means, sums, squares);
+  } else {
+    rows.squares(first);
+  }
+  for (int k = 0; k < kRows; ++k)
+    statistics[k] =
+        statistics_of<Formula>(Known{rows.row(k), first[k], {sums[k], squares[k]}}, rows.cols, eps);
 }
 
 }  // namespace isobit::norms

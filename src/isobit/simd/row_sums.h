@@ -3,7 +3,10 @@
 // divides 64.
 #pragma once
 
+#include <algorithm>
+
 #include "isobit/core/order.h"
+#include "isobit/simd/lanes.h"
 #include "isobit/simd/vec.h"
 
 namespace isobit::simd {
@@ -39,6 +42,18 @@ struct StoredTerms {
   template <class... Part>
   ISOBIT_INLINE Terms<S> operator()(std::int64_t i, Part... part) const {
     return {S::load(a + i, part...), S::load(b + i, part...)};
+  }
+};
+
+// What is summed alone, as both terms.
+template <class S, class Get>
+struct Alone {
+  const Get& get;
+
+  template <class... Part>
+  ISOBIT_INLINE Terms<S> operator()(std::int64_t i, Part... part) const {
+    const typename S::V a = get(i, part...);
+    return {a, a};
   }
 };
 
@@ -86,25 +101,27 @@ ISOBIT_INLINE Terms<S> fold_rows(std::int64_t i, const Get& get, Part... part) {
   return {kSum ? sums[0] : dots[0], kDot ? dots[0] : sums[0]};
 }
 
-// Folds 64 lanes, held in kCount vectors, to one number.
+// Folds lanes, held in kCount vectors, to one vector.
 template <class S, int kCount>
-ISOBIT_INLINE typename S::Real fold_lanes(typename S::V* lanes) {
+ISOBIT_INLINE typename S::V fold_vectors(typename S::V* lanes) {
 #pragma GCC unroll 8
   for (int half = kCount / 2; half >= 1; half /= 2)
 #pragma GCC unroll 8
     for (int i = 0; i < half; ++i) lanes[i] = S::add(lanes[i], lanes[i + half]);
-  return S::fold(lanes[0]);
+  return lanes[0];
 }
 
 template <class S, Want kWant, int kCount>
-ISOBIT_INLINE Sums<S> fold_wanted(typename S::V* sums, typename S::V* dots) {
-  return {kWant == Want::dot ? 0 : fold_lanes<S, kCount>(sums),
-          kWant == Want::sum ? 0 : fold_lanes<S, kCount>(dots)};
+ISOBIT_INLINE Terms<S> fold_wanted(typename S::V* sums, typename S::V* dots) {
+  const typename S::V none = S::zero();
+  return {kWant == Want::dot ? none : fold_vectors<S, kCount>(sums),
+          kWant == Want::sum ? none : fold_vectors<S, kCount>(dots)};
 }
 
-// A block of which the first kRows rows are there, all of them whole.
+// A block of which the first kRows rows are there, all of them whole. Like the functions below it
+// gives the block's sums but for the last folds, within a vector.
 template <class S, Want kWant, int kRows, class Get>
-ISOBIT_INLINE Sums<S> whole_rows(std::int64_t start, const Get& get) {
+ISOBIT_INLINE Terms<S> whole_rows(std::int64_t start, const Get& get) {
   constexpr int kVectors = order::kLanes / S::kWidth;
   typename S::V sums[kVectors], dots[kVectors];
   const auto fold = [&](int j) ISOBIT_INLINE_LAMBDA {
@@ -112,8 +129,8 @@ ISOBIT_INLINE Sums<S> whole_rows(std::int64_t start, const Get& get) {
     sums[j] = folded.a;
     dots[j] = folded.b;
   };
-  if constexpr (kVectors <= 4) {
-#pragma GCC unroll 4
+  if constexpr (kVectors <= 4 || kRows == 1) {
+#pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) fold(j);
   } else {  // copies side by side would be loaded at once, into more registers than there are
 #pragma GCC unroll 1
@@ -124,7 +141,7 @@ ISOBIT_INLINE Sums<S> whole_rows(std::int64_t start, const Get& get) {
 
 // The same, where the last row holds only `last` elements.
 template <class S, Want kWant, int kRows, class Get>
-ISOBIT_INLINE Sums<S> part_of_last_row(std::int64_t start, std::int64_t last, const Get& get) {
+ISOBIT_INLINE Terms<S> part_of_last_row(std::int64_t start, std::int64_t last, const Get& get) {
   constexpr int kVectors = order::kLanes / S::kWidth;
   typename S::V sums[kVectors], dots[kVectors];
 #pragma GCC unroll 1
@@ -137,17 +154,45 @@ ISOBIT_INLINE Sums<S> part_of_last_row(std::int64_t start, std::int64_t last, co
   return fold_wanted<S, kWant, kVectors>(sums, dots);
 }
 
+// A block of a part of its first row alone. Lanes without an element would add +0.0, as missing
+// rows would: they are left out.
+template <class S, Want kWant, class Get>
+ISOBIT_INLINE Terms<S> part_of_only_row(std::int64_t start, std::int64_t count, const Get& get) {
+  constexpr int kVectors = order::kLanes / S::kWidth;
+  typename S::V sums[kVectors], dots[kVectors];
+  int used = 0;
+  const auto take = [&](auto... part) ISOBIT_INLINE_LAMBDA {
+    const Terms<S> folded = fold_rows<S, kWant, 1>(start + used * S::kWidth, get, part...);
+    sums[used] = folded.a;
+    dots[used] = folded.b;
+    ++used;
+  };
+  while ((used + 1) * S::kWidth <= count) take();
+  if (used * S::kWidth < count) take(S::first(count - used * S::kWidth));
+  for (int half = kVectors / 2; half >= 1; half /= 2) {
+    for (int i = 0; i + half < used; ++i) {
+      sums[i] = S::add(sums[i], sums[i + half]);
+      dots[i] = S::add(dots[i], dots[i + half]);
+    }
+    used = std::min(used, half);
+  }
+  return {sums[0], dots[0]};
+}
+
 // A row's last block, with missing elements. Out of line, since it comes in fourteen shapes: whole
 // blocks and whole halves do not come here.
 template <class S, Want kWant, class Get>
-[[gnu::noinline]] Sums<S> last_block(std::int64_t start, std::int64_t count, const Get& get) {
+[[gnu::noinline]] Terms<S> last_block(std::int64_t start, std::int64_t count, const Get& get) {
   const std::int64_t rows = (count + order::kLanes - 1) / order::kLanes;
   const std::int64_t last = count - (rows - 1) * order::kLanes;
   const auto shape = [&](auto constant) ISOBIT_INLINE_LAMBDA {
     constexpr int kRows = decltype(constant)::value;
     if constexpr (kRows != order::kRows / 2 && kRows != order::kRows)
       if (last == order::kLanes) return whole_rows<S, kWant, kRows>(start, get);
-    return part_of_last_row<S, kWant, kRows>(start, last, get);
+    if constexpr (kRows == 1)
+      return part_of_only_row<S, kWant>(start, last, get);
+    else
+      return part_of_last_row<S, kWant, kRows>(start, last, get);
   };
   switch (rows) {
     case 1:  return shape(std::integral_constant<int, 1>{});
@@ -188,6 +233,12 @@ template <class S, Want kWant, class Get>
   return {sums[0], dots[0]};
 }
 
+// The last folds.
+template <class S, Want kWant>
+ISOBIT_INLINE Sums<S> fold_within(const Terms<S>& block) {
+  return {kWant == Want::dot ? 0 : S::fold(block.a), kWant == Want::sum ? 0 : S::fold(block.b)};
+}
+
 template <class S, Want kWant, class Get>
 ISOBIT_INLINE Sums<S> row_sums(std::int64_t count, const Get& get) {
   order::PairTree<typename S::Real> sums, dots;
@@ -201,11 +252,11 @@ ISOBIT_INLINE Sums<S> row_sums(std::int64_t count, const Get& get) {
       push(block_of_lanes<S, kWant>(i, count - i < order::kBlock ? count - i : order::kBlock, get));
   } else {
     for (; i + order::kBlock <= count; i += order::kBlock)
-      push(whole_rows<S, kWant, order::kRows>(i, get));
+      push(fold_within<S, kWant>(whole_rows<S, kWant, order::kRows>(i, get)));
     if (count - i == order::kBlock / 2)  // 256, 768, 1280: half a block is worth no call
-      push(whole_rows<S, kWant, order::kRows / 2>(i, get));
+      push(fold_within<S, kWant>(whole_rows<S, kWant, order::kRows / 2>(i, get)));
     else if (i < count)
-      push(last_block<S, kWant>(i, count - i, get));
+      push(fold_within<S, kWant>(last_block<S, kWant>(i, count - i, get)));
   }
   return {kWant == Want::dot ? 0 : sums.total(), kWant == Want::sum ? 0 : dots.total()};
 }
@@ -216,11 +267,7 @@ ISOBIT_INLINE Sums<S> row_sums(std::int64_t count, const Get& get) {
 // lanes and zeros.
 template <class S, class Get>
 ISOBIT_INLINE typename S::Real row_sum(std::int64_t count, const Get& get) {
-  const auto terms = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-    const typename S::V a = get(i, part...);
-    return Terms<S>{a, a};
-  };
-  return detail::row_sums<S, Want::sum>(count, terms).sum;
+  return detail::row_sums<S, Want::sum>(count, Alone<S, Get>{get}).sum;
 }
 
 // The sum of numbers that take many instructions each, of which row_sum would have a hundred
@@ -246,6 +293,23 @@ ISOBIT_INLINE typename S::Real row_dot(std::int64_t count, const Get& get) {
 template <class S, class Get>
 ISOBIT_INLINE Sums<S> row_sum_and_dot(std::int64_t count, const Get& get) {
   return detail::row_sums<S, Want::both>(count, get);
+}
+
+// Rows shorter than a block can be summed side by side: the last folds are those of as many rows as
+// a vector has lanes, at once. First each by this, which wants an element at least; then
+// fold_each().
+template <class S, Want kWant, class Get>
+ISOBIT_INLINE Terms<S> short_row_sums(std::int64_t count, const Get& get) {
+  if (count == order::kLanes) return detail::whole_rows<S, kWant, 1>(0, get);
+  if (count < order::kLanes) return detail::part_of_only_row<S, kWant>(0, count, get);
+  return detail::last_block<S, kWant>(0, count, get);
+}
+
+// The sums of these rows, one in each lane.
+template <class S>
+ISOBIT_INLINE typename S::V fold_each(typename S::V (&rows)[S::kWidth]) {
+  if constexpr (S::kWidth > 1) transpose<S>(rows);
+  return S::add(S::zero(), detail::fold_vectors<S, S::kWidth>(rows));  // never -0
 }
 
 }  // namespace isobit::simd
