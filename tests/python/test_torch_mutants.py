@@ -17,7 +17,9 @@ from isobit._library import library_path
 
 FOLDER = library_path().parent
 ADAPTER = "isobit_torch_cpu.so"
-OF_OTHERS = {"src/isobit/torch/fast.cpp": "_isobit_fast.abi3.so"}
+OF_OTHERS = {
+    f"src/isobit/torch/{name}.cpp": "_isobit_fast.abi3.so" for name in ("fast", "fast_records")
+}
 PATCHES = sorted((mutants.PATCHES / "torch").glob("*.patch"))
 
 

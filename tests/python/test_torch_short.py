@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What may take the short way to an operator, and that it leads to the same results."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -8,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_calls import bits, draw
 
 import isobit.torch as isobit
-from isobit.torch import fast
+from isobit.torch import derived, fast
 
 X = draw(3, 5)
 
@@ -123,34 +127,81 @@ CALLS = {
         X,
     ),
     "batch_norm": (lambda x, w, b: isobit.batch_norm(x, None, None, training=True), X),
+    "max_pool2d": (lambda x, w, b: isobit.max_pool2d(x, 3, 2, padding=1), draw(2, 3, 6, 5)),
+    "avg_pool2d": (lambda x, w, b: isobit.avg_pool2d(x, 2, ceil_mode=True), draw(2, 3, 6, 5)),
     "gelu": (lambda x, w, b: isobit.gelu(x), X),
 }
 
 
+def results_of(name, recorded):
+    function, x = CALLS[name]
+    given = [each.clone().requires_grad_(recorded) for each in (x, WEIGHT, BIAS)]
+    y = function(*given)
+    assert y.requires_grad == recorded
+    if not recorded:
+        return y.shape, y.stride(), bits(y)
+    y.sum().backward()
+    grads = [each.grad for each in given if each.grad is not None]
+    return y.shape, y.stride(), bits(y.detach(), *grads)
+
+
 @pytest.mark.parametrize("recorded", [False, True], ids=["plain", "recorded"])
 @pytest.mark.parametrize("name", CALLS)
-def test_both_ways_give_the_same(name, recorded, monkeypatch):
-    function, x = CALLS[name]
-
-    def results():
-        given = [each.clone().requires_grad_(recorded) for each in (x, WEIGHT, BIAS)]
-        y = function(*given)
-        assert y.requires_grad == recorded
-        if not recorded:
-            return y.shape, y.stride(), bits(y)
-        y.sum().backward()
-        grads = [each.grad for each in given if each.grad is not None]
-        return y.shape, y.stride(), bits(y.detach(), *grads)
-
-    expected = results()
-    monkeypatch.setattr(fast, "standing", lambda arguments, places: fast.OTHER)
-    assert results() == expected
+def test_all_ways_give_the_same(name, recorded, monkeypatch):
+    expected = results_of(name, recorded)
+    for another in (derived._call, lambda record, arguments: None):
+        monkeypatch.setattr(derived, "_shortly", another)
+        assert results_of(name, recorded) == expected
 
 
-def test_the_python_alone_gives_the_same(monkeypatch):
-    expected = bits(isobit.linear(X, WEIGHT, BIAS))
-    monkeypatch.setattr(fast, "standing", fast._standing)
-    assert bits(isobit.linear(X, WEIGHT, BIAS)) == expected
+WITHOUT_THE_MODULE = """
+from importlib.machinery import ExtensionFileLoader
+
+def refuse(loader, module, load=ExtensionFileLoader.exec_module):
+    if loader.name == "_isobit_fast":
+        raise ImportError("it is another Python's")
+    return load(loader, module)
+
+ExtensionFileLoader.exec_module = refuse
+import test_torch_short
+from isobit.torch import fast
+
+assert fast._module is None and "another" in fast.missing
+for name in test_torch_short.CALLS:
+    print(name, test_torch_short.results_of(name, True), sep=": ")
+"""
+
+
+def test_python_gives_the_same_without_the_module():
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", WITHOUT_THE_MODULE]
+    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    assert said.stdout.splitlines() == [f"{name}: {results_of(name, True)}" for name in CALLS]
+
+
+@pytest.mark.parametrize("wanted", ["x", "w", "b", "xw", "xb", "wb", "xwb"])
+def test_only_gradients_that_are_wanted_are_made(wanted, monkeypatch):
+    def gradients():
+        named = {"x": X, "w": WEIGHT, "b": BIAS}
+        given = [each.clone().requires_grad_(name in wanted) for name, each in named.items()]
+        isobit.linear(*given).sum().backward()
+        assert [each.grad is not None for each in given] == [name in wanted for name in named]
+        return bits(*(each.grad for each in given if each.grad is not None))
+
+    shortly = gradients()
+    monkeypatch.setattr(derived, "_shortly", lambda record, arguments: None)
+    assert gradients() == shortly
+
+
+def test_gradients_are_differentiated_again_by_all_ways(monkeypatch):
+    def second():
+        x = X.clone().requires_grad_()
+        (first,) = torch.autograd.grad(isobit.softmax(x, -1).pow(2).sum(), x, create_graph=True)
+        return bits(*torch.autograd.grad(first.pow(2).sum(), x))
+
+    shortly = second()
+    monkeypatch.setattr(derived, "_shortly", lambda record, arguments: None)
+    assert second() == shortly
 
 
 class Refused(Exception):
@@ -171,9 +222,8 @@ def test_what_a_hook_raises_is_not_taken_for_a_refusal():
         isobit.softmax(x, -1)
 
 
-def test_where_the_module_is_another_python_answers(monkeypatch):
-    monkeypatch.setattr(fast, "standing", fast._standing)
+def test_python_answers_where_the_module_is_another(monkeypatch):
     monkeypatch.setattr(fast, "missing", "")
     monkeypatch.setattr(fast, "_module", object())
-    fast.connect(())
-    assert fast.standing is fast._standing and "connect" in fast.missing
+    assert fast.connect_records(None, None, None, None, derived._call) is derived._call
+    assert "connect_records" in fast.missing

@@ -106,14 +106,14 @@ def _recorded(norm, run, run_backward):
 
 
 def _ways(norm):
-    """What fast.connect wants of a norm."""
+    """What fast.connect_norms wants of a norm."""
     forward, backward = _operators(norm)
     small, gradients = _recorded(norm, forward, backward)
     large, _ = _recorded(norm, forward, backward)
     return small, _unwrapped_apply(small), _unwrapped_apply(large), forward, gradients
 
 
-fast.connect(_ways(norm) for norm in NORMS)
+fast.connect_norms(_ways(norm) for norm in NORMS)
 
 
 def call(norm, options, given):

@@ -39,7 +39,8 @@ class _OfRecord(Function):
         ctx.set_materialize_grads(False)
         ctx.record, ctx.options = record, options
         known = record.known.of(every)
-        ctx.likes = [None if each is None else Like(each.shape, each.dtype) for each in known]
+        likes = (None if each is None else Like(each.shape, each.dtype) for each in known)
+        ctx.likes = tuple(likes)
         return kept
 
     @staticmethod
@@ -144,21 +145,29 @@ def kernel_of(record):
     return kernel
 
 
+def _call(record, arguments):
+    """The operator's results, past the dispatcher, where nobody else is to see the call; else
+    None."""
+    arguments = record.complete(arguments, None)
+    standing = fast.standing(arguments, record.places)
+    if standing == fast.OTHER:
+        return None
+    if standing == fast.PLAIN:
+        return record.underived(*arguments)
+    return _record(record, arguments, *[arguments[place] for place in record.places])
+
+
+_shortly = fast.connect_records(Recorded, _record, Like, SimpleNamespace, _call)
+
+
 def call(record, arguments):
     """The operator, as PyTorch's dispatcher would call it; but not by way of the dispatcher where
     nobody else is to see the call, for there it goes through Python once more."""
     if not torch.compiler.is_compiling():
-        arguments = record.complete(arguments, None)
-        standing = fast.standing(arguments, record.places)
-        if standing != fast.OTHER:
-            return _called(record, arguments, standing)
+        results = _shortly(record, arguments)
+        if results is not None:
+            return results
     return record.operator(*arguments)
-
-
-def _called(record, arguments, standing):
-    if standing == fast.PLAIN:
-        return record.underived(*arguments)
-    return _record(record, arguments, *[arguments[place] for place in record.places])
 
 
 _REFUSALS = RuntimeError, TypeError, ValueError  # those of hooks pass, checkpoints' among them
@@ -169,11 +178,7 @@ def short(record, *arguments):
     the operator refuses the call, since they say what is wrong with it."""
     if torch.compiler.is_compiling():
         return None
-    arguments = record.complete(arguments, None)
-    standing = fast.standing(arguments, record.places)
-    if standing == fast.OTHER:
-        return None
     try:
-        return _called(record, arguments, standing)
+        return _shortly(record, arguments)
     except _REFUSALS:
         return None

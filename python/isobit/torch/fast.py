@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The short way for plain calls, or functions that leave every call to the long one.
 
-Each but `standing` returns None where it does not serve: then the long way must be asked, which
+What calls an operator returns None where it does not serve: then the long way must be asked, which
 also tells what is wrong with a call.
 """
 
@@ -40,6 +40,19 @@ def _load():
 _module, missing = _load()
 
 
+def _connect(function, *given):
+    """Gives the module what it needs, and says whether it took it."""
+    global missing
+    if _module is None:
+        return False
+    try:
+        getattr(_module, function)(*given)
+    except (ImportError, AttributeError) as error:
+        missing = str(error)
+        return False
+    return True
+
+
 def _decline(*_arguments):
     return None
 
@@ -66,7 +79,11 @@ def _standing(arguments, places):
     return RECORDED if records else PLAIN
 
 
-standing = _standing  # until the module is connected, which does the same in less time
+_connected = _connect(
+    *("connect", *TENSORS, WATCHERS, torch.is_grad_enabled),
+    *(torch._C._is_any_autocast_enabled, forward_ad),
+)
+standing = _module.standing if _connected else _standing
 
 
 def _function(name):
@@ -89,20 +106,17 @@ def backward_of(norm):
     return _function(norm.name + "_backward")
 
 
-def connect(of_each_norm):
+def connect_norms(of_each_norm):
     """For each of isobit.torch.norms.NORMS an autograd function for small calls; three functions
     that are called as `forward_of` is: for small calls that are recorded, for large ones, and for
     large ones that are not; and that which makes the gradients of small calls (ctx, what was
     kept, grad_y[, grad_sum]). The first one's forward and its node's apply become the module's."""
-    global missing, standing
-    if _module is None:
-        return
-    try:
-        _module.connect(
-            *(torch.Tensor, torch.nn.Parameter, WATCHERS, torch.is_grad_enabled),
-            *(torch._C._is_any_autocast_enabled, forward_ad, *of_each_norm),
-        )
-    except (ImportError, AttributeError) as error:
-        missing = str(error)
-    else:
-        standing = _module.standing
+    _connect("connect_norms", *of_each_norm)
+
+
+def connect_records(function, apply, like, named, call):
+    """Given the autograd function of operators' records, its apply, and what makes a Like and a
+    namespace: returns `call`, (record, arguments) -> the operator's results, or the module's, which
+    does the same in less time. The function's forward and its node's apply become the module's."""
+    taken = _connect("connect_records", function, apply, like, named)
+    return _module.call if taken and _connected else call

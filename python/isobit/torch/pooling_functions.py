@@ -5,7 +5,8 @@ computed."""
 import torch
 
 from isobit.torch.convolutions import numbers
-from isobit.torch.derived import transforms_active
+from isobit.torch.derived import short, transforms_active
+from isobit.torch.fast import TENSORS
 from isobit.torch.functional import overridable, run_as
 from isobit.torch.pooling import AVERAGE_POOL, MAX_POOL
 
@@ -52,6 +53,17 @@ def _windows(op, dims, kernel_size, stride, padding, dilation=1):
     }
 
 
+def _squares(input, kernel_size, stride, padding, dilation=1):
+    """_windows of images, in order, where every argument is one number in its range; else None."""
+    if type(input) not in TENSORS or input.ndim != 4 or input.is_nested:
+        return None
+    stride = kernel_size if stride is None else stride
+    for number, least in ((kernel_size, 1), (stride, 1), (padding, 0), (dilation, 1)):
+        if type(number) is not int or number < least:
+            return None
+    return ((kernel_size,) * 2, (1, 1), (stride,) * 2, (padding,) * 2, (dilation,) * 2)
+
+
 def _finds_index(input):
     """Where derivatives may be asked for, they need it."""
     return (
@@ -64,9 +76,12 @@ def _finds_index(input):
 
 
 def _max_pool(op, dims, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices):
+    with_index = bool(return_indices) or _finds_index(input)
+    squares = dims == 2 and _squares(input, kernel_size, stride, padding, dilation)
+    if squares and (found := short(MAX_POOL, input, *squares, ceil_mode, with_index)) is not None:
+        return found if return_indices else found[0]
     x = _images(op, dims, input)
     windows = _windows(op, dims, kernel_size, stride, padding, dilation)
-    with_index = bool(return_indices) or _finds_index(input)
     more = {"ceil_mode": ceil_mode, "with_index": with_index}
     y, index = run_as(op, MAX_POOL, {"x": x}, **windows, **more)
     y = _back(y, dims, input)
@@ -135,8 +150,11 @@ def avg_pool2d(
         raise ValueError("avg_pool2d: divisor_override is 0; must be another number")
     if divisor_override is not None:  # and nothing is counted
         count_include_pad = False
-    windows = _windows("avg_pool2d", 2, kernel_size, stride, padding)
     more = (ceil_mode, count_include_pad, divisor_override or 0)
+    squares = _squares(input, kernel_size, stride, padding)
+    if squares and (y := short(AVERAGE_POOL, input, *squares, *more)) is not None:
+        return y
+    windows = _windows("avg_pool2d", 2, kernel_size, stride, padding)
     return _average_pool("avg_pool2d", 2, input, windows, *more)
 
 

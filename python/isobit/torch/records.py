@@ -44,7 +44,7 @@ class Names:
         self.names, self.places = tuple(places), tuple(places.values())
 
     def of(self, every):
-        return [every[place] for place in self.places]
+        return tuple(every[place] for place in self.places)
 
     def named(self, values):
         return SimpleNamespace(**dict(zip(self.names, values, strict=True)))
@@ -111,7 +111,16 @@ class Operator:
 
     @cached_property
     def underived(self):
-        return self.overload("_")
+        return self.overload("_")._op  # what OpOverload's own call calls
+
+    @cached_property
+    def layout(self):
+        """What _isobit_fast reads of a record."""
+        return (
+            *(self.underived, self.defaults, self.places, self.tensors),
+            *(self.options.places, self.known.places, self.kept.places, self.recalled),
+            *(self.gradients, self.spares),
+        )
 
     @cached_property
     def names(self):

@@ -2,26 +2,17 @@
 // A shorter way into the library for small calls of norms from Python, past PyTorch's dispatcher,
 // which takes longer than they do. It serves plain CPU tensors where nothing watches: no mode, no
 // transform. For all else it returns None, for errors too, and the operators take the call.
-// And what calls of all operators ask for: whether theirs are such tensors.
+// Calls of all operators by their records are in fast_records.cpp.
 //
 // A module of Python's limited API, without a symbol of PyTorch's.
 #include <algorithm>
 #include <tuple>
 
-#include "isobit/torch/fast_tensors.h"
+#include "isobit/torch/fast_records.h"
 #include "isobit/torch/norms.h"
 
+namespace isobit::torch::fast {
 namespace {
-
-using isobit::torch::LayerNorm, isobit::torch::RmsNorm;
-using isobit::torch::fast::api, isobit::torch::fast::tensor_types;
-using isobit::torch::fast::Array, isobit::torch::fast::Owned;
-
-// What connect() was given.
-PyObject* watchers = nullptr;  // functions that return 0 or False where nothing watches
-PyObject* grad_enabled = nullptr;
-PyObject* autocasts = nullptr;
-PyObject* forward_ad = nullptr;
 
 // What Python does for a norm. The first three are called as forward() is below; calls that are
 // recorded make a graph. The others serve recorded small calls that are not served here.
@@ -40,80 +31,8 @@ struct Form {
   static constexpr bool kAdds = kAddsOf;
   static constexpr int kWeights = Norm::kHasBias ? 2 : 1;
   inline static Ways ways;
+  static bool connected() { return api != nullptr && ways.large != nullptr; }
 };
-
-struct Names {
-  PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
-  PyObject* level = PyUnicode_InternFromString("_current_level");
-  PyObject* eps = PyUnicode_InternFromString("eps");
-  PyObject* kept = PyUnicode_InternFromString("to_save");  // what save_for_backward sets
-  PyObject* saved = PyUnicode_InternFromString("saved_tensors");
-  PyObject* needs = PyUnicode_InternFromString("needs_input_grad");
-  PyObject* materializes = PyUnicode_InternFromString("materialize_grads");
-};
-
-const Names& names() {
-  static const Names kNames;
-  return kNames;
-}
-
-// A result of Python's as a condition; a failure counts as true, since it makes the call go the
-// other way, where it is told.
-bool truth(PyObject* result) {
-  const Owned owned(result);
-  const int is_true = owned ? PyObject_IsTrue(result) : -1;
-  if (is_true < 0) PyErr_Clear();
-  return is_true != 0;
-}
-
-bool watched() {
-  for (Py_ssize_t i = 0, count = PyTuple_Size(watchers); i < count; ++i)
-    if (truth(PyObject_CallNoArgs(PyTuple_GetItem(watchers, i)))) return true;
-  const Owned level(PyObject_GetAttr(forward_ad, names().level));
-  if (!level) PyErr_Clear();
-  return !level || PyLong_AsLong(level.get()) >= 0;
-}
-
-bool requires_grad(PyObject* tensor) {
-  return truth(PyObject_GetAttr(tensor, names().requires_grad));
-}
-
-// How a call of an operator stands, by those of its arguments that are tensors.
-enum Standing : long {
-  kOther = 0,     // there is something to be looked at
-  kPlain = 1,     // they are plain, on one device, and nobody else is to see the call
-  kRecorded = 2,  // and derivatives may be asked of it
-};
-
-Standing standing_of(PyObject* arguments, PyObject* places) {
-  if (api == nullptr || watched() || truth(PyObject_CallNoArgs(autocasts))) return kOther;
-  const bool records = truth(PyObject_CallNoArgs(grad_enabled));
-  Standing standing = kPlain;
-  DLDevice device{};
-  bool first = true;
-  for (Py_ssize_t i = 0, count = PyTuple_Size(places); i < count; ++i) {
-    PyObject* const each = PyTuple_GetItem(arguments, PyLong_AsSsize_t(PyTuple_GetItem(places, i)));
-    if (each == Py_None) continue;
-    DLTensor tensor{};
-    if (each == nullptr || !isobit::torch::fast::see(each, tensor)) {
-      PyErr_Clear();
-      return kOther;
-    }
-    if (first) device = tensor.device;
-    first = false;
-    if (tensor.device.device_type != device.device_type ||
-        tensor.device.device_id != device.device_id)
-      return kOther;
-    if (records && requires_grad(each)) standing = kRecorded;
-  }
-  return standing;
-}
-
-// (every argument of an operator, the places of its tensors)
-PyObject* standing(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  const bool right = count == 2 && PyTuple_Check(given[0]) && PyTuple_Check(given[1]);
-  return PyLong_FromLong(right ? standing_of(given[0], given[1]) : kOther);
-}
 
 isobit_context one_thread() {
   isobit_context context{};
@@ -133,24 +52,6 @@ bool is_last(PyObject* normalized_shape, const Array& x) {
 
 bool fits(const Array& weight, const Array& x) {
   return !weight.given() || (weight.dims() == 1 && weight.cols() == x.cols());
-}
-
-PyObject* no_result() { Py_RETURN_NONE; }
-
-// Python's tuple of these.
-template <class... Each>
-PyObject* tuple_of(Each*... each) {
-  PyObject* tuple = PyTuple_New(sizeof...(each));
-  Py_ssize_t i = 0;
-  if (tuple != nullptr) (PyTuple_SetItem(tuple, i++, Py_NewRef(each)), ...);
-  return tuple;
-}
-
-PyObject* call_with(PyObject* function, PyObject* const* given, Py_ssize_t count) {
-  const Owned arguments(PyTuple_New(count));
-  if (!arguments) return nullptr;
-  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SetItem(arguments.get(), i, Py_NewRef(given[i]));
-  return PyObject_CallObject(function, arguments.get());
 }
 
 // A forward call: (input, weight, [bias,] eps[, residual]).
@@ -204,7 +105,7 @@ struct Call {
 template <class Form>
 PyObject* forward(PyObject*, PyObject* const* given, Py_ssize_t count) {
   Call<Form> call{given};
-  const bool serves = api != nullptr && count == call.kCount && call.read() && call.x.small();
+  const bool serves = Form::connected() && count == call.kCount && call.read() && call.x.small();
   return serves ? call.run() : no_result();
 }
 
@@ -212,7 +113,7 @@ PyObject* forward(PyObject*, PyObject* const* given, Py_ssize_t count) {
 template <class Form>
 PyObject* norm(PyObject*, PyObject* const* given, Py_ssize_t count) {
   Call<Form> call{given + 1};
-  if (api == nullptr || count != 1 + call.kCount || watched() || !call.read() ||
+  if (!Form::connected() || count != 1 + call.kCount || watched() || !call.read() ||
       !is_last(given[0], call.x))
     return no_result();
   const bool small = call.x.small();
@@ -230,7 +131,7 @@ struct Incoming {
 template <class Form>
 bool find_gradients(const Incoming& given, Owned (&results)[3]) {
   using Norm = typename Form::Norm;
-  if (api == nullptr || !PyFloat_Check(given.eps) || watched()) return false;
+  if (!Form::connected() || !PyFloat_Check(given.eps) || watched()) return false;
   Array grad_y, x, weight, grad_sum, grads[3];
   if (!grad_y.read(given.grad_y) || !x.read(given.x) || !weight.read(given.weight) ||
       (Form::kAdds && !grad_sum.read(given.grad_sum)))
@@ -340,12 +241,6 @@ PyObject* recorded_apply(PyObject* ctx, PyObject* const* given, Py_ssize_t count
 using Forms = std::tuple<Form<LayerNorm, false>, Form<LayerNorm, true>, Form<RmsNorm, false>,
                          Form<RmsNorm, true>>;
 
-template <auto* kFunction>
-constexpr PyMethodDef method(const char* name) {
-  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(kFunction)), METH_FASTCALL,
-          nullptr};
-}
-
 // of: (an autograd function for small calls, then Ways but for `forward`). The function's forward
 // and its node's apply become those above.
 template <class Form>
@@ -353,29 +248,34 @@ bool take(PyObject* of) {
   static PyMethodDef forward_method = method<recorded_forward<Form>>("forward");
   static PyMethodDef apply_method = method<recorded_apply<Form>>("apply");
   if (!PyTuple_Check(of) || PyTuple_Size(of) != 5) {
-    PyErr_SetString(PyExc_TypeError, "connect takes a tuple of 5 of each norm");
+    PyErr_SetString(PyExc_TypeError, "connect_norms takes a tuple of 5 of each norm");
     return false;
   }
   PyObject* const function = PyTuple_GetItem(of, 0);
   PyObject* const python = PyObject_GetAttrString(function, "forward");
-  const Owned node(PyObject_GetAttrString(function, "_backward_cls"));
-  if (python == nullptr || !node) return false;
-  const Owned forward(PyCFunction_New(&forward_method, nullptr));
-  const Owned apply(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(node.get()), &apply_method));
-  if (!forward || !apply || PyObject_SetAttrString(function, "forward", forward.get()) != 0 ||
-      PyObject_SetAttrString(node.get(), "apply", apply.get()) != 0)
-    return false;
+  if (python == nullptr || !replace(function, &forward_method, &apply_method)) return false;
+  Py_INCREF(of);  // while the process lives
   const auto part = [&](Py_ssize_t i) { return PyTuple_GetItem(of, i); };
   Form::ways = {part(1), part(2), part(3), python, part(4)};
   return true;
 }
 
-// (Tensor, Parameter, watchers, is_grad_enabled, is_any_autocast_enabled, forward_ad, and of each
-// form what take() takes)
+// What take() takes of each form.
+PyObject* connect_norms(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != std::tuple_size_v<Forms>) {
+    PyErr_SetString(PyExc_TypeError, "connect_norms takes 4 arguments");
+    return nullptr;
+  }
+  auto take_all = [&]<class... Each>(std::tuple<Each...>) { return (take<Each>(*given++) && ...); };
+  if (!take_all(Forms())) return nullptr;
+  Py_RETURN_NONE;
+}
+
+// (Tensor, Parameter, watchers, is_grad_enabled, is_any_autocast_enabled, forward_ad)
 PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  constexpr Py_ssize_t kForms = 6, kCount = kForms + std::tuple_size_v<Forms>;
+  constexpr Py_ssize_t kCount = 6;
   if (count != kCount) {
-    PyErr_SetString(PyExc_TypeError, "connect takes 10 arguments");
+    PyErr_SetString(PyExc_TypeError, "connect takes 6 arguments");
     return nullptr;
   }
   const Owned capsule(PyObject_GetAttrString(given[0], "__dlpack_c_exchange_api__"));
@@ -394,20 +294,22 @@ PyObject* connect(PyObject*, PyObject* const* given, Py_ssize_t count) {
   grad_enabled = given[3];
   autocasts = given[4];
   forward_ad = given[5];
-  auto take_all = [of = given + kForms]<class... Each>(std::tuple<Each...>) mutable {
-    return (take<Each>(*of++) && ...);
-  };
-  if (!take_all(Forms())) return nullptr;
   api = offered;
   Py_RETURN_NONE;
 }
 
 }  // namespace
+}  // namespace isobit::torch::fast
 
 PyMODINIT_FUNC PyInit__isobit_fast() {
+  using namespace isobit::torch::fast;
+  using isobit::torch::LayerNorm, isobit::torch::RmsNorm;
   static PyMethodDef methods[] = {
       method<connect>("connect"),
+      method<connect_norms>("connect_norms"),
+      method<connect_records>("connect_records"),
       method<standing>("standing"),
+      method<call>("call"),
       method<norm<Form<LayerNorm, false>>>("layer_norm"),
       method<forward<Form<LayerNorm, false>>>("layer_norm_forward"),
       method<backward<Form<LayerNorm, false>>>("layer_norm_backward"),
