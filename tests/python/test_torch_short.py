@@ -164,9 +164,10 @@ def refuse(loader, module, load=ExtensionFileLoader.exec_module):
 
 ExtensionFileLoader.exec_module = refuse
 import test_torch_short
-from isobit.torch import fast
+from isobit.torch import derived, fast
 
 assert fast._module is None and "another" in fast.missing
+assert fast.standing is fast._standing and derived._shortly is derived._call
 for name in test_torch_short.CALLS:
     print(name, test_torch_short.results_of(name, True), sep=": ")
 """

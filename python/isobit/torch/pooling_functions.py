@@ -55,7 +55,7 @@ def _windows(op, dims, kernel_size, stride, padding, dilation=1):
 
 def _squares(input, kernel_size, stride, padding, dilation=1):
     """_windows of images, in order, where every argument is one number in its range; else None."""
-    if type(input) not in TENSORS or input.ndim != 4 or input.is_nested:
+    if type(input) not in TENSORS or input.ndim != 4:
         return None
     stride = kernel_size if stride is None else stride
     for number, least in ((kernel_size, 1), (stride, 1), (padding, 0), (dilation, 1)):

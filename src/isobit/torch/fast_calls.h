@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every short way asks of Python, and how a call of an operator stands.
+// What every short way asks of Python, and what it makes for Python.
 #pragma once
 
 #include "isobit/torch/fast_tensors.h"

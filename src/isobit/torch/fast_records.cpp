@@ -46,7 +46,7 @@ Standing standing_of(PyObject* arguments, PyObject* places) {
   return standing;
 }
 
-// The record of an operator: Operator.layout in records.py.
+// The record of an operator, by its layout: Operator.layout of records.py has these in this order.
 class Record {
  public:
   explicit Record(PyObject* record) : layout_(PyObject_GetAttr(record, names().layout)) {
@@ -64,8 +64,8 @@ class Record {
   PyObject* known() const { return part(5); }      // places among tensors and results
   PyObject* kept() const { return part(6); }       // the same
   PyObject* recalled() const { return part(7); }   // the names of options, known and kept
-  PyObject* gradients() const { return part(8); }  // or None, and so are
-  PyObject* spares() const { return part(9); }
+  PyObject* gradients() const { return part(8); }  // or None
+  PyObject* spares() const { return part(9); }     // or None
 
  private:
   static constexpr Py_ssize_t kCount = 10;

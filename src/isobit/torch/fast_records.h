@@ -6,7 +6,8 @@
 
 namespace isobit::torch::fast {
 
-// The functions of the module; fast.py says what they are given.
+// Functions of the module: fast.py says what connect_records() and standing() are given, and
+// derived.py what call() is.
 PyObject* connect_records(PyObject*, PyObject* const* given, Py_ssize_t count);
 PyObject* standing(PyObject*, PyObject* const* given, Py_ssize_t count);
 PyObject* call(PyObject*, PyObject* const* given, Py_ssize_t count);
