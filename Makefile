@@ -160,12 +160,13 @@ format: venv ## format C++ and Python
 	@.venv/bin/ruff format --quiet
 	@.venv/bin/ruff check --quiet --fix
 
-check: venv ## check formatting, include rules and dead paths; change nothing
+check: venv ## check formatting, include rules, dead paths and what clang says of changed sources
 	@.venv/bin/clang-format --dry-run -Werror $(CXX_FILES)
 	@.venv/bin/ruff format --quiet --check
 	@.venv/bin/ruff check --quiet
 	@$(PYTHON) tools/check_layers.py
 	@$(PYTHON) tools/check_paths.py
+	@$(PYTHON) tools/check_clang.py
 
 clean:      ## remove build/; .venv stays
 	@rm -rf build

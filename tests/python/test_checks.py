@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of the tree find what they are there to find."""
 
+import json
+import subprocess
 import time
 from pathlib import Path
 
+import check_clang
 import check_layers
 import check_paths
+import pytest
 import suite
 
 JUNIT = """<testsuites><testsuite>
@@ -40,6 +44,30 @@ def test_dead_links_machine_paths_and_long_files_are_found(tmp_path):
         "long.py",
         "quotes.h",
     ]
+
+
+@pytest.mark.full  # whose packages clang is one of
+def test_what_gcc_takes_and_clang_does_not_is_found(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(check_clang, "ROOT", tmp_path)
+    monkeypatch.setattr(check_clang, "COMMANDS", tmp_path / "compile_commands.json")
+    bad, good, unity = tmp_path / "bad.cpp", tmp_path / "good.cpp", tmp_path / "Unity" / "0.cxx"
+    bad.write_text(
+        "struct P { int a, b; };\nint f(P p) { auto [a, b] = p; return [&] { return a; }() + b; }\n"
+    )
+    good.write_text("int f(int a) { return [&] { return a; }(); }\n")
+    unity.parent.mkdir()
+    unity.write_text(f'#include "{bad}"\n')
+    entries = [
+        {"directory": str(tmp_path), "file": str(file), "command": f"c++ -std=c++20 -o x -c {file}"}
+        for file in (good, unity)
+    ]
+    check_clang.COMMANDS.write_text(json.dumps(entries))
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    assert check_clang.main() == 1
+    printed = capsys.readouterr().out
+    assert "bad.cpp:2" in printed and "good.cpp" not in printed
+    bad.unlink()
+    assert check_clang.main() == 0
 
 
 def test_commits_choose_every_dtype_on_ptx_beside_every_other_choice(monkeypatch):

@@ -184,8 +184,9 @@ std::vector<double> values_of(const Operation& operation, const Option& option, 
 std::vector<Options> options_of(const Operation& operation, const Flags& flags,
                                 const CaseGrid* grid) {
   for (const auto& [name, values] : flags.options) {
-    const bool known = std::ranges::any_of(
-        operation.options, [&](const Option& option) { return means(name, option.name); });
+    const bool known = std::ranges::any_of(operation.options, [&name = name](const Option& option) {
+      return means(name, option.name);
+    });
     if (!known && !values.empty() && one_operator(flags))
       throw UsageError(
           fmt::format("{} {} has no option {}", operation.op, operation.pass, flag_of(name)));
@@ -239,8 +240,8 @@ std::vector<std::vector<std::int64_t>> shapes_of(const Operation& operation, con
 void check_dims(const Operation& operation, const Flags& flags) {
   for (const auto& [name, extents] : flags.dims) {
     if (extents.empty()) continue;
-    const auto dim =
-        std::ranges::find_if(operation.dims, [&](const Dim& one) { return means(name, one.name); });
+    const auto dim = std::ranges::find_if(
+        operation.dims, [&name = name](const Dim& one) { return means(name, one.name); });
     if (dim == operation.dims.end()) {
       std::vector<std::string> known;
       for (const Dim& one : operation.dims)

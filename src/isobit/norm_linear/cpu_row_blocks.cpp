@@ -65,9 +65,11 @@ SideBySide::SideBySide(const Product& product, Pieces& pieces)
 void SideBySide::prepare(const Execution& execution) const {
   if (copy_ == nullptr) return;
   constexpr std::int64_t kSome = 16;
-  const auto& [dtype, rows, cols, features, weight, activation, arithmetic] = product_;
+  const TensorView& weight = product_.weight;
+  const std::int64_t cols = product_.cols;
+  const std::int64_t features = product_.features;
   const std::int64_t tasks = simd::task_count(execution.machine, cols * features, cols);
-  matmul::with_types(dtype, [&]<class T>(T, auto) {
+  matmul::with_types(product_.dtype, [&]<class T>(T, auto) {
     const T* const from = static_cast<const T*>(weight.data);
     T* const to = reinterpret_cast<T*>(copy_);
     simd::in_parts(execution, tasks, cols, kSome, [&](std::int64_t begin, std::int64_t end) {
