@@ -211,12 +211,14 @@ std::vector<float> unusual_rows(std::int64_t rows, std::int64_t cols) {
   return x;
 }
 
-// Of rows [first, first + count): y, rstd and grad_x, row after row, then grad_weight.
-std::vector<std::uint32_t> bits_of_rows(bool centered, const std::vector<float>& all,
+// Of rows [first, first + count): y, rstd and grad_x, row after row, then grad_weight. `given`:
+// backward takes the statistics that forward found.
+std::vector<std::uint32_t> bits_of_rows(bool centered, bool given, const std::vector<float>& all,
                                         std::int64_t cols, std::int64_t first, std::int64_t count,
                                         const Execution& execution) {
   const auto from = all.begin() + first * cols, to = from + count * cols;
-  std::vector<float> x(from, to), y(x.size()), rstd(count), grad_x(x.size()), grad_weight(cols);
+  std::vector<float> x(from, to), y(x.size()), mean(count), rstd(count);
+  std::vector<float> grad_x(x.size()), grad_weight(cols);
   std::vector<float> grad_y(all.size());
   for (std::int64_t i = 0; i < std::ssize(grad_y); ++i)
     grad_y[i] = static_cast<float>(i * 40503u % 512) / 128 - 2;
@@ -231,13 +233,19 @@ std::vector<std::uint32_t> bits_of_rows(bool centered, const std::vector<float>&
     forward({.x = matrix(x), .y = matrix(y), .rstd = vector(rstd)}, execution);
     backward({.x = matrix(x),
               .grad_y = matrix(grad_y),
+              .rstd = given ? vector(rstd) : TensorView{},
               .grad_x = matrix(grad_x),
               .grad_weight = vector(grad_weight)},
              execution);
   };
   if (centered)
-    run([](const layernorm::ForwardArgs& args, const Execution& e) { layernorm::forward(args, e); },
-        [](const layernorm::BackwardArgs& args, const Execution& e) {
+    run(
+        [&](layernorm::ForwardArgs args, const Execution& e) {
+          args.mean = vector(mean);
+          layernorm::forward(args, e);
+        },
+        [&](layernorm::BackwardArgs args, const Execution& e) {
+          if (given) args.mean = vector(mean);
           layernorm::backward(args, e);
         });
   else
@@ -259,18 +267,21 @@ std::vector<std::uint32_t> bits_of_rows(bool centered, const std::vector<float>&
 // They are summed side by side where there are as many as a vector has lanes.
 TEST(ShortRows, AreWhatTheyAreAlone) {
   for (const std::int64_t cols : {1, 7, 8, 9, 63, 64, 65, 100, 192, 255, 256})
-    for (const bool centered : {true, false}) {
+    for (const auto& [centered, given] :
+         {std::pair(true, false), {true, true}, {false, false}, {false, true}}) {
       const std::vector<float> x = unusual_rows(kRows, cols);
       Execution here = simd::here(1);
-      here.machine.isa = Isa::scalar;
-      const auto specified = bits_of_rows(centered, x, cols, 0, kRows, here);
-      for (const Isa isa : Machine::isas_here()) {
+      const auto bits = [&, centered = centered, given = given](Isa isa, std::int64_t first,
+                                                                std::int64_t count) {
         here.machine.isa = isa;
-        EXPECT_EQ(bits_of_rows(centered, x, cols, 0, kRows, here), specified)
-            << cols << " columns, " << name_of(isa);
+        return bits_of_rows(centered, given, x, cols, first, count, here);
+      };
+      const auto specified = bits(Isa::scalar, 0, kRows);
+      for (const Isa isa : Machine::isas_here()) {
+        EXPECT_EQ(bits(isa, 0, kRows), specified) << cols << " columns, " << name_of(isa);
         const std::int64_t numbers = 2 * cols + 1;  // of a row
         for (std::int64_t row = 0; row < kRows; ++row) {
-          const auto alone = bits_of_rows(centered, x, cols, row, 1, here);
+          const auto alone = bits(isa, row, 1);
           EXPECT_TRUE(
               std::equal(alone.begin(), alone.begin() + numbers, specified.begin() + row * numbers))
               << "row " << row << " of " << cols << " columns, " << name_of(isa);

@@ -6,6 +6,8 @@
 
 #include "isobit/norms/cpu_backward_parts.h"
 #include "isobit/norms/cpu_staged_gradients.h"
+#include "isobit/simd/fence.h"
+#include "isobit/simd/row_sums.h"
 
 namespace isobit::norms {
 namespace {
@@ -69,6 +71,7 @@ class OnePass {
         if (problem_.wants_sums())
           std::copy_n(tree.total(), sums_.bytes(), roots_ + g * sums_.bytes());
       }
+      if (streaming_) simd::fence();
     });
     if (problem_.wants_sums()) fold_roots(execution);
   }
@@ -82,22 +85,21 @@ class OnePass {
     const std::int64_t last = std::min(problem_.rows, first + order::kRun);
     // Terms of short rows are found side by side.
     alignas(RowTerms<double>) std::byte terms[order::kRun * sizeof(RowTerms<double>)];
-    const std::int64_t bytes = row_terms_bytes(problem_.dtype);
-    const bool are_found = problem_.cols <= kShortRow && !StagedGradients::needed(problem_);
-    if (are_found) kernels.terms(problem_, weights_, first, last, terms);
-    for (std::int64_t row = first; row < last; row += kSweptRows) {
-      const std::int64_t count = std::min(last - row, kSweptRows);
+    const bool is_staged = StagedGradients::needed(problem_);
+    const std::int64_t together =
+        simd::is_short(problem_.cols) && !is_staged ? order::kRun : kSweptRows;
+    for (std::int64_t row = first; row < last; row += together) {
+      const std::int64_t count = std::min(last - row, together);
       const ColumnSums sums = problem_.wants_sums() ? sums_.sums(tree.next(), row == first)
                                                     : ColumnSums{nullptr, nullptr, true};
-      if (StagedGradients::needed(problem_)) {
+      if (is_staged) {
         const BackwardProblem rows = staged.rows_from(row, count);
         kernels.terms(rows, weights_, 0, count, terms);
         sweep(kernels, rows, {0, count, 0, problem_.cols}, terms, sums);
         staged.finish(rows, row);
       } else {
-        std::byte* const its = are_found ? terms + (row - first) * bytes : terms;
-        if (!are_found) kernels.terms(problem_, weights_, row, row + count, its);
-        sweep(kernels, problem_, {row, row + count, 0, problem_.cols}, its, sums);
+        kernels.terms(problem_, weights_, row, row + count, terms);
+        sweep(kernels, problem_, {row, row + count, 0, problem_.cols}, terms, sums);
       }
     }
   }

@@ -4,6 +4,7 @@
 
 #include "isobit/norms/cpu_backward_parts.h"
 #include "isobit/norms/cpu_staged_gradients.h"
+#include "isobit/simd/fence.h"
 
 namespace isobit::norms {
 namespace {
@@ -69,7 +70,8 @@ void run_two_pass(BackwardKernelsOf kernels_of, const BackwardProblem& problem, 
   const Weights weights = weights_in(stored, pieces);
   convert_weights(stored, weights, execution);
   const Workspace workspace(problem, pieces);
-  const BackwardKernels kernels = kernels_of(execution.machine.isa, problem.dtype, plan[0] != 0);
+  const bool streaming = plan[0] != 0;
+  const BackwardKernels kernels = kernels_of(execution.machine.isa, problem.dtype, streaming);
   const std::int64_t terms = row_terms_bytes(problem.dtype);
   const auto by_rows = [&](const auto& body) {
     simd::in_parts(execution, task_count(problem, execution.machine, problem.rows), problem.rows, 1,
@@ -83,6 +85,7 @@ void run_two_pass(BackwardKernelsOf kernels_of, const BackwardProblem& problem, 
     by_rows([&](std::int64_t begin, std::int64_t end) {
       kernels.grad_x(problem, weights, {begin, end, 0, problem.cols},
                      workspace.terms + begin * terms);
+      if (streaming) simd::fence();
     });
 }
 

@@ -152,13 +152,12 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
   } else {
     std::int64_t row = begin;
     if constexpr (S::kWidth > 1) {
-      const bool is_short = 0 < cols && cols <= kShortRow;
-      for (; is_short && row + S::kWidth <= end; row += S::kWidth) {
-        Statistics<Real> statistics[S::kWidth];
+      for (; simd::is_short(cols) && row + S::kWidth <= end; row += S::kWidth) {
         const ShortRows<S, T, fetches_far(kSchedule)> rows{x_of(row), problem.x.stride, cols,
                                                            ahead * problem.x.stride};
-        statistics_of_short_rows<Formula>(rows, eps, statistics);
-        for (int k = 0; k < S::kWidth; ++k) write(row + k, statistics[k]);
+        statistics_of_short_rows<Formula>(rows, eps,
+                                          [&](int k, const Statistics<Real>& found)
+                                              ISOBIT_INLINE_LAMBDA { write(row + k, found); });
       }
     }
     constexpr int kTogether = 2;  // more of them leave the first cache
@@ -166,7 +165,9 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
     for (; row < end; row += kTogether) {
       const int rows = static_cast<int>(std::min<std::int64_t>(kTogether, end - row));
       const auto next = [&](int k) ISOBIT_INLINE_LAMBDA { return summed(row + k); };
-      statistics_of_rows<Formula, kTogether>(rows, next, cols, eps, statistics);
+      statistics_of_rows<Formula, kTogether>(rows, next, cols, eps,
+                                             [&](int k, const Statistics<Real>& found)
+                                                 ISOBIT_INLINE_LAMBDA { statistics[k] = found; });
       for (int k = 0; k < rows; ++k) write(row + k, statistics[k]);
     }
   }

@@ -40,10 +40,6 @@ enum class Schedule { cached, streaming_near, streaming_long_rows, streaming_far
 using ForwardKernel = void (*)(const ForwardProblem& problem, const Weights& weights,
                                std::int64_t begin, std::int64_t end);
 
-// Rows of up to so many columns are short: they are summed side by side, as many as a vector has
-// lanes.
-inline constexpr std::int64_t kShortRow = order::kBlock / 2 - 1;
-
 // What the backward pass knows of a row before it writes: its statistics and the row means of g and
 // of g * x̂.
 template <class Real>
@@ -66,7 +62,8 @@ struct ColumnSums {
   bool fresh;
 };
 
-// So many rows of the backward pass share one load and store of the column sums.
+// So many rows at a time are swept in the backward pass after their terms are found, unless they
+// are short.
 inline constexpr std::int64_t kSweptRows = 4;
 
 // The backward pass of one norm. `terms` are RowTerms of the type that is computed in.
@@ -87,7 +84,8 @@ struct BackwardKernels {
 
 // The kernels of one norm, by its formula: cpu_forward_rows.h and cpu_backward_rows.h, instantiated
 // for each instruction set in ops/NAME/cpu_kernels.cpp. `streaming` stores bypass the caches, and
-// the next rows are fetched while the present ones are worked on.
+// the next rows are fetched while the present ones are worked on; of gradients, a fence must
+// follow.
 ISOBIT_IN_EACH_ISA(template <class Formula> struct Kernels {
   static ForwardKernel forward(DType dtype, Schedule schedule);
   static BackwardKernels backward(DType dtype, bool streaming);

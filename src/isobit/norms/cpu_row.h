@@ -154,16 +154,16 @@ class Row : public SpecifiedRow<S, Elements<T, typename S::Real>> {
 };
 
 // The statistics of some rows side by side: none waits for the last folds, divisions and roots of
-// another. summed(k) is the k-th of them.
-template <class Formula, int kMost, class Summed, class Real>
+// another. summed(k) is the k-th of them, put(k, statistics) takes what is found of it.
+template <class Formula, int kMost, class Summed, class Real, class Put>
 ISOBIT_INLINE void statistics_of_rows(int rows, const Summed& summed, std::int64_t cols, Real eps,
-                                      Statistics<Real>* statistics) {
+                                      const Put& put) {
   Real first[kMost];
   decltype(Formula::second_round(summed(0), Real())) second[kMost];
   for (int k = 0; k < rows; ++k) first[k] = Formula::first_round(summed(k), cols);
   for (int k = 0; k < rows; ++k) second[k] = Formula::second_round(summed(k), first[k]);
   for (int k = 0; k < rows; ++k)
-    statistics[k] = Formula::statistics(summed(k), first[k], second[k], cols, eps);
+    put(k, Formula::statistics(summed(k), first[k], second[k], cols, eps));
 }
 
 // As many short rows as a vector has lanes. Row k begins at x + k * stride; with kFetches, what
@@ -224,10 +224,10 @@ struct SummedBefore {
   const auto& rare() const { return row.rare(); }
 };
 
-// The statistics of short rows, whose sums are found side by side.
-template <class Formula, class S, class T, bool kFetches, class Real>
+// The same of short rows, whose sums are found side by side.
+template <class Formula, class S, class T, bool kFetches, class Real, class Put>
 ISOBIT_INLINE void statistics_of_short_rows(const ShortRows<S, T, kFetches>& rows, Real eps,
-                                            Statistics<Real>* statistics) {
+                                            const Put& put) {
   using Known = SummedBefore<decltype(rows.row(0))>;
   constexpr int kRows = S::kWidth;
   alignas(64) Real first[kRows], means[kRows], sums[kRows] = {}, squares[kRows] = {};
@@ -240,8 +240,8 @@ ISOBIT_INLINE void statistics_of_short_rows(const ShortRows<S, T, kFetches>& row
     rows.squares(first);
   }
   for (int k = 0; k < kRows; ++k)
-    statistics[k] =
-        statistics_of<Formula>(Known{rows.row(k), first[k], {sums[k], squares[k]}}, rows.cols, eps);
+    put(k, statistics_of<Formula>(Known{rows.row(k), first[k], {sums[k], squares[k]}}, rows.cols,
+                                  eps));
 }
 
 }  // namespace isobit::norms

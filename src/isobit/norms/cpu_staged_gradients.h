@@ -5,7 +5,6 @@
 
 #include "isobit/norms/cpu_kernels.h"
 #include "isobit/norms/cpu_workspace.h"
-#include "isobit/simd/fence.h"
 
 namespace isobit::norms {
 
@@ -46,7 +45,6 @@ class StagedGradients {
     if (!problem_.wants_rows()) return;
     for (std::int64_t row = 0; row < rows.rows; ++row)
       tools_.decompose(problem_, first + row, row_of(rows.grad_x, row, real()), streaming_);
-    if (streaming_) simd::fence();
   }
 
  private:

@@ -76,12 +76,18 @@ ISOBIT_INLINE Statistics<Real> no_statistics() {
   return result;
 }
 
-// Statistics that a caller gives, as rounded as they are.
+// Statistics that a caller gives, as rounded as they are. Put in their place field by field: a copy
+// of all at once would wait for the fields that were just stored.
+template <class Real>
+ISOBIT_INLINE void put_given_statistics(Real mean, Real rstd, Statistics<Real>& to) {
+  to = Statistics<Real>();
+  to.mean = to.saved_mean = mean;
+  to.rstd = to.saved_rstd = rstd;
+}
 template <class Real>
 ISOBIT_INLINE Statistics<Real> given_statistics(Real mean, Real rstd) {
   Statistics<Real> result;
-  result.mean = result.saved_mean = mean;
-  result.rstd = result.saved_rstd = rstd;
+  put_given_statistics(mean, rstd, result);
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "isobit/simd/lanes.h"
 #include "isobit/simd/map.h"
 
 namespace isobit::simd {
@@ -58,6 +59,26 @@ ISOBIT_INLINE typename S::Real largest_of(const T* x, std::int64_t cols, typenam
     largest = value > largest ? value : largest;
   }
   return largest;
+}
+
+// The largest sign x of a row of a vector or more, but for the last comparisons, within a vector.
+template <class S, class T>
+ISOBIT_INLINE typename S::V largest_of_lanes(const T* x, std::int64_t cols, typename S::Real sign) {
+  const auto signs = S::all(sign);
+  auto most = S::all(-std::numeric_limits<typename S::Real>::infinity());
+  for (std::int64_t i = 0; i + S::kWidth <= cols; i += S::kWidth)
+    most = S::max(S::mul(S::load(x + i), signs), most);
+  return S::max(S::mul(S::load(x + cols - S::kWidth), signs), most);  // some of it again
+}
+// The largest elements of these rows, one in each lane.
+template <class S>
+ISOBIT_INLINE typename S::V largest_of_each(typename S::V (&rows)[S::kWidth]) {
+  transpose<S>(rows);
+#pragma GCC unroll 4
+  for (int half = S::kWidth / 2; half >= 1; half /= 2)
+#pragma GCC unroll 8
+    for (int k = 0; k < half; ++k) rows[k] = S::max(rows[k], rows[k + half]);
+  return rows[0];
 }
 
 }  // namespace isobit::simd

@@ -139,18 +139,26 @@ ISOBIT_INLINE Terms<S> whole_rows(std::int64_t start, const Get& get) {
   return fold_wanted<S, kWant, kVectors>(sums, dots);
 }
 
-// The same, where the last row holds only `last` elements.
+// The same, where the last row holds only `last` elements: first the vectors that it has, last
+// those that it lacks.
 template <class S, Want kWant, int kRows, class Get>
 ISOBIT_INLINE Terms<S> part_of_last_row(std::int64_t start, std::int64_t last, const Get& get) {
   constexpr int kVectors = order::kLanes / S::kWidth;
   typename S::V sums[kVectors], dots[kVectors];
-#pragma GCC unroll 1
-  for (int j = 0; j < kVectors; ++j) {
+  int j = 0;
+  const auto take = [&](auto rows, auto... part) ISOBIT_INLINE_LAMBDA {
     const Terms<S> folded =
-        fold_rows<S, kWant, kRows>(start + j * S::kWidth, get, S::first(last - j * S::kWidth));
+        fold_rows<S, kWant, decltype(rows)::value>(start + j * S::kWidth, get, part...);
     sums[j] = folded.a;
     dots[j] = folded.b;
-  }
+    ++j;
+  };
+  const std::integral_constant<int, kRows> all;
+#pragma GCC unroll 1
+  while ((j + 1) * S::kWidth <= last) take(all);
+  if (j * S::kWidth < last) take(all, S::first(last - j * S::kWidth));
+#pragma GCC unroll 1
+  while (j < kVectors) take(std::integral_constant<int, kRows - 1>{});
   return fold_wanted<S, kWant, kVectors>(sums, dots);
 }
 
@@ -295,9 +303,13 @@ ISOBIT_INLINE Sums<S> row_sum_and_dot(std::int64_t count, const Get& get) {
   return detail::row_sums<S, Want::both>(count, get);
 }
 
-// Rows shorter than a block can be summed side by side: the last folds are those of as many rows as
-// a vector has lanes, at once. First each by this, which wants an element at least; then
-// fold_each().
+// Rows of up to so many elements are short: they are summed side by side. The last folds are those
+// of as many rows as a vector has lanes, at once: first each by short_row_sums, which wants an
+// element at least; then fold_each().
+inline constexpr std::int64_t kShortRow = order::kBlock / 2 - 1;
+
+ISOBIT_INLINE bool is_short(std::int64_t count) { return 0 < count && count <= kShortRow; }
+
 template <class S, Want kWant, class Get>
 ISOBIT_INLINE Terms<S> short_row_sums(std::int64_t count, const Get& get) {
   if (count == order::kLanes) return detail::whole_rows<S, kWant, 1>(0, get);

@@ -38,16 +38,14 @@ std::size_t workspace(const Problem& problem, const Plan&, const Machine& machin
   return static_cast<std::size_t>(tasks_of(problem, machine) * scratch_bytes(problem));
 }
 
-// Calls body(row, scratch) for all rows.
+// Calls body(begin, end, scratch) for all rows.
 template <class Problem, class Body>
 void in_rows(const Problem& problem, const Execution& execution, const Body& body) {
   const std::int64_t tasks = tasks_of(problem, execution.machine);
   execution.parallel_for(tasks, [&](std::int64_t task) {
     const simd::FloatMode mode;
-    std::byte* const scratch = execution.workspace + task * scratch_bytes(problem);
-    for (std::int64_t row = problem.rows * task / tasks; row < problem.rows * (task + 1) / tasks;
-         ++row)
-      body(row, scratch);
+    body(problem.rows * task / tasks, problem.rows * (task + 1) / tasks,
+         execution.workspace + task * scratch_bytes(problem));
     simd::fence();
   });
 }
@@ -59,29 +57,18 @@ std::byte* row_to(const Matrix& matrix, std::int64_t row, DType dtype) {
   return matrix.data + row * matrix.stride * size_of(dtype);
 }
 
-ForwardKernel forward_kernel_for(const ForwardProblem& problem, Isa isa) {
+ForwardKernel kernel_for(const ForwardProblem& problem, Isa isa) {
   ISOBIT_RETURN_FOR_ISA(isa, forward_kernel(problem.x_dtype, problem.y_dtype, problem.log));
 }
-BackwardKernel backward_kernel_for(const BackwardProblem& problem, Isa isa) {
+BackwardKernel kernel_for(const BackwardProblem& problem, Isa isa) {
   ISOBIT_RETURN_FOR_ISA(isa, backward_kernel(problem.x_dtype, problem.y_dtype, problem.log));
 }
 
-void run_simd(const ForwardArgs&, const ForwardProblem& problem, const Plan& plan,
-              const Execution& execution) {
-  const ForwardKernel kernel = forward_kernel_for(problem, execution.machine.isa);
-  in_rows(problem, execution, [&](std::int64_t row, std::byte* scratch) {
-    kernel({row_of(problem.x, row, problem.x_dtype), row_of(problem.mask, row, DType::u8),
-            row_to(problem.y, row, problem.y_dtype), scratch, problem.cols, problem.scale,
-            plan[0] != 0});
-  });
-}
-void run_simd(const BackwardArgs&, const BackwardProblem& problem, const Plan& plan,
-              const Execution& execution) {
-  const BackwardKernel kernel = backward_kernel_for(problem, execution.machine.isa);
-  in_rows(problem, execution, [&](std::int64_t row, std::byte* scratch) {
-    kernel({row_of(problem.y, row, problem.y_dtype), row_of(problem.grad_y, row, problem.y_dtype),
-            row_of(problem.mask, row, DType::u8), row_to(problem.grad_x, row, problem.x_dtype),
-            scratch, problem.cols, problem.scale, plan[0] != 0});
+template <class Args, class Problem>
+void run_simd(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
+  const auto kernel = kernel_for(problem, execution.machine.isa);
+  in_rows(problem, execution, [&](std::int64_t begin, std::int64_t end, std::byte* scratch) {
+    kernel(problem, begin, end, scratch, plan[0] != 0);
   });
 }
 
@@ -144,8 +131,8 @@ void specified(const BackwardProblem& problem, std::int64_t row) {
 
 template <class Args, class Problem>
 void run_scalar(const Args&, const Problem& problem, const Plan&, const Execution& execution) {
-  in_rows(problem, execution, [&](std::int64_t row, std::byte*) {
-    const bool wide = problem.y_dtype == DType::f32;
+  const bool wide = problem.y_dtype == DType::f32;
+  const auto specified_row = [&](std::int64_t row) {
     switch (problem.x_dtype) {
       case DType::f16:
         return wide ? specified<f16, float>(problem, row) : specified<f16, f16>(problem, row);
@@ -154,6 +141,9 @@ void run_scalar(const Args&, const Problem& problem, const Plan&, const Executio
       case DType::f64: return specified<double, double>(problem, row);
       default:         return specified<float, float>(problem, row);
     }
+  };
+  in_rows(problem, execution, [&](std::int64_t begin, std::int64_t end, std::byte*) {
+    for (std::int64_t row = begin; row < end; ++row) specified_row(row);
   });
 }
 
@@ -173,8 +163,7 @@ constexpr Variant<Args, Problem> kVariants[] = {
      .each_isa = true,
      .choose = choose_simd<Problem>,
      .workspace = workspace<Problem>,
-     .run = [](const Args& args, const Problem& problem, const Plan& plan,
-               const Execution& execution) { run_simd(args, problem, plan, execution); }},
+     .run = run_simd<Args, Problem>},
     {.name = "scalar", .workspace = workspace<Problem>, .run = run_scalar<Args, Problem>},
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector loops of a row, compiled once for each instruction set.
+// The vector loops of rows, compiled once for each instruction set.
 #include "isobit/ops/softmax/cpu_kernels.h"
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "isobit/ops/softmax/formula.h"
+#include "isobit/simd/prefetch.h"
 #include "isobit/simd/row_loops.h"
 #include "isobit/simd/row_sums.h"
 #include "isobit/simd/vec_scalar.h"
@@ -20,111 +21,241 @@ template <class S>
 using ScalarOf =
     std::conditional_t<sizeof(typename S::Real) == 8, simd::scalar::F64, simd::scalar::F32>;
 
-// x is in `weights` where it was staged, which then take its place.
+template <class T>
+ISOBIT_INLINE T* row_of(const Matrix& matrix, std::int64_t row) {
+  return reinterpret_cast<T*>(matrix.data) + row * matrix.stride;
+}
+
+// y of a row, in steps. kIsOne: the scale is 1.
 template <bool kLog, bool kIsOne, class S, class T, class Y>
-ISOBIT_INLINE void finish_scaled_row(const T* x, typename S::Real* weights, Y* y,
-                                     const ForwardRow& row) {
+class Forward {
+ public:
   using Real = typename S::Real;
   using V = typename S::V;
-  const auto scale = Scale<Real>::of(row.scale);
-  const V largest = S::all(simd::largest_of<S>(x, row.cols, scale.sign));
-  const auto exponent = [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-    return exponent_of<S, kIsOne>(scale, S::load(x + i, part...), largest);
-  };
-  alignas(64) Real block[kLog ? order::kBlock : 1];
-  const Real sum = simd::row_sum_of_stored<S>(
-      row.cols, [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA {
-        Real* const to = kLog ? block : weights + begin;
-        simd::for_each_vector<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-          const V weight = weight_of<S>(exponent(begin + i, part...));
-          S::template store<simd::Stores::cached, simd::Nan::absent>(to + i, weight, part...);
-        });
-        return to;
-      });
-  if constexpr (kLog) {
-    const V log_of_sum = S::all(functions::log<ScalarOf<S>>(sum));
-    simd::store_row<S>(y, row.cols, row.streaming,
+
+  ISOBIT_INLINE Forward(const ForwardProblem& problem, bool streaming)
+      : cols_(problem.cols), scale_(Scale<Real>::of(problem.scale)), streaming_(streaming) {}
+
+  // Stores the weights of elements [begin, begin + count).
+  ISOBIT_INLINE void put_weights(const T* x, V largest, std::int64_t begin, std::int64_t count,
+                                 Real* to) const {
+    simd::for_each_vector<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      const V weight = weight_of<S>(exponent(x + begin, largest, i, part...));
+      S::template store<simd::Stores::cached, simd::Nan::absent>(to + i, weight, part...);
+    });
+  }
+  // What has to be known of the sum of a row's weights.
+  template <class Some>
+  ISOBIT_INLINE static typename Some::V factor_of(typename Some::V sum) {
+    if constexpr (kLog)
+      return functions::log<Some>(sum);
+    else
+      return Some::div(Some::all(1), sum);
+  }
+  ISOBIT_INLINE void put(const T* x, V largest, const Real* weights, V factor, Y* y) const {
+    simd::store_row<S>(y, cols_, streaming_,
                        [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-                         return log_of<S>(exponent(i, part...), log_of_sum);
-                       });
-  } else {
-    const V inverse = S::all(Real(1) / sum);
-    simd::store_row<S>(y, row.cols, row.streaming,
-                       [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-                         return S::mul(S::load(weights + i, part...), inverse);
+                         if constexpr (kLog)
+                           return log_of<S>(exponent(x, largest, i, part...), factor);
+                         else
+                           return S::mul(S::load(weights + i, part...), factor);
                        });
   }
-}
 
-template <bool kLog, class S, class T, class Y>
-ISOBIT_INLINE void finish_row(const T* x, typename S::Real* weights, Y* y, const ForwardRow& row) {
-  if (row.scale == 1)
-    finish_scaled_row<kLog, true, S>(x, weights, y, row);
-  else
-    finish_scaled_row<kLog, false, S>(x, weights, y, row);
-}
+  // x is in `weights` where it was staged, which then take its place.
+  ISOBIT_INLINE void row(const T* x, Real* weights, Y* y) const {
+    const V largest = S::all(simd::largest_of<S>(x, cols_, scale_.sign));
+    alignas(64) Real block[kLog ? order::kBlock : 1];
+    const Real sum = simd::row_sum_of_stored<S>(
+        cols_, [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA {
+          Real* const to = kLog ? block : weights + begin;
+          put_weights(x, largest, begin, count, to);
+          return to;
+        });
+    put(x, largest, weights, S::all(factor_of<ScalarOf<S>>(sum)), y);
+  }
 
-template <class T, class Y, bool kLog>
-void forward_row(const ForwardRow& row) {
+  ISOBIT_INLINE bool takes_short_rows() const {
+    return simd::is_short(cols_) && cols_ >= S::kWidth;
+  }
+  // As many of them as a vector has lanes.
+  ISOBIT_INLINE void short_rows(const ForwardProblem& problem, std::int64_t first) const {
+    constexpr int kRows = S::kWidth;
+    alignas(64) Real weights[kRows][order::kBlock / 2], largest[kRows], factors[kRows];
+    const auto x = [&](int k)
+                       ISOBIT_INLINE_LAMBDA { return row_of<const T>(problem.x, first + k); };
+    V of_rows[kRows];
+    for (int k = 0; k < kRows; ++k)
+      of_rows[k] = simd::largest_of_lanes<S>(x(k), cols_, scale_.sign);
+    S::template store<simd::Stores::cached>(largest, simd::largest_of_each<S>(of_rows));
+    for (int k = 0; k < kRows; ++k) {
+      if (streaming_) fetch_row(x(k + kRows));
+      put_weights(x(k), S::all(largest[k]), 0, cols_, weights[k]);
+      const simd::Stored<S> stored{weights[k]};
+      of_rows[k] =
+          simd::short_row_sums<S, simd::Want::sum>(cols_, simd::Alone<S, simd::Stored<S>>{stored})
+              .a;
+    }
+    S::template store<simd::Stores::cached>(factors, factor_of<S>(simd::fold_each<S>(of_rows)));
+    for (int k = 0; k < kRows; ++k)
+      put(x(k), S::all(largest[k]), weights[k], S::all(factors[k]),
+          row_of<Y>(problem.y, first + k));
+  }
+
+ private:
+  ISOBIT_INLINE void fetch_row(const T* x) const {
+    for (std::int64_t i = 0; i < cols_; i += 64 / std::int64_t{sizeof(T)})
+      simd::fetch_to_second_cache(x + i);
+  }
+  ISOBIT_INLINE auto exponent(const T* x, V largest, std::int64_t i, auto... part) const {
+    return exponent_of<S, kIsOne>(scale_, S::load(x + i, part...), largest);
+  }
+
+  std::int64_t cols_;
+  Scale<Real> scale_;
+  bool streaming_;
+};
+
+template <bool kLog, bool kIsOne, class T, class Y>
+ISOBIT_INLINE void forward_scaled_rows(const ForwardProblem& problem, std::int64_t begin,
+                                       std::int64_t end, std::byte* scratch, bool streaming) {
   using S = VectorsOf<T>;
   using Real = typename S::Real;
   constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
-  const T* const x = reinterpret_cast<const T*>(row.x);
-  Y* const y = reinterpret_cast<Y*>(row.y);
-  Real* const scratch = reinterpret_cast<Real*>(row.scratch);
-  if (row.mask == nullptr) return finish_row<kLog, S>(x, scratch, y, row);
-  bool any = false;
-  const Real absent = row.scale < 0 ? kInfinity : -kInfinity;
-  for (std::int64_t i = 0; i < row.cols; ++i) {
-    const bool there = row.mask[i] != std::byte{0};
-    any = any || there;
-    scratch[i] = there ? widen<Real>(x[i]) : absent;
+  Real* const staged = reinterpret_cast<Real*>(scratch);
+  std::int64_t row = begin;
+  if (problem.mask.data == nullptr) {
+    const Forward<kLog, kIsOne, S, T, Y> forward(problem, streaming);
+    if constexpr (S::kWidth > 1)
+      for (; forward.takes_short_rows() && row + S::kWidth <= end; row += S::kWidth)
+        forward.short_rows(problem, row);
+    for (; row < end; ++row)
+      forward.row(row_of<const T>(problem.x, row), staged, row_of<Y>(problem.y, row));
+    return;
   }
-  if (any) return finish_row<kLog, S>(scratch, scratch, y, row);
-  for (std::int64_t i = 0; i < row.cols; ++i) y[i] = narrow<Y>(kLog ? -kInfinity : Real(0));
+  const Forward<kLog, kIsOne, S, Real, Y> forward(problem, streaming);
+  const Real absent = problem.scale < 0 ? kInfinity : -kInfinity;
+  for (; row < end; ++row) {
+    const T* const x = row_of<const T>(problem.x, row);
+    const std::byte* const mask = row_of<const std::byte>(problem.mask, row);
+    Y* const y = row_of<Y>(problem.y, row);
+    bool any = false;
+    for (std::int64_t i = 0; i < problem.cols; ++i) {
+      const bool there = mask[i] != std::byte{0};
+      any = any || there;
+      staged[i] = there ? widen<Real>(x[i]) : absent;
+    }
+    if (any)
+      forward.row(staged, staged, y);
+    else
+      for (std::int64_t i = 0; i < problem.cols; ++i) y[i] = narrow<Y>(kLog ? -kInfinity : Real(0));
+  }
 }
 
-template <bool kLog, class S, class Y, class T>
-ISOBIT_INLINE void finish_row(const Y* y, const Y* grad_y, T* grad_x, const BackwardRow& row) {
-  using V = typename S::V;
-  const auto sum_of = [&] {
+template <class T, class Y, bool kLog>
+void forward_rows(const ForwardProblem& problem, std::int64_t begin, std::int64_t end,
+                  std::byte* scratch, bool streaming) {
+  if (problem.scale == 1)
+    forward_scaled_rows<kLog, true, T, Y>(problem, begin, end, scratch, streaming);
+  else
+    forward_scaled_rows<kLog, false, T, Y>(problem, begin, end, scratch, streaming);
+}
+
+// What is summed of a row, as both terms.
+template <bool kLog, class S, class Y>
+struct GradientTerms {
+  const Y *y, *grad_y;
+
+  template <class... Part>
+  ISOBIT_INLINE simd::Terms<S> operator()(std::int64_t i, Part... part) const {
+    const auto gradient = S::load(grad_y + i, part...);
     if constexpr (kLog)
-      return simd::row_sum<S>(row.cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-        return S::load(grad_y + i, part...);
-      });
+      return {gradient, gradient};
     else
-      return simd::row_dot<S>(row.cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-        return simd::Terms<S>{S::load(grad_y + i, part...), S::load(y + i, part...)};
-      });
-  };
-  const V sum = S::all(sum_of()), scale = S::all(static_cast<typename S::Real>(row.scale));
+      return {gradient, S::load(y + i, part...)};
+  }
+};
+
+template <bool kLog, class S, class Y, class T>
+ISOBIT_INLINE void put_gradients(const Y* y, const Y* grad_y, typename S::Real sum_of_row,
+                                 const BackwardProblem& problem, bool streaming, T* grad_x) {
+  using V = typename S::V;
+  const V sum = S::all(sum_of_row), scale = S::all(static_cast<typename S::Real>(problem.scale));
   simd::store_row<S>(
-      grad_x, row.cols, row.streaming, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      grad_x, problem.cols, streaming, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
         return gradient<S, kLog>(scale, S::load(y + i, part...), S::load(grad_y + i, part...), sum);
       });
 }
 
+template <bool kLog, class S, class Y, class T>
+ISOBIT_INLINE void backward_row(const Y* y, const Y* grad_y, const BackwardProblem& problem,
+                                bool streaming, T* grad_x) {
+  const GradientTerms<kLog, S, Y> terms{y, grad_y};
+  typename S::Real sum;
+  if constexpr (kLog)
+    sum = simd::row_sum<S>(problem.cols, [&](std::int64_t i, auto... part)
+                                             ISOBIT_INLINE_LAMBDA { return terms(i, part...).a; });
+  else
+    sum = simd::row_dot<S>(problem.cols, terms);
+  put_gradients<kLog, S>(y, grad_y, sum, problem, streaming, grad_x);
+}
+
+// As many short rows as a vector has lanes.
+template <bool kLog, class S, class Y, class T>
+ISOBIT_INLINE void backward_short_rows(const BackwardProblem& problem, std::int64_t first,
+                                       bool streaming) {
+  constexpr simd::Want kWant = kLog ? simd::Want::sum : simd::Want::dot;
+  constexpr int kRows = S::kWidth;
+  const auto y = [&](int k) ISOBIT_INLINE_LAMBDA { return row_of<const Y>(problem.y, first + k); };
+  const auto grad_y = [&](int k) ISOBIT_INLINE_LAMBDA {
+    return row_of<const Y>(problem.grad_y, first + k);
+  };
+  typename S::V of_rows[kRows];
+  for (int k = 0; k < kRows; ++k) {
+    const simd::Terms<S> sums =
+        simd::short_row_sums<S, kWant>(problem.cols, GradientTerms<kLog, S, Y>{y(k), grad_y(k)});
+    of_rows[k] = kLog ? sums.a : sums.b;
+  }
+  alignas(64) typename S::Real sums[kRows];
+  S::template store<simd::Stores::cached>(sums, simd::fold_each<S>(of_rows));
+  for (int k = 0; k < kRows; ++k)
+    put_gradients<kLog, S>(y(k), grad_y(k), sums[k], problem, streaming,
+                           row_of<T>(problem.grad_x, first + k));
+}
+
 template <class T, class Y, bool kLog>
-void backward_row(const BackwardRow& row) {
+void backward_rows(const BackwardProblem& problem, std::int64_t begin, std::int64_t end,
+                   std::byte* scratch, bool streaming) {
   using S = VectorsOf<T>;
   using Real = typename S::Real;
-  const Y* const y = reinterpret_cast<const Y*>(row.y);
-  const Y* const grad_y = reinterpret_cast<const Y*>(row.grad_y);
-  T* const grad_x = reinterpret_cast<T*>(row.grad_x);
-  if (row.mask == nullptr) return finish_row<kLog, S>(y, grad_y, grad_x, row);
-  Real* const own_y = reinterpret_cast<Real*>(row.scratch);
-  Real* const own = own_y + row.cols;  // gradients of y, then of x
-  const auto there = [&](std::int64_t i) { return row.mask[i] != std::byte{0}; };
-  for (std::int64_t i = 0; i < row.cols; ++i) {
-    own_y[i] = there(i) ? widen<Real>(y[i])
-               : kLog   ? -std::numeric_limits<Real>::infinity()
-                        : Real(0);
-    own[i] = there(i) ? widen<Real>(grad_y[i]) : Real(0);
+  const std::int64_t cols = problem.cols;
+  std::int64_t row = begin;
+  if (problem.mask.data == nullptr) {
+    if constexpr (S::kWidth > 1)
+      for (; simd::is_short(cols) && row + S::kWidth <= end; row += S::kWidth)
+        backward_short_rows<kLog, S, Y, T>(problem, row, streaming);
+    for (; row < end; ++row)
+      backward_row<kLog, S>(row_of<const Y>(problem.y, row), row_of<const Y>(problem.grad_y, row),
+                            problem, streaming, row_of<T>(problem.grad_x, row));
+    return;
   }
-  BackwardRow staged = row;
-  staged.streaming = false;
-  finish_row<kLog, S>(own_y, own, own, staged);
-  for (std::int64_t i = 0; i < row.cols; ++i) grad_x[i] = narrow<T>(there(i) ? own[i] : Real(0));
+  Real* const own_y = reinterpret_cast<Real*>(scratch);
+  Real* const own = own_y + cols;  // gradients of y, then of x
+  for (; row < end; ++row) {
+    const Y* const y = row_of<const Y>(problem.y, row);
+    const Y* const grad_y = row_of<const Y>(problem.grad_y, row);
+    const std::byte* const mask = row_of<const std::byte>(problem.mask, row);
+    T* const grad_x = row_of<T>(problem.grad_x, row);
+    const auto there = [&](std::int64_t i) { return mask[i] != std::byte{0}; };
+    for (std::int64_t i = 0; i < cols; ++i) {
+      own_y[i] = there(i) ? widen<Real>(y[i])
+                 : kLog   ? -std::numeric_limits<Real>::infinity()
+                          : Real(0);
+      own[i] = there(i) ? widen<Real>(grad_y[i]) : Real(0);
+    }
+    backward_row<kLog, S>(own_y, own, problem, false, own);
+    for (std::int64_t i = 0; i < cols; ++i) grad_x[i] = narrow<T>(there(i) ? own[i] : Real(0));
+  }
 }
 
 // kernel(T{}, Y{}) with the types of x and y.
@@ -143,12 +274,12 @@ ISOBIT_INLINE_HOST auto with_types(DType x, DType y, const Kernel& kernel) {
 
 ForwardKernel forward_kernel(DType x, DType y, bool log) {
   return with_types(x, y, [&]<class T, class Y>(T, Y) -> ForwardKernel {
-    return log ? forward_row<T, Y, true> : forward_row<T, Y, false>;
+    return log ? forward_rows<T, Y, true> : forward_rows<T, Y, false>;
   });
 }
 BackwardKernel backward_kernel(DType x, DType y, bool log) {
   return with_types(x, y, [&]<class T, class Y>(T, Y) -> BackwardKernel {
-    return log ? backward_row<T, Y, true> : backward_row<T, Y, false>;
+    return log ? backward_rows<T, Y, true> : backward_rows<T, Y, false>;
   });
 }
 
