@@ -67,6 +67,7 @@ struct Way {
   bool spread;  // weights are those of elements, and rows joined
   bool lines;   // are written where they lie, some channels of an image at a time
   bool by_channels;
+  bool wide;  // channels last are written when all have been summed, more of them abreast
 
   template <class Problem>
   Way(const Problem& p, bool specified, const Machine& machine)
@@ -75,7 +76,9 @@ struct Way {
         turning(specified ? Turning() : Turning(p, machine)),
         spread(!specified && !staging && joins(p)),
         lines((turning && p.groups == 0) || (!specified && takes_lines(p, machine))),
-        by_channels(!specified && (turning || channels_last(p))) {}
+        by_channels(!specified && (turning || channels_last(p))),
+        wide(by_channels && !turning && !lines && p.groups == 0 && p.channels > kMostAbreast &&
+             (sums_nothing(p) || leaves_second_cache(p, machine))) {}
 
   // Rows of groups are not abreast: they have elements of several channels.
   Cut of_rows(const Given& p, const Machine& machine) const {
@@ -86,6 +89,10 @@ struct Way {
                                                : 1;
     return {p.rows(), p.rows() == 0 ? 0 : p.row(0).count(), abreast, machine,
             specified || staging || lines};
+  }
+  // Of rows that are written, but not summed.
+  Cut of_written(const Given& p, const Machine& machine) const {
+    return {p.rows(), p.row(0).count(), kMostWritten, machine, false};
   }
   // Of groups.
   Cut of_channels(const Given& p, const Machine& machine) const {
@@ -113,6 +120,10 @@ struct Way {
   }
 
  private:
+  // Whether what one unit reads does.
+  static bool leaves_second_cache(const Given& p, const Machine& machine) {
+    return p.batch * p.extent * kMostAbreast * size_of(p.dtype) > machine.l2_bytes;
+  }
   // Channels at a time where their lines are written alone, and whether all threads have some.
   static std::int64_t of_lines(const Given& p) {
     return std::min(kMostAbreast, kMostLanes / p.extent);
@@ -270,22 +281,31 @@ void take_moments(const BackwardProblem& p, const Workspace<Real>& memory, const
   });
 }
 
-// Calls steps(summed, written, units) for all rows: problems that have them in their place or
-// copied, to be summed and to be written.
-template <class Real, class Problem, class Steps>
+// Calls sum(problem, units) and write(problem, units) for all rows: with problems that have them in
+// their place or copied.
+template <class Real, class Problem, class Sum, class Write>
 void in_steps(const Problem& p, const Way& way, const Cut& cut, const Workspace<Real>& memory,
-              const Execution& execution, const Steps& steps) {
+              const Execution& execution, const Sum& sum, const Write& write) {
+  const auto one = [&](const Problem& summed, const Problem& written, std::int64_t unit) {
+    const OneUnit<Real> steps(cut, unit);
+    sum(summed, steps);
+    write(written, steps);
+  };
   if (way.staging)
-    return way.staging.for_each_row(p, execution, memory.copies,
-                                    [&](const Problem& staged, std::int64_t row) {
-                                      steps(staged, staged, OneUnit<Real>(cut, row));
-                                    });
+    return way.staging.for_each_row(
+        p, execution, memory.copies,
+        [&](const Problem& staged, std::int64_t row) { one(staged, staged, row); });
   if (way.turning && p.groups == 0)
-    return way.turning.for_each_unit(p, cut, execution, memory.copies,
-                                     [&](const Problem& turned, std::int64_t unit) {
-                                       steps(turned, p, OneUnit<Real>(cut, unit));
-                                     });
-  in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) { steps(p, p, units); });
+    return way.turning.for_each_unit(
+        p, cut, execution, memory.copies,
+        [&](const Problem& turned, std::int64_t unit) { one(turned, p, unit); });
+  in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) {
+    sum(p, units);
+    if (!way.wide) write(p, units);
+  });
+  if (way.wide)
+    in_steps<Real>(way.of_written(p, execution.machine), nullptr, execution,
+                   [&](const auto& units) { write(p, units); });
 }
 
 template <class Real>
@@ -340,11 +360,14 @@ void compute(const ForwardProblem& given, const Way& way, const Execution& execu
     }
   };
   const Writers writers = way.writers_of_rows<T, Real>(p, machine.isa);
-  in_steps(p, way, cut, memory, execution,
-           [&](const ForwardProblem& of, const ForwardProblem& to, const auto& units) {
-             if (p.training) find_statistics<T>(of, kernels, memory, units, cut.count, done);
-             units.map([&](const Part& part) { writers.normalise(to, known, part); });
-           });
+  in_steps(
+      p, way, cut, memory, execution,
+      [&](const ForwardProblem& of, const auto& units) {
+        if (p.training) find_statistics<T>(of, kernels, memory, units, cut.count, done);
+      },
+      [&](const ForwardProblem& to, const auto& units) {
+        units.map([&](const Part& part) { writers.normalise(to, known, part); });
+      });
 }
 
 // The gradients of weight and bias, which are sums over all that share them. In batch_norm these
@@ -379,31 +402,34 @@ void compute(const BackwardProblem& given, const Way& way, const Execution& exec
   const Cut cut = way.of_rows(p, machine);
   const auto n = static_cast<Real>(cut.count);
   const Writers writers = way.writers_of_rows<T, Real>(p, machine.isa);
-  in_steps(p, way, cut, memory, execution,
-           [&](const BackwardProblem& of, const BackwardProblem& to, const auto& units) {
-             if (p.training && p.moments)
-               take_moments<T>(of, memory, units, cut.count);
-             else if (p.training)
-               find_statistics<T>(of, kernels, memory, units, cut.count,
-                                  [](std::int64_t, const Moments<Real>&) {});
-             const bool needs_means = p.grad_x && p.training;
-             if (p.groups == 0) {
-               if (needs_means || p.wants_sums())
-                 add_channels<Real>(
-                     of, kernels, known, units, [&](std::int64_t row, const Moments<Real>& sums) {
-                       const Real weight = memory.weight[row];
-                       memory.means[row] = {weight * (sums.sum / n), weight * (sums.squares / n)};
-                     });
-             } else if (needs_means) {
-               units.sum([&](const Part& part,
-                             Moments<Real>* sums) { kernels.row_products(of, known, part, sums); },
-                         [&](const Part& part, const Moments<Real>* sums) {
-                           for (std::int64_t i = 0; i < part.rows; ++i)
-                             memory.means[part.first + i] = {sums[i].sum / n, sums[i].squares / n};
-                         });
-             }
-             if (p.grad_x) units.map([&](const Part& part) { writers.gradient(to, known, part); });
-           });
+  in_steps(
+      p, way, cut, memory, execution,
+      [&](const BackwardProblem& of, const auto& units) {
+        if (p.training && p.moments)
+          take_moments<T>(of, memory, units, cut.count);
+        else if (p.training)
+          find_statistics<T>(of, kernels, memory, units, cut.count,
+                             [](std::int64_t, const Moments<Real>&) {});
+        const bool needs_means = p.grad_x && p.training;
+        if (p.groups == 0) {
+          if (needs_means || p.wants_sums())
+            add_channels<Real>(
+                of, kernels, known, units, [&](std::int64_t row, const Moments<Real>& sums) {
+                  const Real weight = memory.weight[row];
+                  memory.means[row] = {weight * (sums.sum / n), weight * (sums.squares / n)};
+                });
+        } else if (needs_means) {
+          units.sum([&](const Part& part,
+                        Moments<Real>* sums) { kernels.row_products(of, known, part, sums); },
+                    [&](const Part& part, const Moments<Real>* sums) {
+                      for (std::int64_t i = 0; i < part.rows; ++i)
+                        memory.means[part.first + i] = {sums[i].sum / n, sums[i].squares / n};
+                    });
+        }
+      },
+      [&](const BackwardProblem& to, const auto& units) {
+        if (p.grad_x) units.map([&](const Part& part) { writers.gradient(to, known, part); });
+      });
   if (p.groups == 0 || !p.wants_sums()) return;
   const Cut of_channels = way.of_channels(given, machine);
   const auto add = [&](const BackwardProblem& of, const auto& units) {

@@ -16,6 +16,10 @@ using norms::Part;
 inline constexpr int kMostLanes = 1024;
 inline constexpr std::int64_t kLongestLine = 64;
 
+// So many channels that come last are written abreast: pixels as a whole follow each other in
+// memory, parts of them do not.
+inline constexpr std::int64_t kMostWritten = 512;
+
 // So many channels at most are summed abreast where their statistics change from image to image.
 inline constexpr std::int64_t kGroupedAbreast = 16;
 

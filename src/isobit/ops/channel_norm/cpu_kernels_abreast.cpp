@@ -5,6 +5,7 @@
 #include "isobit/ops/channel_norm/cpu_elements.h"
 #include "isobit/ops/channel_norm/cpu_lanes.h"
 #include "isobit/simd/column_sums.h"
+#include "isobit/simd/fence.h"
 #include "isobit/simd/prefetch.h"
 
 namespace isobit::channel_norm::ISOBIT_ISA {
@@ -40,10 +41,7 @@ ISOBIT_INLINE void add_blocks(const Part& part, void* to, const Prepare& prepare
   for (std::int64_t begin = part.begin; begin < part.end; begin += kBlock) {
     const std::int64_t count = part.end - begin < kBlock ? part.end - begin : kBlock;
     prepare(count);
-    simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
-      const auto terms = [&](int i) ISOBIT_INLINE_LAMBDA { return at(i, j, some...); };
-      sums.add_block(j, count, terms);
-    });
+    sums.add_block(part.rows, count, at);
   }
   sums.put(part.rows, static_cast<Moments<typename S::Real>*>(to));
 }
@@ -101,7 +99,7 @@ void moments(const Given& given, const Part& part, const void* centres, void* to
 
 template <class S, class T>
 void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
-  const NormalisingLanes<S, T, kMostAbreast> lanes(known, part, 1);
+  const NormalisingLanes<S, T, kMostWritten> lanes(known, part, 1);
   const Row row = p.of_channel(part.first);
   with_plainness(lanes.normalisers(), [&](auto plain) ISOBIT_INLINE_LAMBDA {
     Walk walk(row, part.begin);
@@ -109,10 +107,11 @@ void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
       const T* x = data_of<const T>(p.x) + walk.place(p.x);
       T* y = data_of<T>(p.y) + walk.place(p.y);
       fetch(x + kAhead * p.x.l, part.rows);
-      fetch<true>(y + kAhead * p.y.l, part.rows);
-      lanes.template put<decltype(plain)::value>(x, y);
+      if (!known.streams) fetch<true>(y + kAhead * p.y.l, part.rows);
+      lanes.template put<decltype(plain)::value>(x, y, known.streams);
     }
   });
+  if (known.streams) simd::fence();
 }
 
 // Those of an image's groups, one after the other where the part has whole ones or a part of one.
@@ -190,7 +189,7 @@ void channel_products(const BackwardProblem& p, const Known& known, const Part& 
 
 template <class S, class T>
 void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
-  const GradientLanes<S, T, kMostAbreast> lanes(known, part, 1, p.training);
+  const GradientLanes<S, T, kMostWritten> lanes(known, part, 1, p.training);
   const Row row = p.of_channel(part.first);
   with_plainness(lanes.normalisers(), [&](auto plain) ISOBIT_INLINE_LAMBDA {
     Walk walk(row, part.begin);
@@ -200,10 +199,11 @@ void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
       T* grad_x = data_of<T>(p.grad_x) + walk.place(p.grad_x);
       fetch(x + kAhead * p.x.l, part.rows);
       fetch(grad_y + kAhead * p.grad_y.l, part.rows);
-      fetch<true>(grad_x + kAhead * p.grad_x.l, part.rows);
-      lanes.template put<decltype(plain)::value>(x, grad_y, grad_x);
+      if (!known.streams) fetch<true>(grad_x + kAhead * p.grad_x.l, part.rows);
+      lanes.template put<decltype(plain)::value>(x, grad_y, grad_x, known.streams);
     }
   });
+  if (known.streams) simd::fence();
 }
 
 template <class S, class T>

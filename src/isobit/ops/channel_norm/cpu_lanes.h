@@ -116,12 +116,14 @@ class NormalisingLanes {
   }
   ISOBIT_INLINE const auto& normalisers() const { return normalisers_; }
 
+  // `streaming`: y is stored past the caches, if it lies on lines; then a fence must follow.
   template <bool kPlain>
-  ISOBIT_INLINE void put(const T* x, T* y) const {
-    simd::for_each_vector<S>(count_, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
-      const auto xhat = normalisers_.template xhat<kPlain>(S::load(x + j, some...), j);
-      S::template store<simd::Stores::cached>(y + j, S::fma(xhat, weight_(j), bias_(j)), some...);
-    });
+  ISOBIT_INLINE void put(const T* x, T* y, bool streaming = false) const {
+    simd::store_row<S>(
+        y, count_, streaming, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+          const auto xhat = normalisers_.template xhat<kPlain>(S::load(x + j, some...), j);
+          return S::fma(xhat, weight_(j), bias_(j));
+        });
   }
 
  private:
@@ -152,16 +154,15 @@ class GradientLanes {
   ISOBIT_INLINE const auto& normalisers() const { return normalisers_; }
 
   template <bool kPlain>
-  ISOBIT_INLINE void put(const T* x, const T* grad_y, T* grad_x) const {
-    simd::for_each_vector<S>(count_, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
-      const auto g = S::mul(S::load(grad_y + j, some...), weight_(j));
-      auto value = S::mul(normalisers_.rstd(j), g);
-      if (training_)
-        value = normalisers_.template gradient<kPlain>(
-            g, normalisers_.template xhat<kPlain>(S::load(x + j, some...), j), mean_g_(j),
-            mean_gx_(j), j);
-      S::template store<simd::Stores::cached>(grad_x + j, value, some...);
-    });
+  ISOBIT_INLINE void put(const T* x, const T* grad_y, T* grad_x, bool streaming = false) const {
+    simd::store_row<S>(grad_x, count_, streaming,
+                       [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+                         const auto g = S::mul(S::load(grad_y + j, some...), weight_(j));
+                         if (!training_) return S::mul(normalisers_.rstd(j), g);
+                         return normalisers_.template gradient<kPlain>(
+                             g, normalisers_.template xhat<kPlain>(S::load(x + j, some...), j),
+                             mean_g_(j), mean_gx_(j), j);
+                       });
   }
 
  private:

@@ -81,8 +81,13 @@ Floats gradients(const auto& run, const Floats& x, const Extents& e, bool last, 
 }
 
 TEST(BatchNorm, HasTheSameBitsWhereverChannelsStand) {
-  for (const Extents& e :
-       {Extents{3, 70, 200}, {2, 6, 700}, {7, 20, 9}, {20, 70, 4}, {9, 16, 16}, {70, 33, 2}}) {
+  for (const Extents& e : {Extents{3, 70, 200},
+                           {2, 80, 520},
+                           {2, 6, 700},
+                           {7, 20, 9},
+                           {20, 70, 4},
+                           {9, 16, 16},
+                           {70, 33, 2}}) {
     const Floats x = channels_of_every_kind(e);
     for (const bool training : {true, false}) {
       Floats expected;

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 #include "isobit/dispatch/operation.h"
@@ -91,23 +91,30 @@ inline bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
 }
 
-// Calls body(run), where run(operation, args) computes by one variant on one instruction set, also
-// in pieces of rows.
+// A variant, by how many threads, with caches that hold what is computed or do not.
+struct Computed {
+  int variant, threads;
+  bool leaves_caches;
+};
+inline constexpr Computed kSimd{0, 1, false}, kInPieces{0, 5, false}, kFromMemory{0, 2, true},
+    kScalar{1, 1, false};
+
+// Calls body(run), where run(operation, args) computes in one way on one instruction set.
 template <class Body>
 void in_every_way(const Body& body) {
   for (const Isa isa : Machine::isas_here())
-    for (const auto& [variant, threads] : {std::pair(0, 1), {0, 5}, {1, 1}}) {
-      SCOPED_TRACE(std::string(name_of(isa)) + (variant == 0 ? " simd " : " scalar ") +
-                   std::to_string(threads));
-      body(
-          [&, variant = variant, threads = threads](const Operation& operation, const auto& given) {
-            Execution execution = simd::here(threads);
-            execution.machine.isa = isa;
-            execution.machine.elements_a_thread = 1;
-            const Arguments args = operation.make_arguments();
-            *static_cast<std::decay_t<decltype(given)>*>(args.get()) = given;
-            operation.run(variant, {}, args, execution);
-          });
+    for (const Computed& how : {kSimd, kInPieces, kFromMemory, kScalar}) {
+      SCOPED_TRACE(std::string(name_of(isa)) + (how.variant == 0 ? " simd " : " scalar ") +
+                   std::to_string(how.threads) + (how.leaves_caches ? " from memory" : ""));
+      body([&](const Operation& operation, const auto& given) {
+        Execution execution = simd::here(how.threads);
+        execution.machine.isa = isa;
+        execution.machine.elements_a_thread = 1;
+        if (how.leaves_caches) execution.machine.l2_bytes = execution.machine.l3_bytes = 1;
+        const Arguments args = operation.make_arguments();
+        *static_cast<std::decay_t<decltype(given)>*>(args.get()) = given;
+        operation.run(how.variant, {}, args, execution);
+      });
     }
 }
 

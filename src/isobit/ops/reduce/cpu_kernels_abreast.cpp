@@ -41,13 +41,10 @@ ISOBIT_INLINE void add(const Problem& p, const Part& part, const typename S::Rea
   const T* const x = reinterpret_cast<const T*>(p.x) + Walk(p.kept, part.first).x;
   simd::SumsAbreast<S, kWant, kMostAbreast> sums;
   for_each_block(p, part, [&](const Places& places, std::int64_t count) ISOBIT_INLINE_LAMBDA {
-    simd::for_each_vector<S>(part.rows, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
-      const auto terms = [&](int i) ISOBIT_INLINE_LAMBDA {
-        const auto term =
-            term_of<S, kRound>(S::load(x + places.x[i] + j, some...), S::load(centre + j));
-        return simd::Terms<S>{term, term};
-      };
-      sums.add_block(j, count, terms);
+    sums.add_block(part.rows, count, [&](int i, std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+      const auto term =
+          term_of<S, kRound>(S::load(x + places.x[i] + j, some...), S::load(centre + j));
+      return simd::Terms<S>{term, term};
     });
   });
   sums.put(part.rows, to);
