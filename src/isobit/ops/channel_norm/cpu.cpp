@@ -106,7 +106,7 @@ struct Way {
   // What is copied back comes from a cache.
   bool streams(const Given& p, std::int64_t arrays, const Machine& machine) const {
     const std::int64_t bytes = p.batch * p.channels * p.extent * size_of(p.dtype);
-    const bool pays = p.extent >= order::kBlock;  // or what waits for memory does so too often
+    const bool pays = p.extent >= order::kBlock;  // shorter lines gain nothing
     return pays && !staging && machine.leaves_caches(arrays * bytes);
   }
   template <class T, class Real>
