@@ -314,6 +314,7 @@ template <class S, Want kWant, class Get>
 ISOBIT_INLINE Terms<S> short_row_sums(std::int64_t count, const Get& get) {
   if (count == order::kLanes) return detail::whole_rows<S, kWant, 1>(0, get);
   if (count < order::kLanes) return detail::part_of_only_row<S, kWant>(0, count, get);
+  if (count == 2 * order::kLanes) return detail::whole_rows<S, kWant, 2>(0, get);
   return detail::last_block<S, kWant>(0, count, get);
 }
 
