@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "isobit/optimizers/cpu_kernels.h"
+#include "isobit/simd/prefetch.h"
 #include "isobit/simd/roots.h"
 #include "isobit/simd/row_loops.h"
 
@@ -25,6 +26,15 @@ void run(const Step& step, const typename Rule::template Constants<double>& give
   constexpr int kOfTwoLines = 128 / sizeof(typename S::Real);
   constexpr int kTogether = S::kWidth == 1 ? 1 : std::min(4, kOfTwoLines / S::kWidth);
   const auto constants = given.template as<typename S::Real>();
+  // What is read is asked for so many bytes ahead: a step is too long for the processor to look
+  // ahead itself (1.2 to 1.3 times as long [AMD EPYC 25/1]).
+  constexpr std::int64_t kAhead = 1024;
+  const auto fetch = [](const auto* array) ISOBIT_INLINE_LAMBDA {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(array);
+#pragma GCC unroll 2
+    for (std::size_t of = 0; of < kTogether * S::kWidth * sizeof(*array); of += 64)
+      simd::fetch_to_second_cache(bytes + kAhead + of);
+  };
   const auto vectors = [&](auto together, std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
     constexpr int kVectors = decltype(together)::value;
     V param[kVectors], state[kVectors][kStates];
@@ -55,8 +65,14 @@ void run(const Step& step, const typename Rule::template Constants<double>& give
               [&](int v) ISOBIT_INLINE_LAMBDA { return state[v][k]; });
   };
   std::int64_t i = 0;
-  for (; i + kTogether * S::kWidth <= count; i += kTogether * S::kWidth)
+  for (; i + kTogether * S::kWidth <= count; i += kTogether * S::kWidth) {
+    fetch(reinterpret_cast<const T*>(step.param) + i);
+    fetch(reinterpret_cast<const G*>(step.grad) + i);
+#pragma GCC unroll 3
+    for (int k = 0; k < kStates; ++k)
+      if (step.state[k] != nullptr) fetch(reinterpret_cast<const T*>(step.state[k]) + i);
     vectors(std::integral_constant<int, kTogether>(), i);
+  }
   simd::for_each_vector<S>(count - i, [&](std::int64_t j, auto... part) ISOBIT_INLINE_LAMBDA {
     vectors(std::integral_constant<int, 1>(), i + j, part...);
   });
