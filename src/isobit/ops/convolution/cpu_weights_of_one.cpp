@@ -24,7 +24,6 @@ class WeightsOfOne {
  public:
   WeightsOfOne(const Problem& problem, const Machine& machine)
       : p_(problem),
-        isa_(machine.isa),
         size_(size_of(problem.real())),
         positions_(problem.batch * problem.positions()),
         taps_(problem.h.taps * problem.w.taps),
@@ -296,7 +295,6 @@ class WeightsOfOne {
   }
 
   const Problem& p_;
-  Isa isa_;
   std::int64_t size_, positions_, taps_, runs_, reach_;
   std::int64_t pitch_;  // slots of a row: of a long one whole lines of the cache
   std::int64_t shift_;  // elements before a stream that begins with a row, for the same reason

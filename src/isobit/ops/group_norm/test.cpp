@@ -52,7 +52,9 @@ TEST(GroupNorm, NeitherWhichArraysHaveChannelsLastNorGivenMomentsChangeBits) {
   const std::pair<Extents, int> cases[] = {{{8, 32, 70}, 4}, {{9, 24, 3}, 2},  {{1, 6, 700}, 2},
                                            {{2, 64, 17}, 2}, {{5, 40, 1}, 20}, {{3, 48, 2}, 12},
                                            {{4, 32, 4}, 8},  {{3, 21, 130}, 7}};
-  for (const auto& [e, of_group] : cases) {
+  for (const auto& one : cases) {
+    const Extents& e = one.first;
+    const int of_group = one.second;
     const Floats x = channels_of_every_kind(e), grad = waves(e.count(), 0.5f);
     Floats weight = waves(e.channels), bias = waves(e.channels, 2), expected;
     in_every_way([&](const auto& run) {

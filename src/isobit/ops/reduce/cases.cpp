@@ -11,7 +11,7 @@ const std::vector<Types> kFew = {kF32, kBf16};
 const std::vector<Types> kAll = {
     kF32, kBf16, kWide, kF64, {DType::f16, DType::f16}, {DType::f16, DType::f16, DType::f32}};
 
-constexpr double kSum = 0, kMean = 1, kVar = 2, kStd = 3, kL2 = 4;
+constexpr double kSum = 0, kVar = 2, kStd = 3, kL2 = 4;
 
 std::vector<CaseGrid> cases(std::string_view grid) {
   const std::map<std::string_view, std::vector<double>> usual = {{"correction", {1}}};
