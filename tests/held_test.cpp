@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "isobit/core/error.h"
+#include "isobit/dispatch/operation.h"
 #include "isobit/ops/attention/attention.h"
 #include "isobit/ops/batch_norm/batch_norm.h"
 #include "isobit/ops/conv2d/conv2d.h"
