@@ -209,7 +209,9 @@ TEST(MatmulBackward, AGradientThatRepeatsOverTheBatchIsThatOfEachProduct) {
     bool turned;  // a is a view of its transpose
   };
   constexpr std::int64_t kBatch = 3;
-  for (const auto& [m, n, k, turned] : {Case{4, 5, 1, false}, {4, 5, 4, true}, {1, 6, 3, false}}) {
+  for (const Case& of : {Case{4, 5, 1, false}, {4, 5, 4, true}, {1, 6, 3, false}}) {
+    const std::int64_t m = of.m, n = of.n, k = of.k;
+    const bool turned = of.turned;
     const Floats grad = numbers(m * n, 3), a = numbers(kBatch * m * k),
                  b = numbers(kBatch * k * n, 2), pre = numbers(kBatch * m * n, 4);
     Floats repeated;
