@@ -221,8 +221,7 @@ struct Sweep {
 };
 
 // So many rows are swept side by side. The numbers of more would not fit the registers, and rows
-// that lie a multiple of 4096 bytes apart would push each other out of the first cache: of 1024
-// columns, four took 1.7 times as long as two [AMD EPYC 25/1].
+// that lie a multiple of 4096 bytes apart would push each other out of the first cache.
 inline constexpr int kAbreast = 2;
 
 // kRows rows side by side: the sums of a column are loaded and stored once for all of them.

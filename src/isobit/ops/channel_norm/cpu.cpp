@@ -106,7 +106,7 @@ struct Way {
   // What is copied back comes from a cache.
   bool streams(const Given& p, std::int64_t arrays, const Machine& machine) const {
     const std::int64_t bytes = p.batch * p.channels * p.extent * size_of(p.dtype);
-    const bool pays = p.extent >= order::kBlock;  // shorter lines gain nothing
+    const bool pays = p.extent >= order::kBlock;  // shorter lines mostly lose
     return pays && !staging && machine.leaves_caches(arrays * bytes);
   }
   template <class T, class Real>
@@ -120,7 +120,7 @@ struct Way {
   }
 
  private:
-  // Whether what one unit reads does.
+  // Whether a unit's part of x is gone from a second cache when its sums are known.
   static bool leaves_second_cache(const Given& p, const Machine& machine) {
     return p.batch * p.extent * kMostAbreast * size_of(p.dtype) > machine.l2_bytes;
   }

@@ -161,7 +161,7 @@ void forward_rows(const ForwardProblem& problem, std::int64_t begin, std::int64_
     forward_scaled_rows<kLog, false, T, Y>(problem, begin, end, scratch, streaming);
 }
 
-// What is summed of a row, as both terms.
+// What is summed of a row: gradients alone, or their products with y.
 template <bool kLog, class S, class Y>
 struct GradientTerms {
   const Y *y, *grad_y;
