@@ -139,26 +139,34 @@ ISOBIT_INLINE Terms<S> whole_rows(std::int64_t start, const Get& get) {
   return fold_wanted<S, kWant, kVectors>(sums, dots);
 }
 
+// Stands in a loop whose body may be a copy of one vector: gcc would make such a loop a call of
+// memcpy, which takes longer than all of the block.
+ISOBIT_INLINE void stay_a_loop() { asm volatile(""); }
+
 // The same, where the last row holds only `last` elements: first the vectors that it has, last
 // those that it lacks.
 template <class S, Want kWant, int kRows, class Get>
 ISOBIT_INLINE Terms<S> part_of_last_row(std::int64_t start, std::int64_t last, const Get& get) {
   constexpr int kVectors = order::kLanes / S::kWidth;
   typename S::V sums[kVectors], dots[kVectors];
-  int j = 0;
-  const auto take = [&](auto rows, auto... part) ISOBIT_INLINE_LAMBDA {
+  const auto fold = [&](int j, auto rows, auto... part) ISOBIT_INLINE_LAMBDA {
     const Terms<S> folded =
         fold_rows<S, kWant, decltype(rows)::value>(start + j * S::kWidth, get, part...);
-    sums[j] = folded.a;
-    dots[j] = folded.b;
-    ++j;
+    if constexpr (kWant != Want::dot) sums[j] = folded.a;
+    if constexpr (kWant != Want::sum) dots[j] = folded.b;
   };
   const std::integral_constant<int, kRows> all;
 #pragma GCC unroll 1
-  while ((j + 1) * S::kWidth <= last) take(all);
-  if (j * S::kWidth < last) take(all, S::first(last - j * S::kWidth));
-#pragma GCC unroll 1
-  while (j < kVectors) take(std::integral_constant<int, kRows - 1>{});
+  for (int j = 0; j < kVectors; ++j) {
+    const std::int64_t left = last - j * S::kWidth;
+    if (left >= S::kWidth)
+      fold(j, all);
+    else if (left > 0)
+      fold(j, all, S::first(left));
+    else
+      fold(j, std::integral_constant<int, kRows - 1>{});
+    stay_a_loop();
+  }
   return fold_wanted<S, kWant, kVectors>(sums, dots);
 }
 
@@ -174,6 +182,7 @@ ISOBIT_INLINE Terms<S> part_of_only_row(std::int64_t start, std::int64_t count, 
     sums[used] = folded.a;
     dots[used] = folded.b;
     ++used;
+    stay_a_loop();
   };
   while ((used + 1) * S::kWidth <= count) take();
   if (used * S::kWidth < count) take(S::first(count - used * S::kWidth));
