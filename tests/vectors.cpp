@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of simd's vectors and row_sums.h, compiled once for each instruction set.
+// Calls of simd's vectors, row_loops.h and row_sums.h, compiled once for each instruction set.
 #include "vectors.h"
 
+#include "isobit/simd/fence.h"
 #include "isobit/simd/roots.h"
+#include "isobit/simd/row_loops.h"
 #include "isobit/simd/row_sums.h"
 
 namespace isobit::vectors::ISOBIT_ISA {
@@ -24,6 +26,12 @@ Elements<typename S::Real, T> elements() {
           },
           [](const Real* from, std::int64_t count, T* to) {
             S::store(to, S::load(from), S::first(count));
+          },
+          [](const Real* from, std::int64_t count, bool streaming, T* to) {
+            simd::store_row<S>(to, count, streaming,
+                               [from](std::int64_t i, auto... part)
+                                   ISOBIT_INLINE_LAMBDA { return S::load(from + i, part...); });
+            simd::fence();
           }};
 }
 

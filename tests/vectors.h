@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What vectors.cpp offers once for each instruction set: simd's vectors and row_sums.h, over
-// arrays.
+// What vectors.cpp offers once for each instruction set: simd's vectors, row_loops.h and
+// row_sums.h, over arrays.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ struct Elements {
   void (*store)(const Real* from, T* to);
   void (*store_numbers)(const Real* from, T* to);  // none of which is NaN
   void (*store_part)(const Real* from, std::int64_t count, T* to);
+  void (*store_row)(const Real* from, std::int64_t count, bool streaming, T* to);
 };
 
 template <class Real>

@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <iterator>
 #include <limits>
 #include <type_traits>
@@ -254,6 +255,30 @@ TEST_P(VectorsOf, NothingBeforeOrAfterAnArrayIsTouched) {
   expect_pages_untouched(vectors.f64.elements, vectors.f64.width);
   expect_pages_untouched_by_sums(vectors.f32);
   expect_pages_untouched_by_sums(vectors.f64);
+}
+
+template <class Real, class T>
+void expect_rows(const Elements<Real, T>& elements) {
+  constexpr int kLine = 64 / sizeof(T), kMost = 12 * kLine;
+  Draw<Real> draw;
+  std::vector<Real> from(kMost);
+  for (Real& value : from) value = draw();
+  for (int begin = 0; begin < kLine; ++begin)
+    for (int count = 0; count <= kMost; count += count < 2 * kLine ? 1 : 7)
+      for (const bool streaming : {false, true}) {
+        std::vector<T> to(kMost + 2 * kLine, narrow<T>(Real(7))), expected = to;
+        for (int i = 0; i < count; ++i) expected[begin + i] = narrow<T>(from[i]);
+        elements.store_row(from.data(), count, streaming, to.data() + begin);
+        ASSERT_EQ(std::memcmp(to.data(), expected.data(), to.size() * sizeof(T)), 0)
+            << count << " elements from " << begin << " on, streaming: " << streaming;
+      }
+}
+
+TEST_P(VectorsOf, RowsAreStoredWhereverTheyBegin) {
+  expect_rows(vectors.f32.elements);
+  expect_rows(vectors.f32_in_f16);
+  expect_rows(vectors.f32_in_bf16);
+  expect_rows(vectors.f64.elements);
 }
 
 template <class Real>

@@ -6,7 +6,6 @@
 #include "isobit/norms/cpu_kernels.h"
 #include "isobit/norms/cpu_row.h"
 #include "isobit/simd/lines.h"
-#include "isobit/simd/map.h"
 
 namespace isobit::norms {
 

@@ -8,7 +8,6 @@
 #include "isobit/norms/cpu_kernels.h"
 #include "isobit/norms/cpu_row.h"
 #include "isobit/simd/lines.h"
-#include "isobit/simd/map.h"
 
 namespace isobit::norms {
 
@@ -37,29 +36,42 @@ using simd::Nan;
 using simd::Stores;
 
 // `fetch(i)` may bring a later row nearer while this one is written; kTurn elements, whole lines,
-// are written a turn.
+// are written a turn. y may begin anywhere in a line.
 template <class S, Stores kStores, Nan kNan, int kTurn, class T, class Normaliser, class Fetch>
 ISOBIT_INLINE void write_row(const T* x, T* y, std::int64_t cols,
                              const WeightRow<typename S::Real>& weight,
                              const WeightRow<typename S::Real>& bias, const Normaliser& normalise,
                              const Fetch& fetch) {
-  const auto write = [&](std::int64_t i, const auto* w, const auto* b,
+  const auto write = [&](auto stores, std::int64_t i, const auto* w, const auto* b,
                          auto... part) ISOBIT_INLINE_LAMBDA {
     fetch(i);
     const typename S::V xhat = normalise(S::load(x + i, part...));
-    S::template store<kStores, kNan>(y + i, S::fma(xhat, S::load(w, part...), S::load(b, part...)),
-                                     part...);
+    S::template store<decltype(stores)::value, kNan>(
+        y + i, S::fma(xhat, S::load(w, part...), S::load(b, part...)), part...);
+  };
+  const std::integral_constant<Stores, Stores::cached> cached;
+  const auto write_vectors = [&](std::int64_t begin, std::int64_t end) ISOBIT_INLINE_LAMBDA {
+    simd::for_each_vector<S, T>(begin, end, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      write(cached, i, weight.at(i), bias.at(i), part...);
+    });
   };
   std::int64_t i = 0;
-  if constexpr (S::kWidth > 1)
-    for (; i + kTurn <= cols; i += kTurn) {
+  const auto write_turns = [&](auto turn) ISOBIT_INLINE_LAMBDA {
+    for (; i + turn <= cols; i += turn) {
       const auto *w = weight.at(i), *b = bias.at(i);
 #pragma GCC unroll 16
-      for (int j = 0; j < kTurn; j += S::kWidth) write(i + j, w + j, b + j);
+      for (int j = 0; j < turn; j += S::kWidth)
+        write(std::integral_constant<Stores, kStores>(), i + j, w + j, b + j);
     }
-  simd::for_each_vector<S, T>(i, cols, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-    write(i, weight.at(i), bias.at(i), part...);
-  });
+  };
+  if constexpr (kStores == Stores::streaming) {
+    i = simd::before_lines(y, cols);
+    write_vectors(0, i);
+  }
+  if constexpr (S::kWidth > 1) write_turns(std::integral_constant<int, kTurn>());
+  if constexpr (kStores == Stores::streaming)
+    write_turns(std::integral_constant<int, 64 / sizeof(T)>());
+  write_vectors(i, cols);
 }
 
 // The rows that are not usual: scaled, constant or not finite ones, and all where a weight is not
@@ -134,7 +146,7 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
     };
     if (!statistics.plain || !numbers || !std::isfinite(statistics.rstd)) [[unlikely]]
       detail::write_any_row<Formula, S>(x, y, cols, weight, bias, statistics);
-    else if (kStores == Stores::streaming && simd::streamable(y))
+    else if (kStores == Stores::streaming && simd::streams_lines(y, cols))
       detail::write_row<S, kStores, Nan::absent, kTurn>(x, y, cols, weight, bias,
                                                         Normalise(statistics), fetch);
     else

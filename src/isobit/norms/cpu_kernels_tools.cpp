@@ -6,7 +6,6 @@
 #include "isobit/norms/cpu_kernels.h"
 #include "isobit/norms/philox.h"
 #include "isobit/simd/lines.h"
-#include "isobit/simd/map.h"
 #include "isobit/simd/prefetch.h"
 
 namespace isobit::norms::ISOBIT_ISA {
@@ -187,7 +186,10 @@ void decompose(const BackwardProblem& problem, std::int64_t row, const void* gra
                  simd::fetch_to_second_cache(later_more + i);
                  simd::fetch_to_second_cache(later_y + i * size_of(problem.grad_y_dtype));
                };
-               if (streaming && simd::streamable(grad_x) && simd::streamable(grad_residual))
+               const auto whole_lines = [&](const T* to) {
+                 return simd::streamable(to) && problem.cols * sizeof(T) % 64 == 0;
+               };
+               if (streaming && whole_lines(grad_x) && whole_lines(grad_residual))
                  write_gradient<S, T, Stores::streaming>(problem.cols, from, grad_sum, grad_x,
                                                          grad_residual, fetch);
                else

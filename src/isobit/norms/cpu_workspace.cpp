@@ -24,7 +24,8 @@ struct Neutral {
   alignas(64) static constexpr std::array<Real, order::kLanes> kMinusZeros = line_of(Real(-0.0));
 };
 
-constexpr std::int64_t kWhole = -1, kLine = order::kLanes - 1;
+// Of a neutral line vectors are read that begin anywhere in a row: all of them are its first.
+constexpr std::int64_t kWhole = -1, kNeutral = 0;
 
 }  // namespace
 
@@ -40,8 +41,8 @@ Weights weights_in(const StoredWeights& stored, Pieces& pieces) {
   Weights weights{stored.weight, stored.bias, kWhole, kWhole};
   if (stored.converts_weight()) weights.weight = pieces.take(bytes);
   if (stored.converts_bias()) weights.bias = pieces.take(bytes);
-  if (stored.weight == nullptr) weights.weight = ones, weights.weight_mask = kLine;
-  if (stored.bias == nullptr) weights.bias = minus_zeros, weights.bias_mask = kLine;
+  if (stored.weight == nullptr) weights.weight = ones, weights.weight_mask = kNeutral;
+  if (stored.bias == nullptr) weights.bias = minus_zeros, weights.bias_mask = kNeutral;
   return weights;
 }
 

@@ -24,6 +24,28 @@ ISOBIT_INLINE void for_each_vector(std::int64_t begin, std::int64_t end, const B
   if (i < end) body(i, S::first(end - i));
 }
 
+// Whether a line of memory begins here, as streaming stores want it.
+ISOBIT_INLINE bool streamable(const void* to) {
+  return reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
+}
+
+// How many of `count` elements stand before the first whole line of memory.
+template <class T>
+ISOBIT_INLINE std::int64_t before_lines(const T* to, std::int64_t count) {
+  const std::uintptr_t beyond = reinterpret_cast<std::uintptr_t>(to) % 64;
+  const auto before = static_cast<std::int64_t>((64 - beyond) % 64 / sizeof(T));
+  return before < count ? before : count;
+}
+
+// Whether to stream the whole lines of a row that is asked to be stored past the caches. A line
+// that is stored partly so and partly otherwise costs several, and the first and last line of a row
+// may be shared with its neighbours: they are stored into the caches, which pays among many others.
+template <class T>
+ISOBIT_INLINE bool streams_lines(const T* to, std::int64_t count) {
+  constexpr std::int64_t kLine = 64 / sizeof(T), kMany = 8;
+  return count >= kMany * kLine || (streamable(to) && count % kLine == 0);
+}
+
 // A vector's first `count` lanes, adjacent in memory or `stride` elements apart.
 template <class S, class T>
 ISOBIT_INLINE void store_lanes(T* to, std::int64_t stride, std::int64_t count,

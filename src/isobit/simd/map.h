@@ -9,11 +9,6 @@
 
 namespace isobit::simd {
 
-// Whether streaming stores of whole lines may start here.
-ISOBIT_INLINE bool streamable(const void* to) {
-  return reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
-}
-
 namespace detail {
 
 inline constexpr int kStep = 64;  // elements: whole lines at a time, as streaming stores need

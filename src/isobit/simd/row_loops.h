@@ -6,7 +6,8 @@
 #include <limits>
 
 #include "isobit/simd/lanes.h"
-#include "isobit/simd/map.h"
+#include "isobit/simd/lines.h"
+#include "isobit/simd/stores.h"
 
 namespace isobit::simd {
 
@@ -18,22 +19,27 @@ ISOBIT_INLINE void for_each_vector(std::int64_t cols, const Body& body) {
   if (i < cols) body(i, S::first(cols - i));
 }
 
-// y[i] = value(i, part...), past the caches where that is asked for and y lies on lines; then a
-// fence must follow.
+// y[i] = value(i, part...), past the caches where that is asked for and pays; then a fence must
+// follow.
 template <class S, class T, class Value>
 ISOBIT_INLINE void store_row(T* y, std::int64_t cols, bool streaming, const Value& value) {
-  std::int64_t streamed = 0;
+  const auto store = [&](std::int64_t begin, std::int64_t end) ISOBIT_INLINE_LAMBDA {
+    for_each_vector<S>(end - begin, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      S::template store<Stores::cached>(y + begin + i, value(begin + i, part...), part...);
+    });
+  };
+  std::int64_t done = 0;
   if constexpr (S::kWidth > 1)  // a single lane has no streaming stores
-    if (streaming && streamable(y)) {
-      constexpr int kStep = detail::kStep;
-      for (; streamed + kStep <= cols; streamed += kStep)
+    if (streaming && streams_lines(y, cols)) {
+      constexpr int kLine = 64 / sizeof(T);
+      done = before_lines(y, cols);
+      store(0, done);
+      for (; done + kLine <= cols; done += kLine)
 #pragma GCC unroll 8
-        for (int j = 0; j < kStep; j += S::kWidth)
-          S::template store<Stores::streaming>(y + streamed + j, value(streamed + j));
+        for (int j = 0; j < kLine; j += S::kWidth)
+          S::template store<Stores::streaming>(y + done + j, value(done + j));
     }
-  for_each_vector<S>(cols - streamed, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-    S::template store<Stores::cached>(y + streamed + i, value(streamed + i, part...), part...);
-  });
+  store(done, cols);
 }
 
 // The largest sign x of a row; NaN is passed over.

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "isobit/core/dtype.h"
 #include "isobit/simd/lane_x86.h"
@@ -82,9 +83,7 @@ struct F32 {
   ISOBIT_INLINE static V load(const f16* p) { return widen(_mm_loadu_si128(words(p)), p); }
   template <class T>
   ISOBIT_INLINE static V load(const T* p, Part part) {
-    alignas(16) T lanes[8] = {};
-    for (int i = 0; i < part.count; ++i) lanes[i] = p[i];
-    return load(lanes);
+    return widen(first_words(p, part.count), p);
   }
 
   // Doubles rounded to nearest even, and to odd (core/odd.h).
@@ -123,16 +122,66 @@ struct F32 {
   }
   template <Stores = Stores::cached, Nan kNan = Nan::possible, class T>
   ISOBIT_INLINE static void store(T* p, V v, Part part) {
-    if constexpr (sizeof(T) == 4) {
-      _mm256_maskstore_ps(p, part.mask, convert<kNan>(v, p));
-    } else {
-      alignas(16) T lanes[8];
-      store(lanes, v);
-      for (int i = 0; i < part.count; ++i) p[i] = lanes[i];
-    }
+    if (part.count == 8) return store<Stores::cached, kNan>(p, v);
+    if constexpr (sizeof(T) == 4)
+      store_first(p, convert<kNan>(v, p), part.count);
+    else
+      store_first_words(p, convert<kNan>(v, p), part.count);
   }
 
  private:
+  // Fewer than a vector has, by halves: masked stores are microcode on AMD's processors.
+  ISOBIT_INLINE static void store_first(float* p, V v, int count) {
+    __m128 left = _mm256_castps256_ps128(v);
+    if (count & 4) {
+      _mm_storeu_ps(p, left);
+      left = _mm256_extractf128_ps(v, 1);
+      p += 4;
+    }
+    if (count & 2) {
+      _mm_storel_pi(reinterpret_cast<__m64*>(p), left);
+      left = _mm_movehl_ps(left, left);
+      p += 2;
+    }
+    if (count & 1) _mm_store_ss(p, left);
+  }
+  template <class T>
+  ISOBIT_INLINE static void store_first_words(T* p, __m128i left, int count) {
+    if (count & 4) {
+      put_low<std::uint64_t>(p, left);
+      left = _mm_srli_si128(left, 8);
+      p += 4;
+    }
+    if (count & 2) {
+      put_low<std::uint32_t>(p, left);
+      left = _mm_srli_si128(left, 4);
+      p += 2;
+    }
+    if (count & 1) put_low<std::uint16_t>(p, left);
+  }
+  // Zeros after them. The last ones first, which those before push to their place.
+  template <class T>
+  ISOBIT_INLINE static __m128i first_words(const T* p, int count) {
+    if (count == 8) return _mm_loadu_si128(words(p));
+    __m128i found = _mm_setzero_si128();
+    p += count;
+    if (count & 1) found = low<std::uint16_t>(p -= 1);
+    if (count & 2) found = _mm_or_si128(_mm_slli_si128(found, 4), low<std::uint32_t>(p -= 2));
+    if (count & 4) found = _mm_unpacklo_epi64(low<std::uint64_t>(p -= 4), found);
+    return found;
+  }
+  template <class Word>
+  ISOBIT_INLINE static __m128i low(const void* p) {
+    Word word;
+    std::memcpy(&word, p, sizeof word);
+    return _mm_cvtsi64_si128(static_cast<long long>(word));
+  }
+  template <class Word>
+  ISOBIT_INLINE static void put_low(void* p, __m128i v) {
+    const auto word = static_cast<Word>(_mm_cvtsi128_si64(v));
+    std::memcpy(p, &word, sizeof word);
+  }
+
   // The nearest, one step back where that is beyond v; where it is not v, the last bit says so.
   ISOBIT_INLINE static __m128 odd(__m256d v) {
     const __m128 nearest = _mm256_cvtpd_ps(v);

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "isobit/ops/activation/formula.h"
-#include "isobit/simd/map.h"
+#include "isobit/simd/lines.h"
 
 namespace isobit::activation::ISOBIT_ISA {
 namespace {

@@ -67,7 +67,7 @@ struct Way {
   bool spread;  // weights are those of elements, and rows joined
   bool lines;   // are written where they lie, some channels of an image at a time
   bool by_channels;
-  bool wide;  // channels last are written when all have been summed, more of them abreast
+  bool wide;  // channels last are written when all rows have been summed, more of them abreast
 
   template <class Problem>
   Way(const Problem& p, bool specified, const Machine& machine)
@@ -77,8 +77,8 @@ struct Way {
         spread(!specified && !staging && joins(p)),
         lines((turning && p.groups == 0) || (!specified && takes_lines(p, machine))),
         by_channels(!specified && (turning || channels_last(p))),
-        wide(by_channels && !turning && !lines && p.groups == 0 && p.channels > kMostAbreast &&
-             (sums_nothing(p) || leaves_second_cache(p, machine))) {}
+        wide(by_channels && !turning && !lines && (p.groups == 0 ? is_wide(p, machine) : !spread)) {
+  }
 
   // Rows of groups are not abreast: they have elements of several channels.
   Cut of_rows(const Given& p, const Machine& machine) const {
@@ -90,24 +90,34 @@ struct Way {
     return {p.rows(), p.rows() == 0 ? 0 : p.row(0).count(), abreast, machine,
             specified || staging || lines};
   }
-  // Of rows that are written, but not summed.
+  // Of channels that are written, but not summed.
   Cut of_written(const Given& p, const Machine& machine) const {
-    return {p.rows(), p.row(0).count(), kMostWritten, machine, false};
+    return {p.channels, p.batch * p.extent, kMostWritten, machine, false};
   }
   // Of groups.
   Cut of_channels(const Given& p, const Machine& machine) const {
-    return {p.channels, p.batch * p.extent, by_channels ? kGroupedAbreast : 1, machine,
-            specified || turning};
+    const std::int64_t abreast = !by_channels               ? 1
+                                 : p.extent < order::kBlock ? kGroupedAbreast
+                                                            : kMostAbreast;
+    return {p.channels, p.batch * p.extent, abreast, machine, specified || turning};
+  }
+  // Whether a group is taken in all images, and then the sums of its channels, which caches may
+  // hold by then.
+  bool takes_groups(const BackwardProblem& p, const Cut& of_rows, const Cut& of_channels) const {
+    return p.groups != 0 && p.wants_sums() && !staging && !by_channels && of_rows.whole() &&
+           of_channels.whole() && (of_rows.tasks == 1 || p.groups >= 2 * of_rows.tasks);
   }
   template <class T, class Real>
   Writers writers_of_rows(const Given& p, Isa isa) const {
-    return lines ? lines_for(p.dtype, isa) : kernels_of_rows<T, Real>(p, isa).writers;
+    return lines  ? lines_for(p.dtype, isa)
+           : wide ? abreast_for(p.dtype, isa).writers
+                  : kernels_of_rows<T, Real>(p, isa).writers;
   }
   // What is copied back comes from a cache.
   bool streams(const Given& p, std::int64_t arrays, const Machine& machine) const {
     const std::int64_t bytes = p.batch * p.channels * p.extent * size_of(p.dtype);
     const bool pays = p.extent >= order::kBlock;  // shorter lines mostly lose
-    return pays && !staging && machine.leaves_caches(arrays * bytes);
+    return pays && (!staging || wide) && machine.leaves_caches(arrays * bytes);
   }
   template <class T, class Real>
   Kernels kernels_of_rows(const Given& p, Isa isa) const {
@@ -120,6 +130,10 @@ struct Way {
   }
 
  private:
+  template <class Problem>
+  static bool is_wide(const Problem& p, const Machine& machine) {
+    return p.channels > kMostAbreast && (sums_nothing(p) || leaves_second_cache(p, machine));
+  }
   // Whether a unit's part of x is gone from a second cache when its sums are known.
   static bool leaves_second_cache(const Given& p, const Machine& machine) {
     return p.batch * p.extent * kMostAbreast * size_of(p.dtype) > machine.l2_bytes;
@@ -289,20 +303,21 @@ void in_steps(const Problem& p, const Way& way, const Cut& cut, const Workspace<
   const auto one = [&](const Problem& summed, const Problem& written, std::int64_t unit) {
     const OneUnit<Real> steps(cut, unit);
     sum(summed, steps);
-    write(written, steps);
+    if (!way.wide) write(written, steps);
   };
   if (way.staging)
-    return way.staging.for_each_row(
-        p, execution, memory.copies,
+    way.staging.for_each_row(
+        p, !way.wide, execution, memory.copies,
         [&](const Problem& staged, std::int64_t row) { one(staged, staged, row); });
-  if (way.turning && p.groups == 0)
-    return way.turning.for_each_unit(
+  else if (way.turning && p.groups == 0)
+    way.turning.for_each_unit(
         p, cut, execution, memory.copies,
         [&](const Problem& turned, std::int64_t unit) { one(turned, p, unit); });
-  in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) {
-    sum(p, units);
-    if (!way.wide) write(p, units);
-  });
+  else
+    in_steps<Real>(cut, memory.waiting, execution, [&](const auto& units) {
+      sum(p, units);
+      if (!way.wide) write(p, units);
+    });
   if (way.wide)
     in_steps<Real>(way.of_written(p, execution.machine), nullptr, execution,
                    [&](const auto& units) { write(p, units); });
@@ -399,43 +414,57 @@ void compute(const BackwardProblem& given, const Way& way, const Execution& exec
     spread(memory.weight, given.channels, memory.of_channel);
     if (!p.training) take_running_statistics(p, memory);
   }
-  const Cut cut = way.of_rows(p, machine);
+  const Cut cut = way.of_rows(p, machine), of_channels = way.of_channels(given, machine);
   const auto n = static_cast<Real>(cut.count);
-  const Writers writers = way.writers_of_rows<T, Real>(p, machine.isa);
-  in_steps(
-      p, way, cut, memory, execution,
-      [&](const BackwardProblem& of, const auto& units) {
-        if (p.training && p.moments)
-          take_moments<T>(of, memory, units, cut.count);
-        else if (p.training)
-          find_statistics<T>(of, kernels, memory, units, cut.count,
-                             [](std::int64_t, const Moments<Real>&) {});
-        const bool needs_means = p.grad_x && p.training;
-        if (p.groups == 0) {
-          if (needs_means || p.wants_sums())
-            add_channels<Real>(
-                of, kernels, known, units, [&](std::int64_t row, const Moments<Real>& sums) {
-                  const Real weight = memory.weight[row];
-                  memory.means[row] = {weight * (sums.sum / n), weight * (sums.squares / n)};
+  const auto sum = [&](const BackwardProblem& of, const auto& units) {
+    if (p.training && p.moments)
+      take_moments<T>(of, memory, units, cut.count);
+    else if (p.training)
+      find_statistics<T>(of, kernels, memory, units, cut.count,
+                         [](std::int64_t, const Moments<Real>&) {});
+    const bool needs_means = p.grad_x && p.training;
+    if (p.groups == 0) {
+      if (needs_means || p.wants_sums())
+        add_channels<Real>(
+            of, kernels, known, units, [&](std::int64_t row, const Moments<Real>& sums) {
+              const Real weight = memory.weight[row];
+              memory.means[row] = {weight * (sums.sum / n), weight * (sums.squares / n)};
+            });
+    } else if (needs_means) {
+      units.sum([&](const Part& part,
+                    Moments<Real>* sums) { kernels.row_products(of, known, part, sums); },
+                [&](const Part& part, const Moments<Real>* sums) {
+                  for (std::int64_t i = 0; i < part.rows; ++i)
+                    memory.means[part.first + i] = {sums[i].sum / n, sums[i].squares / n};
                 });
-        } else if (needs_means) {
-          units.sum([&](const Part& part,
-                        Moments<Real>* sums) { kernels.row_products(of, known, part, sums); },
-                    [&](const Part& part, const Moments<Real>* sums) {
-                      for (std::int64_t i = 0; i < part.rows; ++i)
-                        memory.means[part.first + i] = {sums[i].sum / n, sums[i].squares / n};
-                    });
-        }
-      },
-      [&](const BackwardProblem& to, const auto& units) {
-        if (p.grad_x) units.map([&](const Part& part) { writers.gradient(to, known, part); });
-      });
-  if (p.groups == 0 || !p.wants_sums()) return;
-  const Cut of_channels = way.of_channels(given, machine);
+    }
+  };
+  const Writers writers = way.writers_of_rows<T, Real>(p, machine.isa);
+  const auto write = [&](const BackwardProblem& to, const auto& units) {
+    if (p.grad_x) units.map([&](const Part& part) { writers.gradient(to, known, part); });
+  };
   const auto add = [&](const BackwardProblem& of, const auto& units) {
     add_channels<Real>(of, way.kernels_of_channels<T, Real>(of, machine.isa), known, units,
                        [](std::int64_t, const Moments<Real>&) {});
   };
+  if (way.takes_groups(p, cut, of_channels)) {
+    const std::int64_t of_group = given.channels / given.groups;
+    simd::in_parts(execution, std::min(cut.tasks, p.groups), p.groups, 1,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t group = begin; group < end; ++group) {
+                       for (std::int64_t image = 0; image < p.batch; ++image) {
+                         const OneUnit<Real> unit(cut, image * p.groups + group);
+                         sum(p, unit);
+                         write(p, unit);
+                       }
+                       for (std::int64_t i = 0; i < of_group; ++i)
+                         add(given, OneUnit<Real>(of_channels, group * of_group + i));
+                     }
+                   });
+    return;
+  }
+  in_steps(p, way, cut, memory, execution, sum, write);
+  if (p.groups == 0 || !p.wants_sums()) return;
   if (way.turning)
     way.turning.for_each_unit(given, of_channels, execution, memory.copies,
                               [&](const BackwardProblem& turned, std::int64_t unit) {

@@ -20,7 +20,7 @@ inline constexpr std::int64_t kLongestLine = 64;
 // memory, parts of them do not.
 inline constexpr std::int64_t kMostWritten = 512;
 
-// So many channels at most are summed abreast where their statistics change from image to image.
+// So many channels at most are summed abreast where their statistics change within a block.
 inline constexpr std::int64_t kGroupedAbreast = 16;
 
 // Arrays of what is computed in. Statistics and means are those of all rows.

@@ -2,6 +2,8 @@
 // Rows of adjacent channels side by side, each in a lane of its own, where channels come last in
 // memory: of batch_norm all, of group_norm the sums over what shares a weight. Compiled once for
 // each instruction set.
+#include <algorithm>
+
 #include "isobit/ops/channel_norm/cpu_elements.h"
 #include "isobit/ops/channel_norm/cpu_lanes.h"
 #include "isobit/simd/column_sums.h"
@@ -97,40 +99,25 @@ void moments(const Given& given, const Part& part, const void* centres, void* to
                 });
 }
 
-template <class S, class T>
-void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
-  const NormalisingLanes<S, T, kMostWritten> lanes(known, part, 1);
-  const Row row = p.of_channel(part.first);
-  with_plainness(lanes.normalisers(), [&](auto plain) ISOBIT_INLINE_LAMBDA {
-    Walk walk(row, part.begin);
-    for (std::int64_t i = part.begin; i < part.end; ++i, walk.next()) {
-      const T* x = data_of<const T>(p.x) + walk.place(p.x);
-      T* y = data_of<T>(p.y) + walk.place(p.y);
-      fetch(x + kAhead * p.x.l, part.rows);
-      if (!known.streams) fetch<true>(y + kAhead * p.y.l, part.rows);
-      lanes.template put<decltype(plain)::value>(x, y, known.streams);
-    }
-  });
-  if (known.streams) simd::fence();
+// Calls set(together, row_of) for the lanes of some channels of an image: row_of(i) is the row that
+// the i-th `together` of them are of. Groups are taken as a whole where the part has whole ones or
+// a part of one.
+template <class Set>
+ISOBIT_INLINE void set_rows(const Given& p, const Part& part, std::int64_t image, const Set& set) {
+  const std::int64_t of_group = p.groups == 0 ? 1 : p.channels / p.groups;
+  const std::int64_t before = part.first % of_group;
+  const std::int64_t together = before + part.rows <= of_group             ? part.rows
+                                : before == 0 && part.rows % of_group == 0 ? of_group
+                                                                           : 1;
+  set(together, [&, together](std::int64_t i)
+                    ISOBIT_INLINE_LAMBDA { return p.row_of(image, part.first + i * together); });
 }
 
-// Those of an image's groups, one after the other where the part has whole ones or a part of one.
-template <class Normalisers>
-ISOBIT_INLINE void fill_lanes(Normalisers& normalisers, const BackwardProblem& p,
-                              const Known& known, const Part& part, std::int64_t image) {
-  const std::int64_t of_group = p.channels / p.groups, before = part.first % of_group;
-  const std::int64_t lanes = before + part.rows <= of_group             ? part.rows
-                             : before == 0 && part.rows % of_group == 0 ? of_group
-                                                                        : 1;
-  normalisers.fill(known, part.rows / lanes, lanes, [&](std::int64_t i) ISOBIT_INLINE_LAMBDA {
-    return p.row_of(image, part.first + i * lanes);
-  });
-}
-
-// Statistics that change from image to image: a block's x̂ are computed before they are added.
+// Statistics that change from image to image: where one has fewer elements than a block, a block's
+// x̂ are computed before they are added.
 template <class S, class T>
-ISOBIT_INLINE void products_of_groups(const BackwardProblem& p, const Known& known,
-                                      const Part& part, void* to) {
+ISOBIT_INLINE void products_of_short_images(const BackwardProblem& p, const Known& known,
+                                            const Part& part, void* to) {
   using Real = typename S::Real;
   alignas(64) Real g[kBlock][kGroupedAbreast], xhat[kBlock][kGroupedAbreast];
   Normalisers<S, kGroupedAbreast> normalisers;
@@ -155,7 +142,10 @@ ISOBIT_INLINE void products_of_groups(const BackwardProblem& p, const Known& kno
         for (std::int64_t i = 0; i < count; ++i, walk.next()) {
           if (walk.image() != image) {
             image = walk.image();
-            fill_lanes(normalisers, p, known, part, image);
+            set_rows(p, part, image,
+                     [&](std::int64_t together, const auto& row_of) ISOBIT_INLINE_LAMBDA {
+                       normalisers.fill(known, part.rows / together, together, row_of);
+                     });
           }
           with_plainness(normalisers, [&](auto plain) ISOBIT_INLINE_LAMBDA { put(i, plain); });
         }
@@ -164,10 +154,56 @@ ISOBIT_INLINE void products_of_groups(const BackwardProblem& p, const Known& kno
           ISOBIT_INLINE_LAMBDA { return simd::Terms<S>{S::load(g[i] + j), S::load(xhat[i] + j)}; });
 }
 
+// Of longer ones a block has elements of two at most.
+template <class S, class T>
+ISOBIT_INLINE void products_of_long_images(const BackwardProblem& p, const Known& known,
+                                           const Part& part, void* to) {
+  Normalisers<S, kMostAbreast> normalisers[2];
+  std::int64_t images[2] = {-1, -1};  // whose they are
+  const auto of_image = [&](std::int64_t image) -> const auto& {
+    auto& found = normalisers[image % 2];
+    if (images[image % 2] != image)
+      set_rows(p, part, image, [&](std::int64_t together, const auto& row_of) ISOBIT_INLINE_LAMBDA {
+        found.fill(known, part.rows / together, together, row_of);
+      });
+    images[image % 2] = image;
+    return found;
+  };
+  BlockOf<T> x(p.x, part), grad_y(p.grad_y, part);
+  Walk walk(p.of_channel(part.first), part.begin);
+  simd::SumsAbreast<S, Want::both, kMostAbreast> sums;
+  for (std::int64_t begin = part.begin; begin < part.end; begin += kBlock) {
+    const std::int64_t count = std::min<std::int64_t>(part.end - begin, kBlock), image = walk.image();
+    const std::int64_t of_first = std::min(count, p.extent - begin % p.extent);
+    for (std::int64_t i = 0; i < count; ++i, walk.next()) x.set(i, walk), grad_y.set(i, walk);
+    const auto& first = of_image(image);
+    const auto& second = of_first < count ? of_image(image + 1) : first;
+    // xhat(i, x, lane) is that of the i-th element.
+    const auto add = [&](const auto& xhat) ISOBIT_INLINE_LAMBDA {
+      sums.add_block(part.rows, count,
+                     [&](std::int64_t i, std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+                       return simd::Terms<S>{S::load(grad_y[i] + j, some...),
+                                             xhat(i, S::load(x[i] + j, some...), j)};
+                     });
+    };
+    if (of_first == count && first.plain())
+      add([&](std::int64_t, auto value, std::int64_t lane)
+              ISOBIT_INLINE_LAMBDA { return first.template xhat<true>(value, lane); });
+    else
+      add([&](std::int64_t i, auto value, std::int64_t lane) ISOBIT_INLINE_LAMBDA {
+        const auto& own = i < of_first ? first : second;
+        return own.plain() ? own.template xhat<true>(value, lane)
+                           : own.template xhat<false>(value, lane);
+      });
+  }
+  sums.put(part.rows, static_cast<Moments<typename S::Real>*>(to));
+}
+
 // The sums of grad_y and of grad_y * x̂.
 template <class S, class T>
 void channel_products(const BackwardProblem& p, const Known& known, const Part& part, void* to) {
-  if (p.groups != 0) return products_of_groups<S, T>(p, known, part, to);
+  if (p.groups != 0 && p.extent < kBlock) return products_of_short_images<S, T>(p, known, part, to);
+  if (p.groups != 0) return products_of_long_images<S, T>(p, known, part, to);
   Normalisers<S, kMostAbreast> normalisers;
   normalisers.fill(known, part.rows, 1,
                    [&](std::int64_t i) ISOBIT_INLINE_LAMBDA { return part.first + i; });
@@ -187,21 +223,49 @@ void channel_products(const BackwardProblem& p, const Known& known, const Part& 
   });
 }
 
+// Calls body(walk, std::bool_constant) for every pixel of a part, with whether all rows are plain:
+// of groups, those of its image.
+template <class Lanes, class Body>
+ISOBIT_INLINE void for_each_pixel(const Given& p, const Part& part, Lanes& lanes,
+                                  const Body& body) {
+  Walk walk(p.of_channel(part.first), part.begin);
+  for (std::int64_t i = part.begin; i < part.end;) {
+    std::int64_t pixels = part.end - i;
+    if (p.groups != 0) pixels = std::min(pixels, p.extent - i % p.extent);
+    i += pixels;
+    set_rows(p, part, walk.image(),
+             [&](std::int64_t together, const auto& row_of)
+                 ISOBIT_INLINE_LAMBDA { lanes.set_rows(together, row_of); });
+    with_plainness(lanes.normalisers(), [&](auto plain) ISOBIT_INLINE_LAMBDA {
+      for (; pixels > 0; --pixels, walk.next()) body(walk, plain);
+    });
+  }
+}
+
+template <class S, class T>
+void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
+  NormalisingLanes<S, T, kMostWritten> lanes(known, part, 1);
+  for_each_pixel(p, part, lanes, [&](const Walk& walk, auto plain) ISOBIT_INLINE_LAMBDA {
+    const T* x = data_of<const T>(p.x) + walk.place(p.x);
+    T* y = data_of<T>(p.y) + walk.place(p.y);
+    fetch(x + kAhead * p.x.l, part.rows);
+    if (!known.streams) fetch<true>(y + kAhead * p.y.l, part.rows);
+    lanes.template put<decltype(plain)::value>(x, y, known.streams);
+  });
+  if (known.streams) simd::fence();
+}
+
 template <class S, class T>
 void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
-  const GradientLanes<S, T, kMostWritten> lanes(known, part, 1, p.training);
-  const Row row = p.of_channel(part.first);
-  with_plainness(lanes.normalisers(), [&](auto plain) ISOBIT_INLINE_LAMBDA {
-    Walk walk(row, part.begin);
-    for (std::int64_t i = part.begin; i < part.end; ++i, walk.next()) {
-      const T* x = data_of<const T>(p.x) + walk.place(p.x);
-      const T* grad_y = data_of<const T>(p.grad_y) + walk.place(p.grad_y);
-      T* grad_x = data_of<T>(p.grad_x) + walk.place(p.grad_x);
-      fetch(x + kAhead * p.x.l, part.rows);
-      fetch(grad_y + kAhead * p.grad_y.l, part.rows);
-      if (!known.streams) fetch<true>(grad_x + kAhead * p.grad_x.l, part.rows);
-      lanes.template put<decltype(plain)::value>(x, grad_y, grad_x, known.streams);
-    }
+  GradientLanes<S, T, kMostWritten> lanes(known, part, 1, p.training);
+  for_each_pixel(p, part, lanes, [&](const Walk& walk, auto plain) ISOBIT_INLINE_LAMBDA {
+    const T* x = data_of<const T>(p.x) + walk.place(p.x);
+    const T* grad_y = data_of<const T>(p.grad_y) + walk.place(p.grad_y);
+    T* grad_x = data_of<T>(p.grad_x) + walk.place(p.grad_x);
+    fetch(x + kAhead * p.x.l, part.rows);
+    fetch(grad_y + kAhead * p.grad_y.l, part.rows);
+    if (!known.streams) fetch<true>(grad_x + kAhead * p.grad_x.l, part.rows);
+    lanes.template put<decltype(plain)::value>(x, grad_y, grad_x, known.streams);
   });
   if (known.streams) simd::fence();
 }

@@ -14,7 +14,8 @@ ISOBIT_INLINE T* first_line(const Images& array, const Part& part, std::int64_t 
 
 template <class S, class T>
 void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
-  const NormalisingLanes<S, T, kMostLanes> lanes(known, part, p.extent);
+  NormalisingLanes<S, T, kMostLanes> lanes(known, part, p.extent);
+  lanes.set_rows(1, [&](std::int64_t i) ISOBIT_INLINE_LAMBDA { return part.first + i; });
   with_plainness(lanes.normalisers(), [&](auto plain) ISOBIT_INLINE_LAMBDA {
     for (std::int64_t n = 0; n < p.batch; ++n)
       lanes.template put<decltype(plain)::value>(first_line<const T>(p.x, part, n),
@@ -24,7 +25,8 @@ void normalise(const ForwardProblem& p, const Known& known, const Part& part) {
 
 template <class S, class T>
 void gradient(const BackwardProblem& p, const Known& known, const Part& part) {
-  const GradientLanes<S, T, kMostLanes> lanes(known, part, p.extent, p.training);
+  GradientLanes<S, T, kMostLanes> lanes(known, part, p.extent, p.training);
+  lanes.set_rows(1, [&](std::int64_t i) ISOBIT_INLINE_LAMBDA { return part.first + i; });
   with_plainness(lanes.normalisers(), [&](auto plain) ISOBIT_INLINE_LAMBDA {
     for (std::int64_t n = 0; n < p.batch; ++n)
       lanes.template put<decltype(plain)::value>(first_line<const T>(p.x, part, n),

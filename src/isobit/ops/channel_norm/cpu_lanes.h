@@ -40,7 +40,7 @@ class Normalisers {
   using V = typename S::V;
   using Real = typename S::Real;
 
-  // row_of(i): whose statistics the i-th row of lanes takes.
+  // Of the i-th row of lanes row_of(i) has the statistics.
   template <class RowOf>
   ISOBIT_INLINE void fill(const Known& known, std::int64_t rows, std::int64_t lanes,
                           const RowOf& row_of) {
@@ -98,21 +98,23 @@ ISOBIT_INLINE void with_plainness(const Normalisers& normalisers, const Body& bo
     body(std::false_type{});
 }
 
-// y of the lanes of adjacent channels.
+// y of adjacent channels, each of some lanes.
 template <class S, class T, int kMost>
 class NormalisingLanes {
  public:
   ISOBIT_INLINE NormalisingLanes(const Known& known, const Part& part, std::int64_t lanes)
-      : count_(part.rows * lanes) {
-    const auto channel = [&](std::int64_t i) ISOBIT_INLINE_LAMBDA { return part.first + i; };
-    normalisers_.fill(known, part.rows, lanes, channel);
+      : known_(known), channels_(part.rows), lanes_(lanes) {
     const auto fill = [&](auto& to, const void* numbers) ISOBIT_INLINE_LAMBDA {
-      const auto* all = static_cast<const typename S::Real*>(numbers);
-      to.fill(part.rows, lanes,
-              [&](std::int64_t i) ISOBIT_INLINE_LAMBDA { return all[channel(i)]; });
+      const auto* all = static_cast<const typename S::Real*>(numbers) + part.first;
+      to.fill(channels_, lanes_, [=](std::int64_t i) ISOBIT_INLINE_LAMBDA { return all[i]; });
     };
     fill(weight_, known.weight);
     fill(bias_, known.bias);
+  }
+  // row_of(i) is the row that the i-th `together` channels are of.
+  template <class RowOf>
+  ISOBIT_INLINE void set_rows(std::int64_t together, const RowOf& row_of) {
+    normalisers_.fill(known_, channels_ / together, together * lanes_, row_of);
   }
   ISOBIT_INLINE const auto& normalisers() const { return normalisers_; }
 
@@ -120,14 +122,15 @@ class NormalisingLanes {
   template <bool kPlain>
   ISOBIT_INLINE void put(const T* x, T* y, bool streaming = false) const {
     simd::store_row<S>(
-        y, count_, streaming, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
+        y, channels_ * lanes_, streaming, [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
           const auto xhat = normalisers_.template xhat<kPlain>(S::load(x + j, some...), j);
           return S::fma(xhat, weight_(j), bias_(j));
         });
   }
 
  private:
-  std::int64_t count_;
+  const Known& known_;
+  std::int64_t channels_, lanes_;
   Normalisers<S, kMost> normalisers_;
   LaneNumbers<S, kMost> weight_, bias_;
 };
@@ -136,26 +139,33 @@ class NormalisingLanes {
 template <class S, class T, int kMost>
 class GradientLanes {
  public:
+  using Real = typename S::Real;
+
   ISOBIT_INLINE GradientLanes(const Known& known, const Part& part, std::int64_t lanes,
                               bool training)
-      : count_(part.rows * lanes), training_(training) {
-    using Real = typename S::Real;
-    const auto channel = [&](std::int64_t i) ISOBIT_INLINE_LAMBDA { return part.first + i; };
-    normalisers_.fill(known, part.rows, lanes, channel);
-    const auto fill = [&](auto& to, const auto& number) ISOBIT_INLINE_LAMBDA {
-      to.fill(part.rows, lanes,
-              [&](std::int64_t i) ISOBIT_INLINE_LAMBDA { return number(channel(i)); });
+      : known_(known), channels_(part.rows), lanes_(lanes), training_(training) {
+    const auto* weight = static_cast<const Real*>(known.weight) + part.first;
+    weight_.fill(channels_, lanes_, [=](std::int64_t i) ISOBIT_INLINE_LAMBDA { return weight[i]; });
+  }
+  // row_of(i) is the row that the i-th `together` channels are of.
+  template <class RowOf>
+  ISOBIT_INLINE void set_rows(std::int64_t together, const RowOf& row_of) {
+    const std::int64_t rows = channels_ / together, lanes = together * lanes_;
+    normalisers_.fill(known_, rows, lanes, row_of);
+    const auto* means = static_cast<const Moments<Real>*>(known_.means);
+    const auto fill = [&](auto& to, Real Moments<Real>::* number) ISOBIT_INLINE_LAMBDA {
+      to.fill(rows, lanes, [&](std::int64_t i) ISOBIT_INLINE_LAMBDA {
+        return training_ ? means[row_of(i)].*number : Real(0);
+      });
     };
-    const auto* means = static_cast<const Moments<Real>*>(known.means);
-    fill(weight_, [all = static_cast<const Real*>(known.weight)](auto i) { return all[i]; });
-    fill(mean_g_, [=](auto i) { return training ? means[i].sum : Real(0); });
-    fill(mean_gx_, [=](auto i) { return training ? means[i].squares : Real(0); });
+    fill(mean_g_, &Moments<Real>::sum);
+    fill(mean_gx_, &Moments<Real>::squares);
   }
   ISOBIT_INLINE const auto& normalisers() const { return normalisers_; }
 
   template <bool kPlain>
   ISOBIT_INLINE void put(const T* x, const T* grad_y, T* grad_x, bool streaming = false) const {
-    simd::store_row<S>(grad_x, count_, streaming,
+    simd::store_row<S>(grad_x, channels_ * lanes_, streaming,
                        [&](std::int64_t j, auto... some) ISOBIT_INLINE_LAMBDA {
                          const auto g = S::mul(S::load(grad_y + j, some...), weight_(j));
                          if (!training_) return S::mul(normalisers_.rstd(j), g);
@@ -166,7 +176,8 @@ class GradientLanes {
   }
 
  private:
-  std::int64_t count_;
+  const Known& known_;
+  std::int64_t channels_, lanes_;
   bool training_;
   Normalisers<S, kMost> normalisers_;
   LaneNumbers<S, kMost> weight_, mean_g_, mean_gx_;

@@ -67,9 +67,10 @@ class Staging {
   explicit operator bool() const { return groups_ != 0; }
   std::int64_t bytes() const { return tasks_ * arrays_ * bytes_; }
 
-  // Calls body(problem, row) for every row, with arrays of `p` or copies of what is in them.
+  // Calls body(problem, row) for every row, with arrays of `p` or copies of what is in them, which
+  // are copied back if they are written.
   template <class Problem, class Body>
-  void for_each_row(const Problem& p, const Execution& execution, std::byte* memory,
+  void for_each_row(const Problem& p, bool written, const Execution& execution, std::byte* memory,
                     const Body& body) const {
     const Copies copy = copies_for(p.dtype, execution.machine.isa);
     execution.parallel_for(tasks_, [&](std::int64_t task) {
@@ -83,7 +84,7 @@ class Staging {
         const Slots slots{p, copy, rows, own, bytes_};
         const Problem staged = with_copies(slots, p);
         for (std::int64_t i = 0; i < groups_; ++i) body(staged, first + i);
-        put_back(slots, p);
+        if (written) put_back(slots, p);
       }
     });
   }

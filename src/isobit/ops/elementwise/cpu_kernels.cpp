@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "isobit/simd/lines.h"
 #include "isobit/simd/map.h"
 
 namespace isobit::elementwise::ISOBIT_ISA {

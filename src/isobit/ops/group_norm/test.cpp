@@ -49,9 +49,9 @@ TEST(GroupNorm, TheGradientOfAGroupHasTheBitsOfLayerNorm) {
 }
 
 TEST(GroupNorm, NeitherWhichArraysHaveChannelsLastNorGivenMomentsChangeBits) {
-  const std::pair<Extents, int> cases[] = {{{8, 32, 70}, 4}, {{9, 24, 3}, 2},  {{1, 6, 700}, 2},
-                                           {{2, 64, 17}, 2}, {{5, 40, 1}, 20}, {{3, 48, 2}, 12},
-                                           {{4, 32, 4}, 8},  {{3, 21, 130}, 7}};
+  const std::pair<Extents, int> cases[] = {{{8, 32, 70}, 4}, {{9, 24, 3}, 2},   {{1, 6, 700}, 2},
+                                           {{2, 64, 17}, 2}, {{5, 40, 1}, 20},  {{3, 48, 2}, 12},
+                                           {{4, 32, 4}, 8},  {{3, 21, 130}, 7}, {{2, 160, 520}, 5}};
   for (const auto& one : cases) {
     const Extents& e = one.first;
     const int of_group = one.second;

@@ -8,7 +8,6 @@
 #include "isobit/ops/rope/formula.h"
 #include "isobit/ops/rope_tables/formula.h"
 #include "isobit/simd/lines.h"
-#include "isobit/simd/map.h"
 
 namespace isobit::rope::ISOBIT_ISA {
 namespace {

@@ -9,7 +9,7 @@
 #include "isobit/ops/scan/cpu_kernels.h"
 #include "isobit/ops/scan/formula.h"
 #include "isobit/ops/scan/formula_elements.h"
-#include "isobit/simd/map.h"
+#include "isobit/simd/lines.h"
 #include "isobit/simd/prefetch.h"
 
 namespace isobit::scan::ISOBIT_ISA {

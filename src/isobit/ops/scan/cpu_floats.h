@@ -15,7 +15,7 @@
 #include "isobit/ops/scan/cpu_exact.h"
 #include "isobit/ops/scan/cpu_lanes.h"
 #include "isobit/ops/scan/formula_order.h"
-#include "isobit/simd/map.h"
+#include "isobit/simd/lines.h"
 
 namespace isobit::scan::ISOBIT_ISA {
 

@@ -9,7 +9,6 @@
 #include "isobit/ops/transpose/cpu_tiles.h"
 #include "isobit/ops/transpose/formula.h"
 #include "isobit/simd/copies.h"
-#include "isobit/simd/map.h"
 
 namespace isobit::transpose::ISOBIT_ISA {
 namespace {
