@@ -173,7 +173,8 @@ ISOBIT_INLINE void products_of_long_images(const BackwardProblem& p, const Known
   Walk walk(p.of_channel(part.first), part.begin);
   simd::SumsAbreast<S, Want::both, kMostAbreast> sums;
   for (std::int64_t begin = part.begin; begin < part.end; begin += kBlock) {
-    const std::int64_t count = std::min<std::int64_t>(part.end - begin, kBlock), image = walk.image();
+    const std::int64_t count = part.end - begin < kBlock ? part.end - begin : kBlock;
+    const std::int64_t image = walk.image();
     const std::int64_t of_first = std::min(count, p.extent - begin % p.extent);
     for (std::int64_t i = 0; i < count; ++i, walk.next()) x.set(i, walk), grad_y.set(i, walk);
     const auto& first = of_image(image);

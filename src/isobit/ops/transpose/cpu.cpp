@@ -156,12 +156,13 @@ std::string declines_simd(const Problem& problem, const Machine&) {
 }
 
 // Rows of y of a line or less are seldom whole lines: 10000 matrices of 8 x 8 doubles took five
-// times as long.
+// times as long. Matrices of a few rows or columns are never streamed.
 Plan choose_simd(const Problem& problem, const Machine& machine) {
   constexpr std::int64_t kShort = 128;  // bytes
   const std::int64_t size = size_of(problem.y_dtype);
   const std::int64_t row = problem.copies() ? problem.cols.extent : problem.rows.extent;
-  return {row * size >= kShort &&
+  const bool narrow = std::min(problem.rows.extent, problem.cols.extent) <= kMostNarrow;
+  return {row * size >= kShort && (problem.copies() || !narrow) &&
           machine.leaves_caches(problem.elements() * (size_of(problem.x_dtype) + size))};
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "isobit/ops/transpose/cpu_narrow.h"
 #include "isobit/ops/transpose/cpu_tiles.h"
 #include "isobit/ops/transpose/formula.h"
 #include "isobit/simd/copies.h"
@@ -301,16 +302,23 @@ template <class X, class T>
 template <class X, class T>
 void block_of(const Block& block, bool streaming) {
   using S = Shape<T>;
+  if constexpr (std::is_unsigned_v<T> && sizeof(T) <= 4)  // as elements are that only move
+    if (transpose_narrow<T>(block)) return;
   if (block.rows < S::kCols || block.cols < S::kCols) {  // most of a tile would be thrown away
     const auto* x = reinterpret_cast<const X*>(block.x);
     auto* y = reinterpret_cast<T*>(block.y);
-    for (std::int64_t j = 0; j < block.cols; ++j)
-      for (std::int64_t i = 0; i < block.rows; ++i) {
-        if constexpr (std::is_same_v<X, T>)
-          y[j * block.y_stride + i] = x[i * block.x_stride + j];
-        else
-          y[j * block.y_stride + i] = cast<Conversions, T>(x[i * block.x_stride + j]);
-      }
+    const auto move = [&](std::int64_t i, std::int64_t j) ISOBIT_INLINE_LAMBDA {
+      if constexpr (std::is_same_v<X, T>)
+        y[j * block.y_stride + i] = x[i * block.x_stride + j];
+      else
+        y[j * block.y_stride + i] = cast<Conversions, T>(x[i * block.x_stride + j]);
+    };
+    if (block.rows < block.cols)
+      for (std::int64_t j = 0; j < block.cols; ++j)
+        for (std::int64_t i = 0; i < block.rows; ++i) move(i, j);
+    else
+      for (std::int64_t i = 0; i < block.rows; ++i)
+        for (std::int64_t j = 0; j < block.cols; ++j) move(i, j);
   } else if (std::is_same_v<X, T> && block.rows < (streaming ? 1 : 2) * S::kRows) {
     transpose_small<T>(block);
   } else {

@@ -19,6 +19,10 @@ struct Block {
   const std::byte* next_x;          // where the thread's next part starts in x; may be null
 };
 
+// Matrices of so many rows or columns at most are narrow: shuffles that are known when they are
+// compiled take their lines apart, or put them together, where they lie without gaps.
+inline constexpr std::int64_t kMostNarrow = 4;
+
 // y[j * y_stride + i] = x[i * x_stride + j].
 using BlockKernel = void (*)(const Block& block, bool streaming);
 // y[i] = x[i] over `count` adjacent elements.
