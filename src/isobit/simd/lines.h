@@ -43,6 +43,7 @@ ISOBIT_INLINE std::int64_t before_lines(const T* to, std::int64_t count) {
 template <class T>
 ISOBIT_INLINE bool streams_lines(const T* to, std::int64_t count) {
   constexpr std::int64_t kLine = 64 / sizeof(T), kMany = 8;
+  if (reinterpret_cast<std::uintptr_t>(to) % sizeof(T) != 0) return false;  // never begins one
   return count >= kMany * kLine || (streamable(to) && count % kLine == 0);
 }
 
