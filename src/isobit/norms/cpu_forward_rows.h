@@ -57,10 +57,11 @@ ISOBIT_INLINE void write_row(const T* x, T* y, std::int64_t cols,
   };
   std::int64_t i = 0;
   const auto write_turns = [&](auto turn) ISOBIT_INLINE_LAMBDA {
-    for (; i + turn <= cols; i += turn) {
+    constexpr int kElements = decltype(turn)::value;
+    for (; i + kElements <= cols; i += kElements) {
       const auto *w = weight.at(i), *b = bias.at(i);
 #pragma GCC unroll 16
-      for (int j = 0; j < turn; j += S::kWidth)
+      for (int j = 0; j < kElements; j += S::kWidth)
         write(std::integral_constant<Stores, kStores>(), i + j, w + j, b + j);
     }
   };

@@ -51,9 +51,9 @@ struct Kernels {
 };
 
 // along: one row at a time, of any strides; with weights of its elements, not of channels, if they
-// are spread. abreast: rows of adjacent channels side by side, over
-// all images; of groups, only the products of channels.
-// lines: adjacent channels of images that lie as a whole where they are.
+// are spread. abreast: adjacent channels side by side, over all images; of groups the products of
+// channels, and what is written. lines: adjacent channels of images that lie as a whole where they
+// are.
 ISOBIT_IN_EACH_ISA(Kernels kernels_along(DType dtype, bool spread);
                    Kernels kernels_abreast(DType dtype); Writers writers_of_lines(DType dtype);)
 

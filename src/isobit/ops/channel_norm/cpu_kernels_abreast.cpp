@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of adjacent channels side by side, each in a lane of its own, where channels come last in
-// memory: of batch_norm all, of group_norm the sums over what shares a weight. Compiled once for
-// each instruction set.
+// Adjacent channels side by side, each in a lane of its own, where they come last in memory: of
+// batch_norm all, of group_norm the sums over what shares a weight, and what is written. Compiled
+// once for each instruction set.
 #include <algorithm>
 
 #include "isobit/ops/channel_norm/cpu_elements.h"
