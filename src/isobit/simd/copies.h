@@ -2,9 +2,9 @@
 // Copies of bytes, inline: for rows, of which most are short.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 
+#include "isobit/simd/lines.h"
 #include "isobit/simd/vec.h"
 
 namespace isobit::simd {
@@ -42,8 +42,7 @@ ISOBIT_INLINE void copy_bytes(const std::byte* x, std::byte* y, std::int64_t byt
 // The same past the caches, where whole lines are written. A fence() must follow.
 ISOBIT_INLINE void stream_bytes(const std::byte* x, std::byte* y, std::int64_t bytes) {
   constexpr int kLine = 64, kVector = 16 * Bytes::kLanes;
-  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) % kLine);
-  std::int64_t i = std::min(bytes, (kLine - past) % kLine);
+  std::int64_t i = before_lines(y, bytes);
   copy_bytes(x, y, i);
   for (; i + kLine <= bytes; i += kLine)
 #pragma GCC unroll 4

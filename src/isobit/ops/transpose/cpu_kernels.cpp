@@ -10,6 +10,7 @@
 #include "isobit/ops/transpose/cpu_tiles.h"
 #include "isobit/ops/transpose/formula.h"
 #include "isobit/simd/copies.h"
+#include "isobit/simd/lines.h"
 
 namespace isobit::transpose::ISOBIT_ISA {
 namespace {
@@ -67,10 +68,8 @@ void row(const void* from, void* to, std::int64_t count, bool streaming) {
                        count * std::int64_t{sizeof(T)});
   } else {
     constexpr int kTurn = 64;  // whole lines
-    const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) % kLine);
-    const std::int64_t head = std::min(count, (kLine - past) % kLine / std::int64_t{sizeof(T)});
-    convert_row(x, y, head);
-    std::int64_t i = head;
+    std::int64_t i = simd::before_lines(y, count);
+    convert_row(x, y, i);
     for (; i + kTurn <= count; i += kTurn) {
 #pragma GCC unroll 8
       for (int j = 0; j < kTurn; j += F32::kWidth)
