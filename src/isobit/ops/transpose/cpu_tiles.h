@@ -31,10 +31,11 @@ struct Shape {
   // line of y three quarters of what two did; more of either gained nothing.
   static constexpr int kBlockCols = sizeof(T) == 1 ? 128 : 256 / sizeof(T);
   static constexpr int kBlockRows = 128 / sizeof(T);
-  // Of a block for streaming: longer pieces of y. It is staged first, and the copy must leave room
-  // in the first-level cache: of 192 x 512 x 512 bf16, 16 KB reached 0.65 to 0.7 of a copy, 8 KB
-  // 0.8. Small elements gain a tenth more if the next block is staged while one is transposed.
-  static constexpr int kStreamCols = sizeof(T) == 1 ? 64 : 32;
+  // Of a block for streaming: longer pieces of y. It may be staged first, and the copy must leave
+  // room in the first-level cache: of 192 x 512 x 512 bf16, 16 KB reached 0.65 to 0.7 of a copy,
+  // 8 KB 0.8. Small elements gain a tenth more if the next block is staged while one is transposed.
+  // By vectors of 32 bytes, two lines of a column of u8 were a fifth slower than four.
+  static constexpr int kStreamCols = sizeof(T) == 1 && kVector == kLine ? 64 : 32;
   static constexpr int kStreamRows = (8 << 10) / sizeof(T) / kStreamCols;
   static constexpr bool kStagesAhead = sizeof(T) < 4;
   // Of blocks beside each other whose rows are fetched together into a second-level cache. Each
