@@ -67,11 +67,16 @@ ISOBIT_INLINE typename S::Real largest_of(const T* x, std::int64_t cols, typenam
   return largest;
 }
 
-// The largest sign x of a row of a vector or more, but for the last comparisons, within a vector.
+// The largest sign x of a row of an element or more, but for the last comparisons, within a vector.
 template <class S, class T>
 ISOBIT_INLINE typename S::V largest_of_lanes(const T* x, std::int64_t cols, typename S::Real sign) {
   const auto signs = S::all(sign);
   auto most = S::all(-std::numeric_limits<typename S::Real>::infinity());
+  if (cols < S::kWidth) {
+    const auto part = S::first(cols);
+    const auto there = S::less(S::zero(), S::only(S::all(1), part));
+    return S::choose(there, S::max(S::mul(S::load(x, part), signs), most), most);
+  }
   for (std::int64_t i = 0; i + S::kWidth <= cols; i += S::kWidth)
     most = S::max(S::mul(S::load(x + i), signs), most);
   return S::max(S::mul(S::load(x + cols - S::kWidth), signs), most);  // some of it again

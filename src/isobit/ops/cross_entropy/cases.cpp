@@ -51,7 +51,8 @@ std::vector<CaseGrid> cases(std::string_view grid, std::string_view extra) {
     return {grid_of(kAll, {1, 5}, {1, 15, 64, 129, 600}, {"randn", "fltmax"}),
             grid_of({kF32, kBf16}, {3}, {1030}, kFamilies),
             grid_of(kAll, {7}, {10, 530}, {"randn", "outlier"}, kEvery, with),
-            grid_of({kF32}, {530}, {10}, {"randn"}, kEvery, {extra})};
+            grid_of({kF32}, {530}, {10}, {"randn"}, kEvery, {extra}),
+            grid_of(kAll, {53}, {3, 40}, {"randn"}, kEvery, {extra})};
   return {grid_of(kAll, {1, 31, 2048}, {1, 3, 10, 768, 1000, 4096}, kFamilies),
           grid_of({kF32, kBf16}, {31}, {50257}, {"randn", "lognormal"}, kEvery, with),
           grid_of(kAll, {31}, {10, 1000}, {"randn", "uniform", "mean1e6"}, kEvery, with)};

@@ -6,7 +6,7 @@
 
 namespace isobit::cross_entropy {
 
-// total and count, each where it is wanted, from problem.loss; in the kernels' float mode.
+// total and count, each where it is wanted, from problem.loss.
 void add_totals(const ForwardProblem& problem);
 
 }  // namespace isobit::cross_entropy

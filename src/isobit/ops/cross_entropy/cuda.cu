@@ -141,9 +141,9 @@ struct ForwardRows : Rows<T, Group> {
 
   ISOBIT_DEVICE void row(std::int64_t index, const Memory& memory) const {
     const std::int64_t target = this->targets.at(index);
-    if (this->targets.ignored(target)) return write(index, 0, Known<Real>::of_ignored());
+    if (this->targets.ignored(target)) return write(index, 0, Known<Scalar>::of_ignored());
     if (!this->targets.exists(target)) {
-      const auto none = Known<Real>::of_none();
+      const auto none = Known<Scalar>::of_none();
       return write(index, none.sum, none);
     }
     const ArrayRow<const T> x = this->x.row(index);
@@ -166,7 +166,7 @@ struct ForwardRows : Rows<T, Group> {
         for (int i = 0; i < Base::kElements; ++i) b[i] = i < place.left ? piece[i] - most : Real(0);
       });
     }
-    const auto known = Known<Real>::of(most, weights_sum);
+    const auto known = Known<Scalar>::of(most, weights_sum);
     const Real element = simt::Conversions::widen<Real>(simt::load(x.data + target));
     write(index,
           loss_of<Scalar>(this->shares, known, element, this->targets.weight(target), weights,
@@ -175,10 +175,10 @@ struct ForwardRows : Rows<T, Group> {
   }
 
  private:
-  ISOBIT_DEVICE void write(std::int64_t index, Real loss_here, const Known<Real>& known) const {
+  ISOBIT_DEVICE void write(std::int64_t index, Real loss_here, const Known<Scalar>& known) const {
     if (!Group::leads()) return;
     loss[index] = narrow<Real>(loss_here);
-    if (lse != nullptr) lse[index] = narrow<Real>(lse_of<Scalar>(known));
+    if (lse != nullptr) lse[index] = narrow<Real>(known.lse());
     if (largest != nullptr) largest[index] = narrow<Real>(known.largest);
     if (sum != nullptr) sum[index] = narrow<Real>(known.sum);
   }
@@ -216,10 +216,10 @@ struct BackwardRows : Rows<T, Group> {
     };
     if (this->targets.ignored(target)) return write([](Real, int, bool) { return Real(0); });
     const Weights<Real>& weights = this->targets.weights;
-    const Known<Real> known{simt::load(largest + index), simt::load(sum + index)};
+    const Known<Scalar> known{simt::load(largest + index), simt::load(sum + index)};
     const Real total = this->shares.smooth ? sum_of_weights(row, weights) : Real(0);
-    const auto factors = Factors<Real>::template of<Scalar>(
-        this->shares, known, simt::load(grad_loss + index), this->targets.weight(target), total);
+    const auto factors = Factors<Scalar>::of(this->shares, known, simt::load(grad_loss + index),
+                                             this->targets.weight(target), total);
     write([&](Real element, int col, bool there) {
       const Real value =
           this->shares.smooth

@@ -29,7 +29,7 @@ struct Shares {
   Real own, each, squared;
   bool smooth;
 
-  static Shares of(double label_smoothing, double z_loss, std::int64_t cols) {
+  ISOBIT_INLINE static Shares of(double label_smoothing, double z_loss, std::int64_t cols) {
     return {static_cast<Real>(1 - label_smoothing),
             static_cast<Real>(label_smoothing / static_cast<double>(cols)),
             static_cast<Real>(z_loss), label_smoothing != 0};
@@ -38,10 +38,12 @@ struct Shares {
 
 // What a row is known by: its largest element (never -0), and the sum of e^(x - largest). Both are
 // NaN where the row has one, or an element that is infinitely large, or none that is not -infinity.
-template <class Real>
+template <class S>
 struct Known {
-  Real largest, sum;
+  VectorOf<S> largest, sum;
 
+  // Of one row.
+  using Real = typename S::Real;
   ISOBIT_INLINE static Known of(Real largest, Real sum) {
     return {sum == sum ? largest : sum, sum};
   }
@@ -50,45 +52,46 @@ struct Known {
     return {kNan, kNan};
   }
   ISOBIT_INLINE static Known of_ignored() { return {0, 1}; }
+
+  ISOBIT_INLINE VectorOf<S> lse() const { return S::add(largest, functions::log<S>(sum)); }
 };
 
-template <class S, class Real = typename S::Real>
-ISOBIT_INLINE Real lse_of(const Known<Real>& known) {
-  return S::add(known.largest, functions::log<S>(known.sum));
-}
-
-// Of scalars: the element and the weight of the target; the sum of all weights, and the sum of
-// their products with x - largest, where each class has a share.
-template <class S, class Real = typename S::Real>
-ISOBIT_INLINE Real loss_of(const Shares<Real>& shares, const Known<Real>& known, Real x,
-                           Real weight, Real weights, Real differences) {
-  const Real log_of_sum = functions::log<S>(known.sum);
-  const Real own = S::sub(0, softmax::log_of<S>(exponent_of<S>(x, known.largest), log_of_sum));
-  Real terms = S::mul(shares.own, own);
+// From the element and the weight of the target; the sum of all weights, and the sum of their
+// products with x - largest, where each class has a share.
+template <class S>
+ISOBIT_INLINE VectorOf<S> loss_of(const Shares<typename S::Real>& shares, const Known<S>& known,
+                                  VectorOf<S> x, VectorOf<S> weight, VectorOf<S> weights,
+                                  VectorOf<S> differences) {
+  const auto log_of_sum = functions::log<S>(known.sum);
+  const auto own = S::sub(functions::all<S>(0),
+                          softmax::log_of<S>(exponent_of<S>(x, known.largest), log_of_sum));
+  auto terms = S::mul(S::all(shares.own), own);
   if (shares.squared != 0) {
-    const Real lse = lse_of<S>(known);
-    terms = S::fma(S::mul(shares.squared, lse), lse, terms);
+    const auto lse = known.lse();
+    terms = S::fma(S::mul(S::all(shares.squared), lse), lse, terms);
   }
-  const Real loss = S::mul(weight, terms);
+  const auto loss = S::mul(weight, terms);
   if (!shares.smooth) return loss;
-  return S::fma(shares.each, S::sub(S::mul(weights, log_of_sum), differences), loss);
+  return S::fma(S::all(shares.each), S::sub(S::mul(weights, log_of_sum), differences), loss);
 }
 
 // By what a row's gradient is made: by_weight e^(x - largest) - by_class w[c], less at_target where
 // the class is the target.
-template <class Real>
+template <class S>
 struct Factors {
-  Real by_weight, by_class, at_target;
+  using V = VectorOf<S>;
+  V by_weight, by_class, at_target;
 
-  template <class S>
-  ISOBIT_INLINE static Factors of(const Shares<Real>& shares, const Known<Real>& known, Real grad,
-                                  Real weight, Real weights) {
-    Real part = shares.own;
-    if (shares.squared != 0) part = S::fma(S::mul(2, shares.squared), lse_of<S>(known), part);
+  ISOBIT_INLINE static Factors of(const Shares<typename S::Real>& shares, const Known<S>& known,
+                                  V grad, V weight, V weights) {
+    const V own = S::all(shares.own), each = S::all(shares.each), one = functions::all<S>(1);
+    V part = own;
+    if (shares.squared != 0)
+      part = S::fma(S::mul(functions::all<S>(2), S::all(shares.squared)), known.lse(), part);
     part = S::mul(weight, part);
-    if (shares.smooth) part = S::fma(shares.each, weights, part);
-    return {S::mul(S::mul(grad, part), Real(1) / known.sum), S::mul(grad, shares.each),
-            S::mul(grad, S::mul(weight, shares.own))};
+    if (shares.smooth) part = S::fma(each, weights, part);
+    return {S::mul(S::mul(grad, part), S::div(one, known.sum)), S::mul(grad, each),
+            S::mul(grad, S::mul(weight, own))};
   }
 };
 

@@ -26,7 +26,6 @@ struct Tables {
   }
 
   static void add_totals(const cross_entropy::ForwardProblem& losses, const Execution&) {
-    const simd::FloatMode mode;
     cross_entropy::add_totals(losses);
   }
 

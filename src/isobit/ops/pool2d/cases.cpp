@@ -107,7 +107,9 @@ std::vector<CaseGrid> cases(bool forward, std::string_view grid) {
   grids.both(kTwo, {{1, 3, 11, 33}},
              {.window = {5, 7}, .stride = {3, 4}, .padding = {2, 3}, .ceil_mode = {0, 1}});
   grids.both(kAll, {{2, 37, 7, 9}, {1, 3, 12, 33}}, {.bins = {3, 4}});
-  grids.both(kTwo, {{2, 20, 9, 13}, {1, 2, 30, 41}}, {.bins = 1});
+  grids.both(kAll, {{2, 20, 9, 13}, {1, 2, 30, 41}}, {.bins = 1});
+  grids.both(kTwo, {{2, 18, 1, 21}}, {.window = {1, 0}, .bins = 1});
+  grids.both(kTwo, {{2, 18, 5, 7}}, {.window = {5, 7}});
   grids.both(kF32, {{1, 3, 4, 5}}, {.bins = {7, 9}});
   grids.both(kF32, {{1, 3, 9, 14}}, {.window = {0, 3}, .stride = {0, 1}, .bins = {2, 1}});
   grids.both(kF32, {{1, 2, 30, 29}, {1, 17, 29, 23}}, {.window = 23, .stride = 1, .padding = 11});

@@ -198,28 +198,19 @@ struct Pixels {
   std::int64_t first = 0;  // row that data begins with
 };
 
-// A vector of channels of one window.
-template <class T, bool kMax, class From, class... Lanes>
-ISOBIT_INLINE void one_window(const Part& part, const Pixels<From>& pixels, std::int64_t row,
-                              std::int64_t col, const Window& h, const Window& w, std::int64_t c,
-                              Lanes... lanes) {
+// A vector of channels of one window. for_each_tap(add) calls add(number of a tap, vector).
+template <class T, bool kMax, class ForEachTap>
+ISOBIT_INLINE void one_window(const Part& part, std::int64_t row, std::int64_t col, const Window& h,
+                              const Window& w, std::int64_t c, const ForEachTap& for_each_tap) {
   using S = VectorsOf<T>;
   using Real = typename S::Real;
   using V = typename S::V;
   const Problem& p = part.problem;
-  const Range down = p.h.seen(h), across = p.w.seen(w);
-  const auto for_each_tap = [&](const auto& add) ISOBIT_INLINE_LAMBDA {
-    for (std::int64_t i = down.begin; i < down.end; ++i) {
-      const From* const line =
-          pixels.data + (h.first + i * p.h.dilation - pixels.first) * pixels.row + c;
-      for (std::int64_t j = across.begin; j < across.end; ++j)
-        add(i * w.taps + j, S::load(line + (w.first + j * p.w.dilation) * pixels.col, lanes...));
-    }
-  };
   const std::int64_t left = part.channels - c;
   T* const y = p.y.at<T>(part.image, part.channel + c, row, col);
   if constexpr (kMax) {
     const auto find = [&](auto found) ISOBIT_INLINE_LAMBDA {
+      const Range down = p.h.seen(h), across = p.w.seen(w);
       const bool none = down.count() == 0 || across.count() == 0;
       found.tap = S::all(none ? Real(-1) : static_cast<Real>(down.begin * w.taps + across.begin));
       for_each_tap([&](std::int64_t number, V value)
@@ -251,14 +242,41 @@ template <class T, bool kMax, class From>
 ISOBIT_INLINE void row_of_windows(const Part& part, const Pixels<From>& pixels, std::int64_t row,
                                   const Window& h) {
   using S = VectorsOf<T>;
-  for (std::int64_t col = 0; col < part.problem.w.results; ++col) {
-    const Window w = part.problem.w.window(col);
+  const Problem& p = part.problem;
+  const Range down = p.h.seen(h);
+  for (std::int64_t col = 0; col < p.w.results; ++col) {
+    const Window w = p.w.window(col);
+    const Range across = p.w.seen(w);
+    const auto window = [&](std::int64_t c, auto... lanes) ISOBIT_INLINE_LAMBDA {
+      one_window<T, kMax>(part, row, col, h, w, c, [&](const auto& add) ISOBIT_INLINE_LAMBDA {
+        for (std::int64_t i = down.begin; i < down.end; ++i) {
+          const From* const line =
+              pixels.data + (h.first + i * p.h.dilation - pixels.first) * pixels.row + c;
+          for (std::int64_t j = across.begin; j < across.end; ++j)
+            add(i * w.taps + j,
+                S::load(line + (w.first + j * p.w.dilation) * pixels.col, lanes...));
+        }
+      });
+    };
     std::int64_t c = 0;
-    for (; c + S::kWidth <= part.channels; c += S::kWidth)
-      one_window<T, kMax>(part, pixels, row, col, h, w, c);
-    if (c < part.channels)
-      one_window<T, kMax>(part, pixels, row, col, h, w, c, S::first(part.channels - c));
+    for (; c + S::kWidth <= part.channels; c += S::kWidth) window(c);
+    if (c < part.channels) window(c, S::first(part.channels - c));
   }
+}
+
+// One window over planes of one row each: pixels count as they are transposed.
+template <class T, bool kMax>
+ISOBIT_INLINE void whole_planes(const Part& part) {
+  using S = VectorsOf<T>;
+  const Problem& p = part.problem;
+  for (std::int64_t c = 0; c < part.channels; c += S::kWidth)
+    one_window<T, kMax>(part, 0, 0, p.h.window(0), p.w.window(0), c,
+                        [&](const auto& add) ISOBIT_INLINE_LAMBDA {
+                          simd::across<S, 1>(p.x.at<const T>(part.image, part.channel + c, 0, 0),
+                                             p.x.c, part.channels - c, p.w.sources,
+                                             [&](std::int64_t j, const typename S::V(&pixel)[1])
+                                                 ISOBIT_INLINE_LAMBDA { add(j, pixel[0]); });
+                        });
 }
 
 // A line of pixels of channels that lie apart.
@@ -286,6 +304,7 @@ void channels(const Part& part) {
   using S = VectorsOf<T>;
   using Real = typename S::Real;
   const Problem& p = part.problem;
+  if (p.is_whole_rows()) return whole_planes<T, kMax>(part);
   Real* const staged = reinterpret_cast<Real*>(part.scratch);
   for (std::int64_t row = part.rows.begin; row < part.rows.end; ++row) {
     const Window h = p.h.window(row);

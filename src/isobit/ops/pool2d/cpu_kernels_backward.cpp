@@ -4,6 +4,7 @@
 // order of windows. Only where no sum has more than one panel.
 #include "isobit/ops/pool2d/cpu_kernels.h"
 #include "isobit/ops/pool2d/cpu_vectors.h"
+#include "isobit/simd/row_loops.h"
 
 namespace isobit::pool2d::ISOBIT_ISA {
 namespace {
@@ -64,11 +65,34 @@ ISOBIT_INLINE void give_row(const Problem& p, const typename S::Real* terms,
   }
 }
 
+// One window over planes of one row each: an element has one term, or none.
+template <class T, bool kMax>
+ISOBIT_INLINE void whole_planes(const Part& part) {
+  using S = VectorsOf<T>;
+  using Real = typename S::Real;
+  using V = typename S::V;
+  const Problem& p = part.problem;
+  const std::int64_t cols = p.w.sources;
+  const V divisor = S::all(static_cast<Real>(p.divisor_of(p.h.window(0), p.w.window(0))));
+  for (std::int64_t c = part.channel; c < part.channel + part.channels; ++c) {
+    T* const x = p.x.at<T>(part.image, c, 0, 0);
+    const Real gradient = widen<Real>(*p.y.at<const T>(part.image, c, 0, 0));
+    const V term = kMax ? S::zero() : S::add(S::zero(), S::div(S::all(gradient), divisor));
+    simd::store_row<S>(x, cols, false,
+                       [&](std::int64_t, auto...) ISOBIT_INLINE_LAMBDA { return term; });
+    if constexpr (kMax) {
+      const std::int64_t index = *p.index.at<const std::int64_t>(part.image, c, 0, 0);
+      if (0 <= index && index < cols) x[index] = narrow<T>(Real(0) + gradient);
+    }
+  }
+}
+
 template <class T, bool kMax>
 void rows(const Part& part) {
   using S = VectorsOf<T>;
   using Real = typename S::Real;
   const Problem& p = part.problem;
+  if (p.is_whole_rows()) return whole_planes<T, kMax>(part);
   const std::int64_t cols = p.w.sources, size = part.rows.count() * cols;
   const std::int64_t line = (p.w.results + kBlock - 1) / kBlock * kBlock;
   Real* const sums = reinterpret_cast<Real*>(part.scratch);

@@ -70,6 +70,19 @@ Axis axis_of(const Numbers& n, std::int64_t extent, bool ceil_mode) {
   return axis;
 }
 
+// One window over whole planes whose rows follow each other in memory: each plane is one row.
+void merge_rows(Problem& problem) {
+  Axis &h = problem.h, &w = problem.w;
+  const auto whole = [](const Axis& axis) {
+    const bool window = axis.taps == axis.sources && axis.padding == 0 && axis.dilation == 1;
+    return axis.results == 1 && (axis.bins || window);
+  };
+  const bool one_line = h.sources == 1 || problem.x.h == w.sources * problem.x.w;
+  if (!whole(h) || !whole(w) || !one_line || h.sources > kMost / w.sources) return;
+  w = {.sources = h.sources * w.sources, .bins = true};
+  h = {.bins = true};
+}
+
 Matrix span(const TensorView& view) { return view.given() ? Checker::span(view) : Matrix{}; }
 
 // What both passes have: x or its gradient, and y or its gradient.
@@ -125,6 +138,7 @@ Problem shared(const Checker& checker, const Args& args, std::string_view x_name
   problem.x = images(x);
   problem.y = images(y);
   problem.index = images(args.index);
+  merge_rows(problem);
   return problem;
 }
 

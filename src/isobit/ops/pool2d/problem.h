@@ -81,6 +81,10 @@ struct Problem {
   Images x, y, index;
 
   ISOBIT_INLINE std::int64_t planes() const { return batch * channels; }
+  // One window over planes of one row each, whose elements are adjacent.
+  ISOBIT_INLINE bool is_whole_rows() const {
+    return h.bins && h.sources == 1 && h.results == 1 && w.bins && w.results == 1 && x.w == 1;
+  }
   ISOBIT_INLINE std::int64_t divisor_of(const Window& of_h, const Window& of_w) const {
     if (divisor != 0) return divisor;
     return h.counted(of_h, with_padding) * w.counted(of_w, with_padding);

@@ -160,6 +160,23 @@ TEST(Pool2d, AnIndexOfNoElementOfItsWindowGivesNothing) {
   });
 }
 
+TEST(Pool2d, AnIndexThatIsNotInThePlaneGivesNothing) {
+  in_every_way([](const auto& run) {
+    for (const bool last : {false, true})
+      for (const std::int64_t index : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{5},
+                                       std::int64_t{6}, std::numeric_limits<std::int64_t>::max()}) {
+        std::vector<float> grad(2, 3), grad_x(12, kNaN);
+        std::vector<std::int64_t> indices(2, index);
+        run(backward_operation(),
+            BackwardArgs{.grad_y = images(grad, DType::f32, 2, 1, 1),
+                         .index = images(indices, DType::i64, 2, 1, 1),
+                         .grad_x = images(grad_x, DType::f32, 2, 2, 3, last)});
+        for (std::int64_t i = 0; i < 12; ++i)
+          EXPECT_EQ(grad_x[i], (last ? i / 2 : i % 6) == index ? 3 : 0) << index << " " << i;
+      }
+  });
+}
+
 TEST(Pool2d, TheLastWindowDoesNotBeginInThePaddingBehindTheImage) {
   ForwardArgs args{.x = {},
                    .y = {},

@@ -75,9 +75,6 @@ class Forward {
     put(x, largest, weights, S::all(factor_of<ScalarOf<S>>(sum)), y);
   }
 
-  ISOBIT_INLINE bool takes_short_rows() const {
-    return simd::is_short(cols_) && cols_ >= S::kWidth;
-  }
   // As many of them as a vector has lanes.
   ISOBIT_INLINE void short_rows(const ForwardProblem& problem, std::int64_t first) const {
     constexpr int kRows = S::kWidth;
@@ -127,7 +124,7 @@ ISOBIT_INLINE void forward_scaled_rows(const ForwardProblem& problem, std::int64
   if (problem.mask.data == nullptr) {
     const Forward<kLog, kIsOne, S, T, Y> forward(problem, streaming);
     if constexpr (S::kWidth > 1)
-      for (; forward.takes_short_rows() && row + S::kWidth <= end; row += S::kWidth)
+      for (; simd::is_short(problem.cols) && row + S::kWidth <= end; row += S::kWidth)
         forward.short_rows(problem, row);
     for (; row < end; ++row)
       forward.row(row_of<const T>(problem.x, row), staged, row_of<Y>(problem.y, row));
