@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of simd's vectors, row_loops.h and row_sums.h, compiled once for each instruction set.
+// Calls of simd's vectors, row_loops.h, collected_rows.h and row_sums.h, compiled once for each
+// instruction set.
 #include "vectors.h"
 
+#include "isobit/simd/collected_rows.h"
 #include "isobit/simd/fence.h"
 #include "isobit/simd/roots.h"
 #include "isobit/simd/row_loops.h"
@@ -31,6 +33,15 @@ Elements<typename S::Real, T> elements() {
             simd::store_row<S>(to, count, streaming,
                                [from](std::int64_t i, auto... part)
                                    ISOBIT_INLINE_LAMBDA { return S::load(from + i, part...); });
+            simd::fence();
+          },
+          [](const Real* from, std::int64_t rows, std::int64_t count, std::int64_t stride, T* to) {
+            simd::StoredRows<T> stored(to, stride, count, true);
+            for (std::int64_t row = 0; row < rows; ++row)
+              stored.template store<S>(
+                  to + row * stride, [at = from + row * count](std::int64_t i, auto... part)
+                                         ISOBIT_INLINE_LAMBDA { return S::load(at + i, part...); });
+            stored.finish();
             simd::fence();
           }};
 }

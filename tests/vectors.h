@@ -19,6 +19,9 @@ struct Elements {
   void (*store_numbers)(const Real* from, T* to);  // none of which is NaN
   void (*store_part)(const Real* from, std::int64_t count, T* to);
   void (*store_row)(const Real* from, std::int64_t count, bool streaming, T* to);
+  // Rows of `count` elements, `stride` from one to the next in `to`.
+  void (*stream_rows)(const Real* from, std::int64_t rows, std::int64_t count, std::int64_t stride,
+                      T* to);
 };
 
 template <class Real>

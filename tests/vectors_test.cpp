@@ -281,6 +281,33 @@ TEST_P(VectorsOf, RowsAreStoredWhereverTheyBegin) {
   expect_rows(vectors.f64.elements);
 }
 
+// Rows of 1 to 24 lines; beside each other, and with an element between them.
+template <class Real, class T>
+void expect_streamed_rows(const Elements<Real, T>& elements) {
+  constexpr int kLine = 64 / sizeof(T), kRows = 37;
+  std::vector<Real> from(kRows * 24 * kLine);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<Real>(i % 251) - 125;
+  for (const int count : {kLine, 4 * kLine - 1, 4 * kLine, 4 * kLine + 1, 5 * kLine + kLine / 2,
+                          9 * kLine - 3, 20 * kLine, 20 * kLine - 1, 24 * kLine})
+    for (const int stride : {count, count + 1})
+      for (const int begin : {0, 1, kLine - 1}) {
+        std::vector<T> to(kRows * stride + 2 * kLine, narrow<T>(Real(7))), expected = to;
+        for (int row = 0; row < kRows; ++row)
+          for (int i = 0; i < count; ++i)
+            expected[begin + row * stride + i] = narrow<T>(from[row * count + i]);
+        elements.stream_rows(from.data(), kRows, count, stride, to.data() + begin);
+        ASSERT_EQ(std::memcmp(to.data(), expected.data(), to.size() * sizeof(T)), 0)
+            << count << " elements every " << stride << " from " << begin << " on";
+      }
+}
+
+TEST_P(VectorsOf, RowsAreStreamedWhereverTheyBegin) {
+  expect_streamed_rows(vectors.f32.elements);
+  expect_streamed_rows(vectors.f32_in_f16);
+  expect_streamed_rows(vectors.f32_in_bf16);
+  expect_streamed_rows(vectors.f64.elements);
+}
+
 template <class Real>
 void expect_sums(const Vectors<Real>& vectors) {
   for (int count : {0, 1, 7, 64, 200, 448, 449, 511, 512, 513, 1000, 4096, 5001}) {

@@ -5,6 +5,7 @@
 
 #include "isobit/norms/cpu_kernels.h"
 #include "isobit/norms/cpu_row.h"
+#include "isobit/simd/collected_rows.h"
 #include "isobit/simd/copies.h"
 #include "isobit/simd/lines.h"
 
@@ -25,7 +26,7 @@ struct GradientTerms {
 
   template <class... Part>
   ISOBIT_INLINE simd::Terms<S> operator()(std::int64_t i, Part... part) const {
-    if constexpr (sizeof...(part) == 0) fetched(i);
+    fetched(i);
     const auto g = S::mul(S::load(grad_y + i, part...), S::load(weight.at(i), part...));
     return {g, S::only(normalise(S::load(x + i, part...)), part...)};
   }
@@ -404,9 +405,16 @@ template <class How>
 ISOBIT_INLINE void sweep_usual_rows(const BackwardProblem& problem,
                                     const WeightRow<typename How::Real>& weights, std::int64_t row,
                                     const Tile& tile, const RowTerms<typename How::Real>* terms,
-                                    const ColumnSums& sums) {
+                                    const ColumnSums& sums, simd::CollectedRows* collected) {
   using T = typename How::T;
   if constexpr (How::streams) {
+    if (collected != nullptr) {
+      const std::int64_t cols = problem.cols;
+      T* const rows = collected->place(row_of<T>(problem.grad_x, row), kAbreast * cols);
+      return sweep_rows<typename How::IntoBuffer, How::Formula::template Normalise, kAbreast>(
+          problem, weights, row, tile, terms, sums,
+          [&](int k) ISOBIT_INLINE_LAMBDA { return rows + k * cols; });
+    }
     bool begin_lines = true, have_lines = true;
     for (int k = 0; k < kAbreast; ++k) {
       const T* const grad_x = row_of<T>(problem.grad_x, row + k) + tile.first_col;
@@ -430,11 +438,17 @@ void sweep(const BackwardProblem& problem, const Weights& weights, const Tile& t
   using Cached = typename How::template With<Stores::cached, Nan::absent>;
   const WeightRow<Real> weight(weights.weight, weights.weight_mask);
   const auto* terms = static_cast<const RowTerms<Real>*>(tile_terms);
+  simd::CollectedRows rows;
+  simd::CollectedRows* collected = nullptr;
+  if constexpr (How::streams)  // rows that follow each other, of all columns
+    if (simd::collects_rows(row_of<typename How::T>(problem.grad_x, tile.first_row),
+                            problem.grad_x.stride, tile.last_col - tile.first_col))
+      collected = &rows;
   for (std::int64_t row = tile.first_row; row < tile.last_row;) {
     bool together = row + kAbreast <= tile.last_row;
     for (int k = 0; together && k < kAbreast; ++k) together = usual(terms[k]);
     if (together)
-      sweep_usual_rows<How>(problem, weight, row, tile, terms, sums);
+      sweep_usual_rows<How>(problem, weight, row, tile, terms, sums, collected);
     else if (usual(*terms))
       sweep_in_place<Cached, How::Formula::template Normalise, 1>(problem, weight, row, tile, terms,
                                                                   sums);
@@ -444,6 +458,7 @@ void sweep(const BackwardProblem& problem, const Weights& weights, const Tile& t
     row += together ? kAbreast : 1;
     terms += together ? kAbreast : 1;
   }
+  if (collected != nullptr) collected->finish();
 }
 
 template <class Formula, class S, class T, Stores kStores>

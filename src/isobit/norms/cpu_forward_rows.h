@@ -7,6 +7,7 @@
 
 #include "isobit/norms/cpu_kernels.h"
 #include "isobit/norms/cpu_row.h"
+#include "isobit/simd/collected_rows.h"
 #include "isobit/simd/lines.h"
 
 namespace isobit::norms {
@@ -137,17 +138,21 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
   const auto summed = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
     return Row<S, T, fetches_far(kSchedule)>(x_of(row), cols, x_of(row + ahead));
   };
+  const bool collects = kStores == Stores::streaming &&
+                        simd::collects_rows(row_of<T>(problem.y, 0), problem.y.stride, cols);
+  simd::CollectedRows collected;
   const auto write = [&](std::int64_t row,
                          const Statistics<Real>& statistics) ISOBIT_INLINE_LAMBDA {
     using Normalise = typename Formula::template Normalise<S>;
     const T* x = x_of(row);
     T* y = row_of<T>(problem.y, row);
+    if (collects) y = collected.place(y, cols);
     const auto fetch = [later = x_of(row + ahead)](std::int64_t i) ISOBIT_INLINE_LAMBDA {
       if constexpr (!fetches_far(kSchedule)) simd::fetch_to_first_cache(later + i);
     };
     if (!statistics.plain || !numbers || !std::isfinite(statistics.rstd)) [[unlikely]]
       detail::write_any_row<Formula, S>(x, y, cols, weight, bias, statistics);
-    else if (kStores == Stores::streaming && simd::streams_lines(y, cols))
+    else if (kStores == Stores::streaming && !collects && simd::streams_lines(y, cols))
       detail::write_row<S, kStores, Nan::absent, kTurn>(x, y, cols, weight, bias,
                                                         Normalise(statistics), fetch);
     else
@@ -184,7 +189,10 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
       for (int k = 0; k < rows; ++k) write(row + k, statistics[k]);
     }
   }
-  if constexpr (kStores == Stores::streaming) simd::fence();
+  if constexpr (kStores == Stores::streaming) {
+    collected.finish();
+    simd::fence();
+  }
 }
 
 template <class Formula>

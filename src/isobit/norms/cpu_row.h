@@ -67,9 +67,9 @@ struct Elements {
 
 namespace detail {
 
-template <bool kFetches, class T, class... Part>
-ISOBIT_INLINE void fetch(const T* later, Part...) {
-  if constexpr (kFetches && sizeof...(Part) == 0) simd::fetch_to_second_cache(later);
+template <bool kFetches, class T>
+ISOBIT_INLINE void fetch(const T* later) {
+  if constexpr (kFetches) simd::fetch_to_second_cache(later);
 }
 
 // What is summed of a row.
@@ -89,7 +89,7 @@ struct Deviations {
 
   template <class... Part>
   ISOBIT_INLINE simd::Terms<S> operator()(std::int64_t i, Part... part) const {
-    fetch<kFetches>(later + i, part...);
+    fetch<kFetches>(later + i);
     const auto d = S::only(S::sub(S::load(x + i, part...), centre), part...);
     return {d, d};
   }
@@ -100,7 +100,7 @@ struct Squares {
 
   template <class... Part>
   ISOBIT_INLINE simd::Terms<S> operator()(std::int64_t i, Part... part) const {
-    fetch<kFetches>(later + i, part...);
+    fetch<kFetches>(later + i);
     const auto element = S::load(x + i, part...);
     return {element, element};
   }

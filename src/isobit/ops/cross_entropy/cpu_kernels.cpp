@@ -9,6 +9,7 @@
 
 #include "isobit/ops/cross_entropy/cpu_call.h"
 #include "isobit/ops/cross_entropy/formula.h"
+#include "isobit/simd/collected_rows.h"
 #include "isobit/simd/row_loops.h"
 #include "isobit/simd/row_sums.h"
 #include "isobit/simd/vec_scalar.h"
@@ -207,9 +208,9 @@ struct RowFactors {
 
 // Gradients of row k of some. Those of its target are known, for x may lie where they go.
 template <bool kSmooth, class S, class T>
-ISOBIT_INLINE void put_gradients(const T* x, const typename S::Real* weight, std::int64_t cols,
-                                 std::int64_t target, const RowFactors<S>& factors, int k,
-                                 bool streaming, T* grad_x) {
+ISOBIT_INLINE void put_gradients(const T* x, const typename S::Real* weight, std::int64_t target,
+                                 const RowFactors<S>& factors, int k,
+                                 simd::StoredRows<T>& gradients, T* grad_x) {
   using V = typename S::V;
   const V by_weight = S::all(factors.by_weight[k]), by_class = S::all(factors.by_class[k]);
   const V largest = S::all(factors.largest[k]), one = S::all(1);
@@ -224,11 +225,10 @@ ISOBIT_INLINE void put_gradients(const T* x, const typename S::Real* weight, std
     return lanes.all();
   };
   const auto store = [&](const auto& weight_at) ISOBIT_INLINE_LAMBDA {
-    simd::store_row<S>(
-        grad_x, cols, streaming, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-          return with_target(i, gradient<S, kSmooth>(by_weight, by_class, S::load(x + i, part...),
-                                                     largest, weight_at(i, part...)));
-        });
+    gradients.template store<S>(grad_x, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      return with_target(i, gradient<S, kSmooth>(by_weight, by_class, S::load(x + i, part...),
+                                                 largest, weight_at(i, part...)));
+    });
   };
   if (kSmooth && weight != nullptr)
     store([&](std::int64_t i, auto... part)
@@ -243,6 +243,8 @@ void backward_rows(const BackwardProblem& problem, double weights, std::int64_t 
   using S = VectorsOf<T>;
   using Real = typename S::Real;
   const Call<Real> call(problem, static_cast<Real>(weights));
+  simd::StoredRows<T> gradients(row_of<T>(problem.grad_x, 0), problem.grad_x.stride, problem.cols,
+                                streaming);
   const auto at = [](const std::byte* numbers, std::int64_t row)
                       ISOBIT_INLINE_LAMBDA { return reinterpret_cast<const Real*>(numbers)[row]; };
   in_groups<S>(begin, end, [&](std::int64_t first, int count) ISOBIT_INLINE_LAMBDA {
@@ -268,13 +270,14 @@ void backward_rows(const BackwardProblem& problem, double weights, std::int64_t 
       const std::int64_t row = first + k;
       T* const grad_x = row_of<T>(problem.grad_x, row);
       if (call.ignored(row))
-        simd::store_row<S>(grad_x, problem.cols, streaming,
-                           [](std::int64_t, auto...) ISOBIT_INLINE_LAMBDA { return S::zero(); });
+        gradients.template store<S>(
+            grad_x, [](std::int64_t, auto...) ISOBIT_INLINE_LAMBDA { return S::zero(); });
       else
-        put_gradients<kSmooth>(row_of<const T>(problem.x, row), call.weight, problem.cols,
-                               problem.target[row], rows, k, streaming, grad_x);
+        put_gradients<kSmooth>(row_of<const T>(problem.x, row), call.weight, problem.target[row],
+                               rows, k, gradients, grad_x);
     }
   });
+  gradients.finish();
 }
 
 // kernel(T{}) with the type of x.

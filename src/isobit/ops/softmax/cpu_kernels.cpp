@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "isobit/ops/softmax/formula.h"
+#include "isobit/simd/collected_rows.h"
 #include "isobit/simd/prefetch.h"
 #include "isobit/simd/row_loops.h"
 #include "isobit/simd/row_sums.h"
@@ -34,7 +35,10 @@ class Forward {
   using V = typename S::V;
 
   ISOBIT_INLINE Forward(const ForwardProblem& problem, bool streaming)
-      : cols_(problem.cols), scale_(Scale<Real>::of(problem.scale)), streaming_(streaming) {}
+      : cols_(problem.cols),
+        scale_(Scale<Real>::of(problem.scale)),
+        streaming_(streaming),
+        results_(row_of<Y>(problem.y, 0), problem.y.stride, cols_, streaming) {}
 
   // Stores the weights of elements [begin, begin + count).
   ISOBIT_INLINE void put_weights(const T* x, V largest, std::int64_t begin, std::int64_t count,
@@ -52,18 +56,17 @@ class Forward {
     else
       return Some::div(Some::all(1), sum);
   }
-  ISOBIT_INLINE void put(const T* x, V largest, const Real* weights, V factor, Y* y) const {
-    simd::store_row<S>(y, cols_, streaming_,
-                       [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-                         if constexpr (kLog)
-                           return log_of<S>(exponent(x, largest, i, part...), factor);
-                         else
-                           return S::mul(S::load(weights + i, part...), factor);
-                       });
+  ISOBIT_INLINE void put(const T* x, V largest, const Real* weights, V factor, Y* y) {
+    results_.template store<S>(y, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      if constexpr (kLog)
+        return log_of<S>(exponent(x, largest, i, part...), factor);
+      else
+        return S::mul(S::load(weights + i, part...), factor);
+    });
   }
 
   // x is in `weights` where it was staged, which then take its place.
-  ISOBIT_INLINE void row(const T* x, Real* weights, Y* y) const {
+  ISOBIT_INLINE void row(const T* x, Real* weights, Y* y) {
     const V largest = S::all(simd::largest_of<S>(x, cols_, scale_.sign));
     alignas(64) Real block[kLog ? order::kBlock : 1];
     const Real sum = simd::row_sum_of_stored<S>(
@@ -76,7 +79,7 @@ class Forward {
   }
 
   // As many of them as a vector has lanes.
-  ISOBIT_INLINE void short_rows(const ForwardProblem& problem, std::int64_t first) const {
+  ISOBIT_INLINE void short_rows(const ForwardProblem& problem, std::int64_t first) {
     constexpr int kRows = S::kWidth;
     alignas(64) Real weights[kRows][order::kBlock / 2], largest[kRows], factors[kRows];
     const auto x = [&](int k)
@@ -98,6 +101,8 @@ class Forward {
       put(x(k), S::all(largest[k]), weights[k], S::all(factors[k]),
           row_of<Y>(problem.y, first + k));
   }
+  // After the last row.
+  ISOBIT_INLINE void finish() { results_.finish(); }
 
  private:
   ISOBIT_INLINE void fetch_row(const T* x) const {
@@ -111,6 +116,7 @@ class Forward {
   std::int64_t cols_;
   Scale<Real> scale_;
   bool streaming_;
+  simd::StoredRows<Y> results_;
 };
 
 template <bool kLog, bool kIsOne, class T, class Y>
@@ -122,15 +128,15 @@ ISOBIT_INLINE void forward_scaled_rows(const ForwardProblem& problem, std::int64
   Real* const staged = reinterpret_cast<Real*>(scratch);
   std::int64_t row = begin;
   if (problem.mask.data == nullptr) {
-    const Forward<kLog, kIsOne, S, T, Y> forward(problem, streaming);
+    Forward<kLog, kIsOne, S, T, Y> forward(problem, streaming);
     if constexpr (S::kWidth > 1)
       for (; simd::is_short(problem.cols) && row + S::kWidth <= end; row += S::kWidth)
         forward.short_rows(problem, row);
     for (; row < end; ++row)
       forward.row(row_of<const T>(problem.x, row), staged, row_of<Y>(problem.y, row));
-    return;
+    return forward.finish();
   }
-  const Forward<kLog, kIsOne, S, Real, Y> forward(problem, streaming);
+  Forward<kLog, kIsOne, S, Real, Y> forward(problem, streaming);
   const Real absent = problem.scale < 0 ? kInfinity : -kInfinity;
   for (; row < end; ++row) {
     const T* const x = row_of<const T>(problem.x, row);
@@ -147,6 +153,7 @@ ISOBIT_INLINE void forward_scaled_rows(const ForwardProblem& problem, std::int64
     else
       for (std::int64_t i = 0; i < problem.cols; ++i) y[i] = narrow<Y>(kLog ? -kInfinity : Real(0));
   }
+  forward.finish();
 }
 
 template <class T, class Y, bool kLog>
@@ -175,18 +182,18 @@ struct GradientTerms {
 
 template <bool kLog, class S, class Y, class T>
 ISOBIT_INLINE void put_gradients(const Y* y, const Y* grad_y, typename S::Real sum_of_row,
-                                 const BackwardProblem& problem, bool streaming, T* grad_x) {
+                                 const BackwardProblem& problem, simd::StoredRows<T>& gradients,
+                                 T* grad_x) {
   using V = typename S::V;
   const V sum = S::all(sum_of_row), scale = S::all(static_cast<typename S::Real>(problem.scale));
-  simd::store_row<S>(
-      grad_x, problem.cols, streaming, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
-        return gradient<S, kLog>(scale, S::load(y + i, part...), S::load(grad_y + i, part...), sum);
-      });
+  gradients.template store<S>(grad_x, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+    return gradient<S, kLog>(scale, S::load(y + i, part...), S::load(grad_y + i, part...), sum);
+  });
 }
 
 template <bool kLog, class S, class Y, class T>
 ISOBIT_INLINE void backward_row(const Y* y, const Y* grad_y, const BackwardProblem& problem,
-                                bool streaming, T* grad_x) {
+                                simd::StoredRows<T>& gradients, T* grad_x) {
   const GradientTerms<kLog, S, Y> terms{y, grad_y};
   typename S::Real sum;
   if constexpr (kLog)
@@ -194,13 +201,13 @@ ISOBIT_INLINE void backward_row(const Y* y, const Y* grad_y, const BackwardProbl
                                              ISOBIT_INLINE_LAMBDA { return terms(i, part...).a; });
   else
     sum = simd::row_dot<S>(problem.cols, terms);
-  put_gradients<kLog, S>(y, grad_y, sum, problem, streaming, grad_x);
+  put_gradients<kLog, S>(y, grad_y, sum, problem, gradients, grad_x);
 }
 
 // As many short rows as a vector has lanes.
 template <bool kLog, class S, class Y, class T>
 ISOBIT_INLINE void backward_short_rows(const BackwardProblem& problem, std::int64_t first,
-                                       bool streaming) {
+                                       simd::StoredRows<T>& gradients) {
   constexpr simd::Want kWant = kLog ? simd::Want::sum : simd::Want::dot;
   constexpr int kRows = S::kWidth;
   const auto y = [&](int k) ISOBIT_INLINE_LAMBDA { return row_of<const Y>(problem.y, first + k); };
@@ -216,7 +223,7 @@ ISOBIT_INLINE void backward_short_rows(const BackwardProblem& problem, std::int6
   alignas(64) typename S::Real sums[kRows];
   S::template store<simd::Stores::cached>(sums, simd::fold_each<S>(of_rows));
   for (int k = 0; k < kRows; ++k)
-    put_gradients<kLog, S>(y(k), grad_y(k), sums[k], problem, streaming,
+    put_gradients<kLog, S>(y(k), grad_y(k), sums[k], problem, gradients,
                            row_of<T>(problem.grad_x, first + k));
 }
 
@@ -228,16 +235,19 @@ void backward_rows(const BackwardProblem& problem, std::int64_t begin, std::int6
   const std::int64_t cols = problem.cols;
   std::int64_t row = begin;
   if (problem.mask.data == nullptr) {
+    simd::StoredRows<T> gradients(row_of<T>(problem.grad_x, 0), problem.grad_x.stride, cols,
+                                  streaming);
     if constexpr (S::kWidth > 1)
       for (; simd::is_short(cols) && row + S::kWidth <= end; row += S::kWidth)
-        backward_short_rows<kLog, S, Y, T>(problem, row, streaming);
+        backward_short_rows<kLog, S, Y, T>(problem, row, gradients);
     for (; row < end; ++row)
       backward_row<kLog, S>(row_of<const Y>(problem.y, row), row_of<const Y>(problem.grad_y, row),
-                            problem, streaming, row_of<T>(problem.grad_x, row));
-    return;
+                            problem, gradients, row_of<T>(problem.grad_x, row));
+    return gradients.finish();
   }
   Real* const own_y = reinterpret_cast<Real*>(scratch);
   Real* const own = own_y + cols;  // gradients of y, then of x
+  simd::StoredRows<Real> gradients(own, cols, cols, false);
   for (; row < end; ++row) {
     const Y* const y = row_of<const Y>(problem.y, row);
     const Y* const grad_y = row_of<const Y>(problem.grad_y, row);
@@ -250,7 +260,7 @@ void backward_rows(const BackwardProblem& problem, std::int64_t begin, std::int6
                           : Real(0);
       own[i] = there(i) ? widen<Real>(grad_y[i]) : Real(0);
     }
-    backward_row<kLog, S>(own_y, own, problem, false, own);
+    backward_row<kLog, S>(own_y, own, problem, gradients, own);
     for (std::int64_t i = 0; i < cols; ++i) grad_x[i] = narrow<T>(there(i) ? own[i] : Real(0));
   }
 }
