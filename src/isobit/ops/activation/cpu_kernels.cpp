@@ -7,6 +7,7 @@
 
 #include "isobit/ops/activation/formula.h"
 #include "isobit/simd/lines.h"
+#include "isobit/simd/read_ahead.h"
 
 namespace isobit::activation::ISOBIT_ISA {
 namespace {
@@ -75,7 +76,15 @@ template <class Pass, simd::Stores kStores, class T>
   const auto advance = [](auto* array) ISOBIT_INLINE_LAMBDA {
     return array == nullptr ? array : array + kStep;
   };
+  const auto read_ahead = [](const T* array) ISOBIT_INLINE_LAMBDA {
+    if (array != nullptr) simd::read_ahead<kStep>(array);
+  };
   for (; count >= kStep; count -= kStep) {
+    if constexpr (kStores == simd::Stores::streaming) {
+      read_ahead(step.x);
+      read_ahead(step.gate);
+      read_ahead(step.grad_y);
+    }
     run_step<Pass, VectorsOf<T>, kStores>(step);
     step = {step.x + kStep, advance(step.gate), advance(step.grad_y), step.y + kStep,
             advance(step.grad_gate)};

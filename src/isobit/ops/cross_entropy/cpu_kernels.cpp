@@ -10,6 +10,8 @@
 #include "isobit/ops/cross_entropy/cpu_call.h"
 #include "isobit/ops/cross_entropy/formula.h"
 #include "isobit/simd/collected_rows.h"
+#include "isobit/simd/prefetch.h"
+#include "isobit/simd/read_ahead.h"
 #include "isobit/simd/row_loops.h"
 #include "isobit/simd/row_sums.h"
 #include "isobit/simd/vec_scalar.h"
@@ -94,6 +96,7 @@ class Sums {
     sums.sum[k] = simd::row_sum_of_stored<S>(
         cols_, [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA {
           simd::for_each_vector<S>(count, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+            simd::fetch_to_second_cache(x + x_.stride + begin + i);  // the next row, meanwhile
             const V weight = weight_of<S>(S::load(x + begin + i, part...), largest);
             S::template store<simd::Stores::cached, simd::Nan::absent>(block + i, weight, part...);
           });
@@ -226,6 +229,7 @@ ISOBIT_INLINE void put_gradients(const T* x, const typename S::Real* weight, std
   };
   const auto store = [&](const auto& weight_at) ISOBIT_INLINE_LAMBDA {
     gradients.template store<S>(grad_x, [&](std::int64_t i, auto... part) ISOBIT_INLINE_LAMBDA {
+      simd::read_ahead<S::kWidth>(x + i);
       return with_target(i, gradient<S, kSmooth>(by_weight, by_class, S::load(x + i, part...),
                                                  largest, weight_at(i, part...)));
     });

@@ -36,6 +36,7 @@ class Forward {
 
   ISOBIT_INLINE Forward(const ForwardProblem& problem, bool streaming)
       : cols_(problem.cols),
+        next_(problem.mask.data == nullptr ? problem.x.stride : 0),
         scale_(Scale<Real>::of(problem.scale)),
         streaming_(streaming),
         results_(row_of<Y>(problem.y, 0), problem.y.stride, cols_, streaming) {}
@@ -72,6 +73,7 @@ class Forward {
     const Real sum = simd::row_sum_of_stored<S>(
         cols_, [&](std::int64_t begin, std::int64_t count) ISOBIT_INLINE_LAMBDA {
           Real* const to = kLog ? block : weights + begin;
+          fetch_row(x + next_ + begin, count);
           put_weights(x, largest, begin, count, to);
           return to;
         });
@@ -89,7 +91,7 @@ class Forward {
       of_rows[k] = simd::largest_of_lanes<S>(x(k), cols_, scale_.sign);
     S::template store<simd::Stores::cached>(largest, simd::largest_of_each<S>(of_rows));
     for (int k = 0; k < kRows; ++k) {
-      if (streaming_) fetch_row(x(k + kRows));
+      if (streaming_) fetch_row(x(k + kRows), cols_);
       put_weights(x(k), S::all(largest[k]), 0, cols_, weights[k]);
       const simd::Stored<S> stored{weights[k]};
       of_rows[k] =
@@ -105,8 +107,8 @@ class Forward {
   ISOBIT_INLINE void finish() { results_.finish(); }
 
  private:
-  ISOBIT_INLINE void fetch_row(const T* x) const {
-    for (std::int64_t i = 0; i < cols_; i += 64 / std::int64_t{sizeof(T)})
+  ISOBIT_INLINE void fetch_row(const T* x, std::int64_t count) const {
+    for (std::int64_t i = 0; i < count; i += 64 / std::int64_t{sizeof(T)})
       simd::fetch_to_second_cache(x + i);
   }
   ISOBIT_INLINE auto exponent(const T* x, V largest, std::int64_t i, auto... part) const {
@@ -114,6 +116,7 @@ class Forward {
   }
 
   std::int64_t cols_;
+  std::int64_t next_;  // elements from a row of x to the next
   Scale<Real> scale_;
   bool streaming_;
   simd::StoredRows<Y> results_;
