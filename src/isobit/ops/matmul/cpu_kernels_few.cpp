@@ -185,9 +185,11 @@ void across_all(const Few& few) {
   });
 }
 
+// Lanes are read to the end of a run: panel by panel 1 x 50257 x 768 f32 took 1.33 of the time
+// [Intel Xeon 6/167, one thread].
 template <class T>
 constexpr FewKernels kFewKernels = {along<T>, across_all<T>,
-                                    std::int64_t{order::kPanel} * (kForeseen ? order::kRun : 1)};
+                                    std::int64_t{order::kPanel} * order::kRun};
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "isobit/ops/rope/formula.h"
 #include "isobit/ops/rope_tables/formula.h"
 #include "isobit/simd/lines.h"
+#include "isobit/simd/read_ahead.h"
 
 namespace isobit::rope::ISOBIT_ISA {
 namespace {
@@ -55,6 +56,10 @@ ISOBIT_INLINE void turn_halves(const T* x, T* y, std::int64_t pairs,
   };
   int i = 0;
   for (; i + kVectors * S::kWidth <= count; i += kVectors * S::kWidth) {
+    if constexpr (kStores == Stores::streaming) {
+      simd::read_ahead<kVectors * S::kWidth>(x + i);
+      simd::read_ahead<kVectors * S::kWidth>(x + pairs + i);
+    }
     Pair<S> found[kVectors];
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) found[j] = pair_at(i + j * S::kWidth);
@@ -93,6 +98,7 @@ ISOBIT_INLINE void turn_neighbours(const T* x, T* y,
     constexpr int kLine = 64 / sizeof(T), kVectors = kLine < S::kWidth ? 1 : kLine / S::kWidth;
     int i = 0;
     for (; i + kVectors * S::kWidth <= 2 * count; i += kVectors * S::kWidth) {
+      if constexpr (kStores == Stores::streaming) simd::read_ahead<kVectors * S::kWidth>(x + i);
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j)
         S::template store<kStores>(y + i + j * S::kWidth, turned_at(i + j * S::kWidth));
