@@ -20,6 +20,7 @@ namespace {
 template <class Number>
 using ScalarsOf = std::conditional_t<sizeof(Number) == 8, simd::scalar::F64, simd::scalar::F32>;
 
+// In the pinned float mode.
 template <class Real>
 Call<Real> call_of(const Given& given) {
   const Real* const weight = reinterpret_cast<const Real*>(given.weight);
