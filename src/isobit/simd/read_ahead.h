@@ -8,7 +8,7 @@ namespace isobit::simd {
 
 // Fetches what is read half a page later than these elements: processors do not foresee enough of
 // slow loops, least of all while results are streamed. (The gradients of cross_entropy of 256 x
-// 50257 bf16 took 3.3 times as long without [Intel Xeon 6/167, one thread].)
+// 50257 bf16 took 3 times as long without [Intel Xeon 6/167, one thread].)
 template <int kElements, class T>
 ISOBIT_INLINE void read_ahead(const T* at) {
   constexpr int kLine = 64 / sizeof(T), kAhead = 2048 / sizeof(T);

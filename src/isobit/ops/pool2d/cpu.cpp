@@ -122,7 +122,7 @@ Cut cut_of(const ForwardArgs&, const Problem& p) {
 // Rows of x, as many as a first-level cache has room for.
 Cut cut_of(const BackwardArgs&, const Problem& p) {
   const bool channels = p.x.c == 1 && p.y.c == 1 && p.channels > 1 && p.x.w != 1;
-  const std::int64_t block = channels || p.is_whole_rows() ? kBlock : 1;
+  const std::int64_t block = channels || p.takes_whole_planes() ? kBlock : 1;
   const std::int64_t band = std::max<std::int64_t>((16 << 10) / (p.w.sources * block), 1);
   return {channels, block, p.h.sources, std::min(band, p.h.sources)};
 }
@@ -134,7 +134,7 @@ struct Scratches {
 Scratches scratch_of(const ForwardArgs&, const Problem& p, const Cut& cut) {
   const auto cols = static_cast<double>(p.w.sources);
   if (cut.channels)
-    return {p.x.c == 1 || p.is_whole_rows()
+    return {p.x.c == 1 || p.takes_whole_planes()
                 ? 0
                 : static_cast<double>(staged_rows(p.h)) * cols * double{kBlock},
             0};

@@ -304,7 +304,7 @@ void channels(const Part& part) {
   using S = VectorsOf<T>;
   using Real = typename S::Real;
   const Problem& p = part.problem;
-  if (p.is_whole_rows()) return whole_planes<T, kMax>(part);
+  if (p.takes_whole_planes()) return whole_planes<T, kMax>(part);
   Real* const staged = reinterpret_cast<Real*>(part.scratch);
   for (std::int64_t row = part.rows.begin; row < part.rows.end; ++row) {
     const Window h = p.h.window(row);

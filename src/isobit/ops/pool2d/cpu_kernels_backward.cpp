@@ -92,7 +92,7 @@ void rows(const Part& part) {
   using S = VectorsOf<T>;
   using Real = typename S::Real;
   const Problem& p = part.problem;
-  if (p.is_whole_rows()) return whole_planes<T, kMax>(part);
+  if (p.takes_whole_planes()) return whole_planes<T, kMax>(part);
   const std::int64_t cols = p.w.sources, size = part.rows.count() * cols;
   const std::int64_t line = (p.w.results + kBlock - 1) / kBlock * kBlock;
   Real* const sums = reinterpret_cast<Real*>(part.scratch);

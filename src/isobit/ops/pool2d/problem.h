@@ -81,8 +81,8 @@ struct Problem {
   Images x, y, index;
 
   ISOBIT_INLINE std::int64_t planes() const { return batch * channels; }
-  // One window over planes of one row each, whose elements are adjacent.
-  ISOBIT_INLINE bool is_whole_rows() const {
+  // One window over planes that are one row each (merge_rows in problem.cpp), of adjacent elements.
+  ISOBIT_INLINE bool takes_whole_planes() const {
     return h.bins && h.sources == 1 && h.results == 1 && w.bins && w.results == 1 && x.w == 1;
   }
   ISOBIT_INLINE std::int64_t divisor_of(const Window& of_h, const Window& of_w) const {
