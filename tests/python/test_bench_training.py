@@ -12,6 +12,7 @@ from pages import ROOT
 sys.path += [str(ROOT / "bench"), str(ROOT / "tools")]
 import beside_repdl
 import loss_curves
+import runs_apart
 import tables
 import timing
 import torch_operators
@@ -98,9 +99,23 @@ def test_losses_of_both_libraries_lie_on_one_curve(monkeypatch, tmp_path):
         assert abs(ours["losses"][at] - theirs["losses"][at]) == pytest.approx(most, abs=1e-7)
 
 
-def test_a_run_that_is_unknown_is_refused(capsys):
+def test_weights_of_isobit_have_the_same_bits_in_every_process(monkeypatch, tmp_path):
+    processes = runs_apart.processes()
+    assert len(set(processes)) == len(processes) - 1, "one does the same again"
+    chosen = (processes[0], processes[-1])
+    monkeypatch.setattr(runs_apart, "processes", lambda: chosen)
+    lines = lines_of(runs_apart, monkeypatch, tmp_path, "mlp", "--steps", "3")
+    assert [line["by"] for line in lines] == ["torch", "isobit"]
+    assert [(line["isa"], line["threads"]) for line in lines] == [chosen[1]] * 2
+    assert all(len(line["shares"]) == line["steps"] == 3 for line in lines)
+    assert all(0 <= share <= 1 for line in lines for share in line["shares"])
+    assert set(lines[1]["shares"]) == {0} and lines[1]["largest_difference_of_losses"] == 0
+
+
+@pytest.mark.parametrize("benchmark", [loss_curves, runs_apart])
+def test_a_run_that_is_unknown_is_refused(benchmark, capsys):
     with pytest.raises(SystemExit, match="2"):
-        loss_curves.main(["tree"])
+        benchmark.main(["tree"])
     assert "there is no run tree; known: gpt, cnn, mlp" in capsys.readouterr().err
 
 
