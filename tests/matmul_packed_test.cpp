@@ -3,6 +3,7 @@
 // refuses what it was not packed for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "guarded_pages.h"
 #include "isobit/core/error.h"
 #include "isobit/lab/configurations.h"
+#include "isobit/ops/matmul/cpu_panels.h"
 #include "isobit/ops/matmul/matmul.h"
 #include "workloads.h"
 
@@ -75,6 +77,87 @@ void expect_same(ForwardArgs args, const TensorView& b, const PackedMatrix& pack
   forward(args, packed, execution);
   EXPECT_TRUE(y == expected) << shape[0] << " rows, a of " << name_of(args.a.dtype) << ", "
                              << name_of(execution.machine.isa);
+}
+
+// Panels of a part, in memory that begins a line.
+class Panel {
+ public:
+  explicit Panel(std::int64_t elements) : lines_(static_cast<std::size_t>(elements / 16 + 1)) {}
+  void* data() { return lines_.data(); }
+  const float* floats() const { return reinterpret_cast<const float*>(lines_.data()); }
+
+ private:
+  struct alignas(64) Line {
+    float lanes[16];
+  };
+  std::vector<Line> lines_;
+};
+
+// Where pairs are the slower ones, no product takes them, and this is all that runs them.
+TEST(Pairs, HaveTheBitsOfElements) {
+  int sets = 0;
+  for (Isa isa : Machine::isas_here()) {
+    const PairKernels* const pairs = pair_kernels_for(DType::bf16, isa);
+    if (pairs == nullptr) continue;
+    ++sets;
+    const PackKernels& elements = pack_kernels_for(DType::bf16, isa);
+    for (std::int64_t m : {1, 14, 33})
+      for (std::int64_t n : {5, 16, 50})
+        for (std::int64_t k : {1, 2, 37})
+          for (const bool turned : {false, true}) {
+            const Elements a(DType::bf16, numbers(m * k)), b(DType::bf16, numbers(k * n, 2));
+            const auto* const a_data = static_cast<const std::byte*>(a.view({m * k}).data);
+            const auto* const b_data = static_cast<const std::byte*>(b.view({k * n}).data);
+            const Lanes rows = turned ? Lanes{a_data, 1, m, m} : Lanes{a_data, k, 1, m};
+            const Lanes cols = turned ? Lanes{b_data, k, 1, n} : Lanes{b_data, 1, n, n};
+            const std::int64_t pitch = (n + 31) / 32 * 32;
+            const auto sums_of = [&](const auto& kernels, Panel& b_panel) {
+              Panel a_panel((m + elements.rows) * 2 * elements.row_pitch * k), sums(m * pitch);
+              kernels.pack_a(rows, k, a_panel.data());
+              kernels.pack_b(cols, k, b_panel.data());
+              kernels.multiply(
+                  {a_panel.data(), b_panel.data(), sums.data(), pitch, m, n, k, false});
+              Floats result;
+              for (std::int64_t at = 0; at < m * n; ++at)
+                result.push_back(sums.floats()[at / n * pitch + at % n]);
+              return result;
+            };
+            Panel as_elements(pitch * k), as_pairs(pitch * k), widened(pitch * k);
+            EXPECT_TRUE(same(sums_of(*pairs, as_pairs), sums_of(elements, as_elements)))
+                << m << " x " << n << " x " << k;
+            const std::int64_t first = std::min(n, elements.cols);
+            const std::int64_t line = first <= elements.width ? elements.width : elements.cols;
+            pairs->widen_b(as_pairs.data(), first, k, widened.data());
+            for (std::int64_t at = 0; at < first * k; ++at) {
+              const std::int64_t place = at / first * line + at % first;
+              EXPECT_EQ(widened.floats()[place], as_elements.floats()[place]) << at;
+            }
+          }
+  }
+  if (sets == 0) GTEST_SKIP() << "no instruction multiplies pairs here";
+}
+
+TEST(Pairs, TellTheSmallestExponentOfAPart) {
+  int sets = 0;
+  for (Isa isa : Machine::isas_here()) {
+    const PairKernels* const pairs = pair_kernels_for(DType::bf16, isa);
+    if (pairs == nullptr) continue;
+    ++sets;
+    constexpr std::int64_t kLanes = 20, kK = 5;
+    Panel to(64 * kK);
+    for (std::int64_t at = 0; at < kLanes * kK; ++at) {
+      Floats values(kLanes * kK, 3);
+      values[at] = 0x1.8p-40f;  // its biased exponent is 87
+      values[(at + 1) % (kLanes * kK)] = 0;
+      const Elements elements(DType::bf16, values);
+      const auto* const data = static_cast<const std::byte*>(elements.view({kLanes * kK}).data);
+      for (const Lanes& lanes : {Lanes{data, kK, 1, kLanes}, Lanes{data, 1, kLanes, kLanes}}) {
+        EXPECT_EQ(pairs->pack_a(lanes, kK, to.data()), 87) << at;
+        EXPECT_EQ(pairs->pack_b(lanes, kK, to.data()), 87) << at;
+      }
+    }
+  }
+  if (sets == 0) GTEST_SKIP() << "no instruction multiplies pairs here";
 }
 
 TEST(PackedMatrix, GivesTheBitsOfAnArray) {
@@ -169,7 +252,7 @@ TEST(PackedMatrix, ServesWholeBatches) {
 // The instruction that multiplies pairs of bf16 would take subnormal sums for 0: then single
 // elements are multiplied, made of the same panels.
 TEST(PackedMatrix, KeepsSubnormalSumsOfNarrowNumbers) {
-  constexpr std::int64_t kM = 20, kN = 75, kK = 1031;
+  constexpr std::int64_t kM = 20, kFew = 5, kN = 75, kK = 1031;
   for (float of_a : {1.0f, 0x1p-63f, 0x1p-130f})
     for (float of_b : {1.0f, 0x1p-63f, 0x1p-66f, 0x1p-130f, 0.0f}) {
       Floats values = numbers(kK * kN, 2);
@@ -180,9 +263,10 @@ TEST(PackedMatrix, KeepsSubnormalSumsOfNarrowNumbers) {
            {Elements(DType::bf16, numbers(kK * kN, 2), of_b), Elements(DType::bf16, values)})
         for (Isa isa : Machine::isas_here()) {
           const TensorView matrix = b.view({kK, kN});
-          expect_same({.a = a.view({kM, kK}), .b = {}, .y = {}}, matrix,
-                      PackedMatrix(matrix, executed_on(isa)), DType::f32, {kM, kN},
-                      executed_on(isa, 2));
+          const PackedMatrix packed(matrix, executed_on(isa));
+          for (std::int64_t m : {kFew, kM})
+            expect_same({.a = a.view({m, kK}), .b = {}, .y = {}}, matrix, packed, DType::f32,
+                        {m, kN}, executed_on(isa, 2));
         }
     }
 }

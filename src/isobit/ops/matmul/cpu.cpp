@@ -40,10 +40,21 @@ std::int64_t depth_of(const Problem& problem) {
              : std::int64_t{order::kPanel};
 }
 
-// Whether sums are finished as soon as a few panels of columns are multiplied.
-bool sums_end_at_once(const Problem& problem) {
+// What packs and multiplies: elements, and pairs where that is faster.
+struct Kernels {
+  const PackKernels& elements;
+  const PairKernels* pairs;
+
+  Kernels(const Problem& problem, Isa isa)
+      : elements(pack_kernels_for(problem.dtype(), isa)),
+        pairs(faster_pairs_for(problem.dtype(), isa)) {}
+};
+
+// Whether sums are finished as soon as a few panels of columns are multiplied: not of pairs, which
+// are all looked at before any is multiplied.
+bool sums_end_at_once(const Problem& problem, const Kernels& kernels) {
   return problem.panels == nullptr && problem.arithmetic == Arithmetic::canonical &&
-         problem.dtype() != DType::bf16 && problem.k > 0 && problem.k <= depth_of(problem);
+         kernels.pairs == nullptr && problem.k > 0 && problem.k <= depth_of(problem);
 }
 
 // How many columns are packed before they are multiplied: where their sums need no memory, more of
@@ -62,10 +73,11 @@ struct PackedMemory {
   std::int64_t buffers;
   std::int64_t depth, cols;  // k that are packed at a time; columns of a tile
 
-  PackedMemory(const Problem& problem, const PackKernels& kernels, std::int64_t panels,
+  PackedMemory(const Problem& problem, const Kernels& all, std::int64_t panels,
                std::int64_t most_cols)
       : depth(depth_of(problem)) {
-    const bool in_y = sums_are_in_y(problem), at_once = sums_end_at_once(problem);
+    const PackKernels& kernels = all.elements;
+    const bool in_y = sums_are_in_y(problem), at_once = sums_end_at_once(problem, all);
     const std::int64_t size = size_of(problem.real()), line = 64 / size;
     const std::int64_t k = std::min(problem.k, depth);
     const std::int64_t rows = std::min(panels * kernels.rows, problem.m);
@@ -75,7 +87,7 @@ struct PackedMemory {
                                                               : std::min(most_cols, problem.n);
     const std::int64_t whole = parts_of(cols, kernels.cols) * kernels.cols;
     a = parts_of(panels * kernels.row_pitch * k, line) * 64;
-    b = parts_of(own_cols(problem, kernels, whole) * k, line) * 64;
+    b = parts_of(own_cols(problem, all, whole) * k, line) * 64;
     // Rows that lie a power of two apart would push each other out of caches.
     pitch = (at_once ? std::min(whole, cols_at_a_time(problem, kernels)) : whole) + line;
     sums = in_y ? 0 : parts_of(rows * pitch, line) * 64;
@@ -90,22 +102,22 @@ struct PackedMemory {
 
  private:
   // Of b, that are packed here: of panels that there are already, those of one that is widened; all
-  // where they may be pairs, which are looked at before any is multiplied.
-  static std::int64_t own_cols(const Problem& problem, const PackKernels& kernels,
-                               std::int64_t cols) {
-    if (problem.panels != nullptr) return problem.panels->in_pairs() ? kernels.cols : 0;
-    return problem.dtype() == DType::bf16 ? cols : std::min(cols, cols_at_a_time(problem, kernels));
+  // where they may be pairs.
+  static std::int64_t own_cols(const Problem& problem, const Kernels& kernels, std::int64_t cols) {
+    if (problem.panels != nullptr) return problem.panels->in_pairs() ? kernels.elements.cols : 0;
+    return kernels.pairs != nullptr ? cols
+                                    : std::min(cols, cols_at_a_time(problem, kernels.elements));
   }
 };
 
 // Both come from the third cache at the speed of the second, where there is enough to do between:
 // the more rows there are, the less often columns are packed.
 Plan choose_packed(const Problem& problem, const Machine& machine) {
-  const PackKernels& kernels = pack_kernels_for(problem.dtype(), machine.isa);
+  const Kernels kernels(problem, machine.isa);
   int panels = 128, cols = 1024;
   const std::int64_t most = kMostMemory / std::max(1, machine.threads);
   while (PackedMemory(problem, kernels, panels, cols).bytes() > most && (panels > 1 || cols > 64)) {
-    if (cols > 64 && (panels == 1 || cols >= panels * kernels.rows))
+    if (cols > 64 && (panels == 1 || cols >= panels * kernels.elements.rows))
       cols /= 2;
     else
       panels /= 2;
@@ -115,9 +127,10 @@ Plan choose_packed(const Problem& problem, const Machine& machine) {
 
 std::size_t packed_workspace(const Problem& problem, const Plan& plan, const Machine& machine) {
   if (problem.empty()) return 0;
-  const PackKernels& kernels = pack_kernels_for(problem.dtype(), machine.isa);
+  const Kernels kernels(problem, machine.isa);
   const PackedMemory memory(problem, kernels, plan[0], plan[1]);
-  const Grid grid = grid_of(problem, machine, kernels.rows, kernels.cols, memory.most_tasks());
+  const Grid grid =
+      grid_of(problem, machine, kernels.elements.rows, kernels.elements.cols, memory.most_tasks());
   return static_cast<std::size_t>(grid.tasks * memory.bytes());
 }
 
@@ -185,9 +198,16 @@ void multiply_elements(const Problem& problem, const PackKernels& kernels, Multi
   }
 }
 
+// Whether no sum of pairs can be subnormal, by the smallest exponents of their parts.
+bool sums_are_normal(int of_a, int of_b) {
+  return of_a != 0 && of_b != 0 && of_a + of_b >= PairKernels::kLeastExponents;
+}
+
 // Packs and multiplies pairs, if that can be done with the same bits.
-bool multiply_pairs(const PairKernels* pairs, const PackKernels& kernels, const Source& rows,
-                    const Source& cols, const Block& block) {
+bool multiply_pairs(const Kernels& all, const Source& rows, const Source& cols,
+                    const Block& block) {
+  const PackKernels& kernels = all.elements;
+  const PairKernels* const pairs = all.pairs;
   if (pairs == nullptr) return false;
   const std::int64_t k = block.k, bytes = (k + 1) / 2 * 4;
   int of_a = 255, of_b = 255;
@@ -198,16 +218,17 @@ bool multiply_pairs(const PairKernels* pairs, const PackKernels& kernels, const 
   pack_cols(cols, kernels, k, const_cast<void*>(block.b), bytes, [&](const Lanes& lanes, void* to) {
     of_b = std::min(of_b, pairs->pack_b(lanes, k, to));
   });
-  if (of_b == 0 || of_a + of_b < PairKernels::kLeastExponents) return false;
+  if (!sums_are_normal(of_a, of_b)) return false;
   pairs->multiply(block);
   return true;
 }
 
 // Packs rows and multiplies them by panels from (k, col) on. Of pairs that would have other bits, a
 // panel at a time is widened to block.b.
-void multiply_panels(const PackKernels& kernels, Multiply multiply, const PairKernels* pairs,
-                     const Lanes& rows, const Panels& panels, std::int64_t k, std::int64_t col,
-                     Block block) {
+void multiply_panels(const Kernels& all, Multiply multiply, const Lanes& rows, const Panels& panels,
+                     std::int64_t k, std::int64_t col, Block block) {
+  constexpr std::int64_t kFewRows = 4;  // for which pairs are half of what is read from memory
+  const PackKernels& kernels = all.elements;
   void *const a = const_cast<void*>(block.a), *const widened = const_cast<void*>(block.b);
   const void* const b = panels.at(k, col);
   if (!panels.in_pairs()) {
@@ -215,10 +236,12 @@ void multiply_panels(const PackKernels& kernels, Multiply multiply, const PairKe
     block.b = b;
     return multiply(block);
   }
-  const bool as_pairs = multiply == kernels.multiply;
+  const PairKernels* const pairs = panels.pairs();
+  const bool as_pairs =
+      multiply == kernels.multiply && (all.pairs != nullptr || rows.count <= kFewRows);
   const int of_a = as_pairs ? pairs->pack_a(rows, block.k, a) : 0,
             of_b = panels.least_exponent(k, col, block.n);
-  if (of_a != 0 && of_b != 0 && of_a + of_b >= PairKernels::kLeastExponents) {
+  if (sums_are_normal(of_a, of_b)) {
     block.b = b;
     return pairs->multiply(block);
   }
@@ -236,17 +259,17 @@ void run_packed(const ForwardArgs&, const Problem& problem, const Plan& plan,
                 const Execution& execution) {
   if (problem.empty()) return;
   const Isa isa = execution.machine.isa;
-  const PackKernels& kernels = pack_kernels_for(problem.dtype(), isa);
-  const PairKernels* const pairs = pair_kernels_for(problem.dtype(), isa);
+  const Kernels all(problem, isa);
+  const PackKernels& kernels = all.elements;
   const bool in_steps = problem.arithmetic == Arithmetic::tensor;
   const Multiply multiply = in_steps ? kernels.multiply_in_steps : kernels.multiply;
-  const PackedMemory memory(problem, kernels, plan[0], plan[1]);
+  const PackedMemory memory(problem, all, plan[0], plan[1]);
   const Grid grid =
       grid_of(problem, execution.machine, kernels.rows, kernels.cols, memory.most_tasks());
   const Finish finish(problem, isa);
   const AddKernel add = add_kernel_for(problem.real(), isa);
   const Slopes slopes(problem, isa);
-  const bool in_y = sums_are_in_y(problem), at_once = !in_y && sums_end_at_once(problem);
+  const bool in_y = sums_are_in_y(problem), at_once = !in_y && sums_end_at_once(problem, all);
   const auto tile = [&](std::byte* room, const Arrays& arrays, std::int64_t row, std::int64_t col,
                         std::int64_t rows, std::int64_t cols) {
     std::byte *a = room, *b = a + memory.a, *derived = b + memory.b;
@@ -270,11 +293,11 @@ void run_packed(const ForwardArgs&, const Problem& problem, const Plan& plan,
         block.bias = bias.data;
       }
       if (problem.panels != nullptr) {
-        multiply_panels(kernels, multiply, pairs, rows_of_a, *problem.panels, k, col, block);
+        multiply_panels(all, multiply, rows_of_a, *problem.panels, k, col, block);
       } else {
         const Source from_rows{rows_of_a, problem.made_a, row, k, made};
         const Source from_cols{cols_of_b, problem.made_b, col, k, made};
-        if (in_steps || !multiply_pairs(pairs, kernels, from_rows, from_cols, block))
+        if (in_steps || !multiply_pairs(all, from_rows, from_cols, block))
           multiply_elements(problem, kernels, multiply, from_rows, from_cols, block, at_once,
                             [&](const Block& sums, std::int64_t begin) {
                               finish(arrays, row, col + begin, sums.c, sums.c_pitch, rows, sums.n);

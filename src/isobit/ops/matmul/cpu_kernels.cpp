@@ -11,6 +11,7 @@
 #include "isobit/ops/matmul/cpu_shape.h"
 #include "isobit/ops/matmul/formula.h"
 #include "isobit/simd/prefetch.h"
+#include "isobit/simd/read_ahead.h"
 
 namespace isobit::matmul::ISOBIT_ISA {
 namespace {
@@ -123,6 +124,9 @@ struct Tile {
 template <class S>
 using TileKernel = void (*)(const Tile<S>& tile);
 
+// So few that a panel of b comes from memory, as those of a packed matrix do.
+constexpr int kFewRows = 8;
+
 template <class S, int kRows, int kVectors>
 void tile(const Tile<S>& given) {
   using Real = typename S::Real;
@@ -150,6 +154,7 @@ void tile(const Tile<S>& given) {
       for (int v = 0; v < kVectors; ++v) columns[v] = S::load(b + v * kWidth);
       simd::fetch_ahead<Shape<S>::kRowPitch>(a);  // both panels are more than the first cache holds
       simd::fetch_ahead<kVectors * kWidth>(b);
+      if constexpr (kRows <= kFewRows) simd::read_ahead<kVectors * kWidth>(b);
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
         const V row = S::all(a[i]);

@@ -18,6 +18,11 @@ const PairKernels* pair_kernels_for(DType element, Isa isa) {
   ISOBIT_RETURN_FOR_ISA(isa, pair_kernels(element));
 }
 
+const PairKernels* faster_pairs_for(DType element, Isa isa) {
+  const PairKernels* const pairs = pair_kernels_for(element, isa);
+  return pairs != nullptr && pairs->are_faster() ? pairs : nullptr;
+}
+
 const FewKernels& few_kernels_for(DType element, Isa isa) {
   ISOBIT_RETURN_FOR_ISA(isa, few_kernels(element));
 }

@@ -16,6 +16,7 @@ namespace isobit::matmul {
 
 const PackKernels& pack_kernels_for(DType element, Isa isa);
 const PairKernels* pair_kernels_for(DType element, Isa isa);  // null where there are none
+const PairKernels* faster_pairs_for(DType element, Isa isa);  // or where elements are faster
 const FewKernels& few_kernels_for(DType element, Isa isa);
 const TileKernels* tile_kernels_for(Isa isa);  // null where there are none
 // Why a machine multiplies no tiles by AMX; empty where it does.
@@ -33,6 +34,7 @@ class Panels {
   std::int64_t bytes() const { return bytes_; }
   const std::byte* data() const { return memory_.get(); }
   bool in_pairs() const { return pairs_ != nullptr; }
+  const PairKernels* pairs() const { return pairs_; }
 
   // The panels from one on: k is a multiple of order::kPanel, and col one of a panel's columns.
   const std::byte* at(std::int64_t k, std::int64_t col) const;
