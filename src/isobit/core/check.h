@@ -22,6 +22,17 @@ struct Matrix {
   ISOBIT_INLINE explicit operator bool() const { return data != nullptr; }
 };
 
+// One row of a matrix.
+template <class T>
+ISOBIT_INLINE T* row_of(const Matrix& matrix, std::int64_t row) {
+  return reinterpret_cast<T*>(matrix.data) + row * matrix.stride;
+}
+
+// The same, where the type is known at run time.
+inline std::byte* row_of(const Matrix& matrix, std::int64_t row, DType dtype) {
+  return matrix.data + row * matrix.stride * size_of(dtype);
+}
+
 enum class Access { read, write };
 
 // "of shape (3, 8) and strides (8, 1)", for messages.

@@ -46,7 +46,7 @@ void part(const Rows& rows, const norms::Tile& tile, void* to, std::int64_t pitc
   Y* y = static_cast<Y*>(to);
   for (std::int64_t row = tile.first_row; row < tile.last_row; ++row, y += pitch) {
     const norms::Statistics<Real>& statistics = terms[row].statistics;
-    const X* x = norms::row_of<const X>(rows.x, row);
+    const X* x = row_of<const X>(rows.x, row);
     if (statistics.plain && rows.numbers && std::isfinite(statistics.rstd)) [[likely]]
       write_part<S, simd::Nan::absent>(x, y, tile.first_col, count, weight, bias,
                                        typename Formula::template Normalise<S>(statistics));

@@ -49,7 +49,7 @@ void MadeRows::compose(const Execution& execution) const {
   const norms::Tools& tools = norms::tools_of(execution.machine.isa);
   in_rows(asked_, execution, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)
-      tools.compose(asked_, row, norms::row_of(norm_.x, row, norm_.dtype));
+      tools.compose(asked_, row, row_of(norm_.x, row, norm_.dtype));
   });
 }
 

@@ -186,10 +186,8 @@ void decompose(const BackwardProblem& problem, std::int64_t row, const void* gra
                  simd::fetch_to_second_cache(later_more + i);
                  simd::fetch_to_second_cache(later_y + i * size_of(problem.grad_y_dtype));
                };
-               const auto whole_lines = [&](const T* to) {
-                 return simd::streamable(to) && problem.cols * sizeof(T) % 64 == 0;
-               };
-               if (streaming && whole_lines(grad_x) && whole_lines(grad_residual))
+               if (streaming && simd::are_whole_lines(grad_x, problem.cols) &&
+                   simd::are_whole_lines(grad_residual, problem.cols))
                  write_gradient<S, T, Stores::streaming>(problem.cols, from, grad_sum, grad_x,
                                                          grad_residual, fetch);
                else

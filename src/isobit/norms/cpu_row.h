@@ -3,7 +3,6 @@
 #pragma once
 
 #include <limits>
-#include <type_traits>
 
 #include "isobit/core/order.h"
 #include "isobit/norms/statistics.h"
@@ -20,7 +19,7 @@ template <class S, class Get>
 class SpecifiedRow {
  public:
   using Real = typename S::Real;
-  using Scalar = std::conditional_t<sizeof(Real) == 8, simd::scalar::F64, simd::scalar::F32>;
+  using Scalar = simd::ScalarOf<Real>;
 
   SpecifiedRow(std::int64_t cols, const Get& get) : get_(get), cols_(cols) {}
 

@@ -49,17 +49,6 @@ struct BackwardProblem {
   ISOBIT_INLINE bool wants_sums() const { return grad_weight != nullptr || grad_bias != nullptr; }
 };
 
-// One row of a matrix.
-template <class T>
-ISOBIT_INLINE T* row_of(const Matrix& matrix, std::int64_t row) {
-  return reinterpret_cast<T*>(matrix.data) + row * matrix.stride;
-}
-
-// The same, where the type is known at run time.
-inline std::byte* row_of(const Matrix& matrix, std::int64_t row, DType dtype) {
-  return matrix.data + row * matrix.stride * size_of(dtype);
-}
-
 // The matrix without its first rows.
 inline Matrix from_row(const Matrix& matrix, std::int64_t row, DType dtype) {
   if (!matrix) return matrix;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "isobit/optimizers/cpu_kernels.h"
 #include "isobit/optimizers/problem.h"
@@ -54,7 +53,7 @@ void deal(const Arrays& arrays, const Execution& execution, const Run& run) {
 template <class Rule, class T, class G>
 void run_elements(const Step& step, const typename Rule::template Constants<double>& given,
                   std::int64_t count) {
-  using S = std::conditional_t<sizeof(T) == 8, simd::scalar::F64, simd::scalar::F32>;
+  using S = simd::ScalarOf<T>;
   using Real = typename S::Real;
   const auto constants = given.template as<Real>();
   const auto element = [](const std::byte* array, std::int64_t i) {

@@ -21,7 +21,7 @@ namespace detail {
 template <class Rule, class T, class G>
 void run(const Step& step, const typename Rule::template Constants<double>& given,
          std::int64_t count) {
-  using S = simd::WithRoots<std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>>;
+  using S = simd::WithRoots<simd::VectorsOf<T>>;
   using V = typename S::V;
   constexpr int kOfTwoLines = 128 / sizeof(typename S::Real);
   constexpr int kTogether = S::kWidth == 1 ? 1 : std::min(4, kOfTwoLines / S::kWidth);

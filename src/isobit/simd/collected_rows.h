@@ -71,9 +71,8 @@ template <class T>
 ISOBIT_INLINE bool collects_rows(const T* first, std::int64_t stride, std::int64_t cols) {
   constexpr std::int64_t kLine = 64 / sizeof(T);
   if (Bytes::kLanes == 1) return false;  // no streaming stores
-  const bool whole_lines = streamable(first) && cols % kLine == 0;
-  return stride == cols && 4 * kLine <= cols && cols <= 20 * kLine && !whole_lines &&
-         reinterpret_cast<std::uintptr_t>(first) % sizeof(T) == 0;
+  return stride == cols && 4 * kLine <= cols && cols <= 20 * kLine &&
+         !are_whole_lines(first, cols) && reinterpret_cast<std::uintptr_t>(first) % sizeof(T) == 0;
 }
 
 // Stores rows past the caches where that is asked for and pays; a fence() must follow.

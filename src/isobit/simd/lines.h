@@ -29,6 +29,12 @@ ISOBIT_INLINE bool streamable(const void* to) {
   return reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
 }
 
+// Whether `count` elements are whole lines of memory.
+template <class T>
+ISOBIT_INLINE bool are_whole_lines(const T* to, std::int64_t count) {
+  return streamable(to) && count % std::int64_t{64 / sizeof(T)} == 0;
+}
+
 // How many of `count` elements stand before the first whole line of memory.
 template <class T>
 ISOBIT_INLINE std::int64_t before_lines(const T* to, std::int64_t count) {
@@ -44,7 +50,7 @@ template <class T>
 ISOBIT_INLINE bool streams_lines(const T* to, std::int64_t count) {
   constexpr std::int64_t kLine = 64 / sizeof(T), kMany = 8;
   if (reinterpret_cast<std::uintptr_t>(to) % sizeof(T) != 0) return false;  // never begins one
-  return count >= kMany * kLine || (streamable(to) && count % kLine == 0);
+  return count >= kMany * kLine || are_whole_lines(to, count);
 }
 
 // A vector's first `count` lanes, adjacent in memory or `stride` elements apart.

@@ -3,6 +3,8 @@
 // cpu_kernels*.cpp once for every instruction set and names it in ISOBIT_ISA.
 #pragma once
 
+#include <type_traits>
+
 #include "isobit/simd/fence.h"
 
 #ifndef ISOBIT_ISA
@@ -36,5 +38,9 @@ using ISOBIT_ISA::F32;
 using ISOBIT_ISA::F64;
 using ISOBIT_ISA::I32;
 using ISOBIT_ISA::Lane;
+
+// The vectors that elements of T are computed in.
+template <class T>
+using VectorsOf = std::conditional_t<sizeof(T) == 8, F64, F32>;
 
 }  // namespace isobit::simd

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "isobit/core/dtype.h"
 #include "isobit/core/odd.h"
@@ -148,3 +149,11 @@ struct Bytes {
 using Lane = Bytes;
 
 }  // namespace isobit::simd::scalar
+
+namespace isobit::simd {
+
+// The single lane that an element of T is computed in.
+template <class T>
+using ScalarOf = std::conditional_t<sizeof(T) == 8, scalar::F64, scalar::F32>;
+
+}  // namespace isobit::simd

@@ -45,7 +45,7 @@ void deal(const Problem& problem, const Execution& execution, const Run& run) {
 // The specification: what the element's formula says, element by element.
 template <class T>
 void scalar_loop(Function function, const Arrays& arrays, std::int64_t count) {
-  using S = std::conditional_t<sizeof(T) == 8, simd::scalar::F64, simd::scalar::F32>;
+  using S = simd::ScalarOf<T>;
   using Real = typename S::Real;
   const auto element = [](const std::byte* array, std::int64_t i) {
     return widen<Real>(reinterpret_cast<const T*>(array)[i]);

@@ -14,8 +14,7 @@ namespace {
 
 constexpr int kStep = 64;  // elements: whole lines at a time, as streaming stores need
 
-template <class T>
-using VectorsOf = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
+using simd::VectorsOf;
 
 // The arrays of one step, with their types; a pass reads and writes some of them.
 template <class T>

@@ -15,9 +15,9 @@
 namespace isobit::attention::ISOBIT_ISA {
 namespace {
 
-using matmul::ISOBIT_ISA::across;
-using matmul::ISOBIT_ISA::for_each_vector;
-using matmul::ISOBIT_ISA::VectorsOf;
+using simd::across;
+using simd::for_each_vector;
+using simd::VectorsOf;
 
 template <class S>
 void store(typename S::Real* to, typename S::V v) {

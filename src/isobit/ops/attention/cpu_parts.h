@@ -53,9 +53,7 @@ void with_types(DType dtype, const Visit& visit) {
   }
 }
 
-template <class Real>
-using ScalarOf =
-    std::conditional_t<std::is_same_v<Real, double>, simd::scalar::F64, simd::scalar::F32>;
+using simd::ScalarOf;
 
 template <class Real, class T>
 Real element(const std::byte* from) {

@@ -22,8 +22,7 @@ struct ElementsOf {
   Real operator()(std::int64_t i) const { return widen<Real>(element<const T>(array, row, i)); }
 };
 
-template <class Real>
-using ScalarOf = std::conditional_t<sizeof(Real) == 8, simd::scalar::F64, simd::scalar::F32>;
+using simd::ScalarOf;
 
 // A row of x as layernorm's formula wants it.
 template <class T, class Real>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The specification: one element after the other, each by the sum of order.h.
-#include <type_traits>
 
 #include "isobit/ops/convolution/cpu_parts.h"
 #include "isobit/ops/convolution/formula.h"
@@ -11,7 +10,7 @@ namespace {
 using matmul::with_types;
 
 template <class Real>
-using SumOf = Sum<std::conditional_t<sizeof(Real) == 8, simd::scalar::F64, simd::scalar::F32>>;
+using SumOf = Sum<simd::ScalarOf<Real>>;
 
 // The sum of one window of a group: (row, col) of the result, or of what pads x where its gradient
 // is wanted.

@@ -2,7 +2,6 @@
 // Channels side by side, each with a filter of its own, where they lie. Compiled once for each
 // instruction set.
 #include <algorithm>
-#include <type_traits>
 
 #include "isobit/ops/convolution/cpu_kernels.h"
 #include "isobit/simd/row_loops.h"
@@ -43,8 +42,7 @@ ISOBIT_INLINE void some_pixels(const Pixels& all, std::int64_t first, std::int64
     S::store(to + p * all.to_step, S::add(S::add(sums[p], S::zero()), bias), part...);
 }
 
-template <class T>
-using VectorsOf = std::conditional_t<std::is_same_v<T, double>, simd::F64, simd::F32>;
+using simd::VectorsOf;
 
 template <class T, class To, int kPixels, int kTaps>
 ISOBIT_INLINE void all_channels(const Pixels& all, std::int64_t first) {

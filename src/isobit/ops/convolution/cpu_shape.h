@@ -7,7 +7,7 @@
 
 namespace isobit::convolution::ISOBIT_ISA {
 
-using matmul::ISOBIT_ISA::VectorsOf;
+using simd::VectorsOf;
 using Shape = matmul::ISOBIT_ISA::LargestTile;
 
 template <class S>

@@ -17,9 +17,6 @@
 namespace isobit::cross_entropy {
 namespace {
 
-template <class Number>
-using ScalarsOf = std::conditional_t<sizeof(Number) == 8, simd::scalar::F64, simd::scalar::F32>;
-
 // In the pinned float mode.
 template <class Real>
 Call<Real> call_of(const Given& given) {
@@ -98,7 +95,7 @@ void run_simd(const BackwardArgs&, const BackwardProblem& problem, const Plan& p
 }
 
 // The specification: each element by the formula, sums as core/order.h has them.
-template <class T, class Real, class S = ScalarsOf<Real>>
+template <class T, class Real, class S = simd::ScalarOf<Real>>
 void specified_row(const ForwardProblem& problem, const Call<Real>& call, std::int64_t row) {
   auto known = Known<S>::of_ignored();
   Real loss = 0;
@@ -126,7 +123,7 @@ void specified_row(const ForwardProblem& problem, const Call<Real>& call, std::i
   put(problem.sum, row, known.sum);
   if (problem.lse != nullptr) put(problem.lse, row, known.lse());
 }
-template <class T, class Real, class S = ScalarsOf<Real>>
+template <class T, class Real, class S = simd::ScalarOf<Real>>
 void specified_row(const BackwardProblem& problem, const Call<Real>& call, std::int64_t row) {
   T* const grad_x = row_of<T>(problem.grad_x, row);
   if (call.ignored(row)) {

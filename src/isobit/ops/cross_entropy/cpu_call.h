@@ -10,11 +10,6 @@
 
 namespace isobit::cross_entropy {
 
-template <class T>
-ISOBIT_INLINE T* row_of(const Matrix& matrix, std::int64_t row) {
-  return reinterpret_cast<T*>(matrix.data) + row * matrix.stride;
-}
-
 // Real: what is computed in.
 template <class Real>
 struct Call {

@@ -19,12 +19,8 @@
 namespace isobit::cross_entropy::ISOBIT_ISA {
 namespace {
 
-template <class T>
-using VectorsOf = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
-
-template <class S>
-using ScalarOf =
-    std::conditional_t<sizeof(typename S::Real) == 8, simd::scalar::F64, simd::scalar::F32>;
+using simd::ScalarOf;
+using simd::VectorsOf;
 
 // A number of each of some rows.
 template <class S>
@@ -184,7 +180,7 @@ void forward_rows(const ForwardProblem& problem, double weights, std::int64_t be
     RowSums<S> sums;
     if (problem.cols != 0) of_rows.add(first, wanted, sums);
     for (int k = 0; k < S::kWidth; ++k) {
-      using One = ScalarOf<S>;
+      using One = ScalarOf<Real>;
       const auto known = wanted[k] == 0      ? Known<One>::of_ignored()
                          : problem.cols == 0 ? Known<One>::of_none()
                                              : Known<One>::of(sums.largest[k], sums.sum[k]);

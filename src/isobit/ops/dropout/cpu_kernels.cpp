@@ -3,7 +3,6 @@
 #include "isobit/ops/dropout/cpu_kernels.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "isobit/ops/dropout/formula.h"
 #include "isobit/simd/lines.h"
@@ -15,7 +14,7 @@ constexpr int kColumns = 64;  // whose words are made before vectors take them
 
 template <class T>
 void run(double p, std::uint64_t seed, const Columns& columns) {
-  using S = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
+  using S = simd::VectorsOf<T>;
   using Real = typename S::Real;
   const auto mask = Mask<Real>::of(p, seed);
   const auto* x = reinterpret_cast<const T*>(columns.x);

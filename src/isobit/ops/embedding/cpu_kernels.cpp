@@ -3,8 +3,6 @@
 // set.
 #include "isobit/ops/embedding/cpu_kernels.h"
 
-#include <type_traits>
-
 #include "isobit/core/order.h"
 #include "isobit/ops/embedding/problem.h"
 #include "isobit/simd/copies.h"
@@ -13,8 +11,7 @@
 namespace isobit::embedding::ISOBIT_ISA {
 namespace {
 
-template <class T>
-using VectorsOf = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
+using simd::VectorsOf;
 
 // The pair tree over the runs of a chunk holds a sum a level, and the run that comes next.
 constexpr int kLevels = 6;

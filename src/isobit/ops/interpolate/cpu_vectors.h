@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "isobit/ops/interpolate/cpu_kernels.h"
 #include "isobit/ops/interpolate/formula.h"
@@ -12,11 +11,10 @@
 
 namespace isobit::interpolate::ISOBIT_ISA {
 
-template <class T>
-using VectorsOf = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
 using simd::load_line;
 using simd::store_lanes;
 using simd::store_line;
+using simd::VectorsOf;
 
 template <class Real>
 ISOBIT_INLINE const Taps<Real>* taps_in(const void* table) {

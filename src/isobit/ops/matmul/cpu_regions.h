@@ -66,7 +66,7 @@ void write(const Array& array, std::int64_t row, std::int64_t col, Real value) {
 template <class Real>
 void finish_element(const Problem& problem, const Arrays& arrays, std::int64_t row,
                     std::int64_t col, Real sum) {
-  using S = std::conditional_t<std::is_same_v<Real, double>, simd::scalar::F64, simd::scalar::F32>;
+  using S = simd::ScalarOf<Real>;
   if (problem.alpha != 1) sum = static_cast<Real>(problem.alpha) * sum;
   if (arrays.c) sum = S::fma(static_cast<Real>(problem.beta), read<Real>(arrays.c, row, col), sum);
   if (arrays.bias) sum = sum + read<Real>(arrays.bias, row, col);

@@ -10,7 +10,7 @@ namespace isobit::matmul {
 template <class Real>
 Real slope_element(const Problem& problem, const Array& grad, const Array& pre, std::int64_t row,
                    std::int64_t col) {
-  using S = std::conditional_t<std::is_same_v<Real, double>, simd::scalar::F64, simd::scalar::F32>;
+  using S = simd::ScalarOf<Real>;
   Real s = read<Real>(grad, row, col);
   if (!pre) return s;
   s = slope<S>(problem.bend, s, read<Real>(pre, row, col));

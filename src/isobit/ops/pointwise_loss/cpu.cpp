@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU variants: whole vectors, and one element at a time. How a call is dealt to threads.
 #include <algorithm>
-#include <type_traits>
 
 #include "isobit/ops/pointwise_loss/cpu_kernels.h"
 #include "isobit/ops/pointwise_loss/formula.h"
@@ -43,7 +42,7 @@ void deal(const Problem& problem, const Execution& execution, Kernel kernel) {
 // The specification: what the element's formula says, element by element.
 template <class T>
 void one_by_one(Kind kind, double beta, const Arrays& arrays, std::int64_t count) {
-  using S = std::conditional_t<sizeof(T) == 8, simd::scalar::F64, simd::scalar::F32>;
+  using S = simd::ScalarOf<T>;
   using Real = typename S::Real;
   const Rule<Real> rule = {kind, static_cast<Real>(beta), arrays.weight != nullptr,
                            arrays.pos_weight != nullptr};

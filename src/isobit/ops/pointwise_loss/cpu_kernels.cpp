@@ -2,8 +2,6 @@
 // The vector loops of the simd variants, compiled once for each instruction set.
 #include "isobit/ops/pointwise_loss/cpu_kernels.h"
 
-#include <type_traits>
-
 #include "isobit/ops/pointwise_loss/formula.h"
 #include "isobit/simd/lines.h"
 
@@ -20,7 +18,7 @@ constexpr std::int64_t kBlock = 512;
 
 template <class T>
 void run(Kind kind, double beta, const Arrays& arrays, std::int64_t count) {
-  using S = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
+  using S = simd::VectorsOf<T>;
   using Real = typename S::Real;
   const Rule<Real> rule = {kind, static_cast<Real>(beta), arrays.weight != nullptr,
                            arrays.pos_weight != nullptr};

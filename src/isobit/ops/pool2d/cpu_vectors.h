@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "isobit/ops/pool2d/cpu_kernels.h"
 #include "isobit/ops/pool2d/formula.h"
@@ -13,8 +12,8 @@
 
 namespace isobit::pool2d::ISOBIT_ISA {
 
-template <class T>
-using VectorsOf = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
+using simd::VectorsOf;
+
 template <class S>
 constexpr typename S::Real kInfinity = std::numeric_limits<typename S::Real>::infinity();
 

@@ -10,8 +10,7 @@
 
 namespace isobit::reduce {
 
-template <class Real>
-using ScalarOf = std::conditional_t<sizeof(Real) == 8, simd::scalar::F64, simd::scalar::F32>;
+using simd::ScalarOf;
 
 // The elements of a row of x.
 template <class T, class Real>

@@ -112,7 +112,7 @@ void for_each_token(const Problem& problem, const Execution& execution, TableKer
 // The specification: one pair after the other.
 template <class T>
 void turn_heads(const Problem& problem, const Heads& heads, Place place, const Row& row) {
-  using S = std::conditional_t<sizeof(T) == 8, simd::scalar::F64, simd::scalar::F32>;
+  using S = simd::ScalarOf<T>;
   using Real = typename S::Real;
   const Steps &from = heads.x_steps, &to = heads.y_steps;
   const bool half = problem.style == Style::half;

@@ -112,7 +112,7 @@ ISOBIT_INLINE void turn_neighbours(const T* x, T* y,
 
 template <class T, Style kStyle, Stores kStores>
 ISOBIT_INLINE void run_heads(const Token& token, const Row& row, const Turn& turn) {
-  using S = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
+  using S = simd::VectorsOf<T>;
   using Real = typename S::Real;
   const auto* x = reinterpret_cast<const T*>(token.x);
   auto* y = reinterpret_cast<T*>(token.y);

@@ -68,10 +68,6 @@ void for_all_segments(const Problem& problem, const Execution& execution, const 
   });
 }
 
-template <class Real>
-using Scalars =
-    std::conditional_t<std::is_same_v<Real, double>, simd::scalar::F64, simd::scalar::F32>;
-
 template <class M, class X, class Y>
 void scan_one_by_one(const Segment& segment) {
   using Real = typename M::Real;
@@ -100,7 +96,7 @@ void scan_one_by_one(const Segment& segment) {
 
 void run_serial(const Args&, const Problem& problem, const Plan&, const Execution& execution) {
   visit_types(problem.x_dtype, problem.y_dtype, [&]<class X, class Y>(Type<X>, Type<Y>) {
-    with_monoid<Scalars, Y>(problem.kind, [&]<class M>(M) {
+    with_monoid<simd::ScalarOf, Y>(problem.kind, [&]<class M>(M) {
       for_all_segments(problem, execution, scan_one_by_one<M, X, Y>);
     });
   });

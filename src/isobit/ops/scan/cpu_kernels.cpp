@@ -18,7 +18,7 @@ constexpr Types kTypes = {kRead<S, X>, kWritten<S, Y>};
 
 template <class X, class Y>
 Kernel floats(Kind kind) {
-  using S = std::conditional_t<sizeof(Y) == 8, simd::F64, simd::F32>;
+  using S = simd::VectorsOf<Y>;
   using Real = typename S::Real;
   const Types* const types = &kTypes<S, X, Y>;
   switch (kind) {

@@ -50,11 +50,9 @@ void in_rows(const Problem& problem, const Execution& execution, const Body& bod
   });
 }
 
-const std::byte* row_of(const Matrix& matrix, std::int64_t row, DType dtype) {
-  return matrix.data == nullptr ? nullptr : matrix.data + row * matrix.stride * size_of(dtype);
-}
-std::byte* row_to(const Matrix& matrix, std::int64_t row, DType dtype) {
-  return matrix.data + row * matrix.stride * size_of(dtype);
+// Of the mask, null where all elements are there.
+const std::byte* mask_of(const Matrix& mask, std::int64_t row) {
+  return mask ? row_of<const std::byte>(mask, row) : nullptr;
 }
 
 ForwardKernel kernel_for(const ForwardProblem& problem, Isa isa) {
@@ -75,12 +73,12 @@ void run_simd(const Args&, const Problem& problem, const Plan& plan, const Execu
 // The specification: each element by the formula, sums as core/order.h has them.
 template <class T, class Y>
 void specified(const ForwardProblem& problem, std::int64_t row) {
-  using S = std::conditional_t<sizeof(T) == 8, simd::scalar::F64, simd::scalar::F32>;
+  using S = simd::ScalarOf<T>;
   using Real = typename S::Real;
   constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
-  const auto* const x = reinterpret_cast<const T*>(row_of(problem.x, row, problem.x_dtype));
-  const std::byte* const mask = row_of(problem.mask, row, DType::u8);
-  auto* const y = reinterpret_cast<Y*>(row_to(problem.y, row, problem.y_dtype));
+  const T* const x = row_of<const T>(problem.x, row);
+  const std::byte* const mask = mask_of(problem.mask, row);
+  Y* const y = row_of<Y>(problem.y, row);
   const auto scale = Scale<Real>::of(problem.scale);
   const auto there = [&](std::int64_t i) { return mask == nullptr || mask[i] != std::byte{0}; };
   const auto element = [&](std::int64_t i) {
@@ -107,13 +105,12 @@ void specified(const ForwardProblem& problem, std::int64_t row) {
 
 template <class T, class Y>
 void specified(const BackwardProblem& problem, std::int64_t row) {
-  using S = std::conditional_t<sizeof(T) == 8, simd::scalar::F64, simd::scalar::F32>;
+  using S = simd::ScalarOf<T>;
   using Real = typename S::Real;
-  const auto* const y = reinterpret_cast<const Y*>(row_of(problem.y, row, problem.y_dtype));
-  const auto* const grad_y =
-      reinterpret_cast<const Y*>(row_of(problem.grad_y, row, problem.y_dtype));
-  const std::byte* const mask = row_of(problem.mask, row, DType::u8);
-  auto* const grad_x = reinterpret_cast<T*>(row_to(problem.grad_x, row, problem.x_dtype));
+  const Y* const y = row_of<const Y>(problem.y, row);
+  const Y* const grad_y = row_of<const Y>(problem.grad_y, row);
+  const std::byte* const mask = mask_of(problem.mask, row);
+  T* const grad_x = row_of<T>(problem.grad_x, row);
   const auto there = [&](std::int64_t i) { return mask == nullptr || mask[i] != std::byte{0}; };
   const auto grad_at = [&](std::int64_t i) { return there(i) ? widen<Real>(grad_y[i]) : Real(0); };
   const auto y_at = [&](std::int64_t i) { return there(i) ? widen<Real>(y[i]) : Real(0); };

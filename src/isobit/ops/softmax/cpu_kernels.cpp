@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "isobit/ops/softmax/formula.h"
 #include "isobit/simd/collected_rows.h"
@@ -16,16 +15,8 @@
 namespace isobit::softmax::ISOBIT_ISA {
 namespace {
 
-template <class T>
-using VectorsOf = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
-template <class S>
-using ScalarOf =
-    std::conditional_t<sizeof(typename S::Real) == 8, simd::scalar::F64, simd::scalar::F32>;
-
-template <class T>
-ISOBIT_INLINE T* row_of(const Matrix& matrix, std::int64_t row) {
-  return reinterpret_cast<T*>(matrix.data) + row * matrix.stride;
-}
+using simd::ScalarOf;
+using simd::VectorsOf;
 
 // y of a row, in steps. kIsOne: the scale is 1.
 template <bool kLog, bool kIsOne, class S, class T, class Y>
@@ -77,7 +68,7 @@ class Forward {
           put_weights(x, largest, begin, count, to);
           return to;
         });
-    put(x, largest, weights, S::all(factor_of<ScalarOf<S>>(sum)), y);
+    put(x, largest, weights, S::all(factor_of<ScalarOf<Real>>(sum)), y);
   }
 
   // As many of them as a vector has lanes.

@@ -71,7 +71,7 @@ template <class S, bool kFetches, class T>
 
 template <class T, bool kFetches>
 double measure(const void* x, std::int64_t count, Order order, int exponent) {
-  using S = std::conditional_t<sizeof(T) == 8, simd::F64, simd::F32>;
+  using S = simd::VectorsOf<T>;
   using Real = typename S::Real;
   const auto* const elements = static_cast<const T*>(x);
   const norms::Row<S, T, kFetches> row(elements, count, elements + kAhead);
