@@ -33,13 +33,13 @@ def plot(left, name, lines):
 
 def draw():
     names = [
-        ("PyTorch, AVX2", PENS["torch", NARROWER, 1], 150),
-        ("PyTorch, 2 threads", PENS["torch", WIDEST, 2], 175),
-        ("Isobit, both", PENS["isobit", WIDEST, 2], 135),
+        ("PyTorch on AVX2", PENS["torch", NARROWER, 1], 175),
+        ("PyTorch with 2 threads", PENS["torch", WIDEST, 2], 210),
+        ("Isobit, either way", PENS["isobit", WIDEST, 2], 0),
     ]
     parts = [*plots.legend(plots.LEFT, names)]
-    words = "weights whose bits differ from those of AVX-512 and 1 thread, in %, by step"
-    parts.append(plots.text(plots.LEFT + 462, 22, words, size=12))
+    words = "weights, in %, whose bits differ from those of AVX-512 with 1 thread, after each step"
+    parts.append(plots.note(plots.LEFT, words))
     for place, (name, lines) in enumerate(measured().items()):
         parts += plot(plots.left_of(place), name, lines)
     return plots.page("apart.py", parts)

@@ -16,7 +16,7 @@ import triton_forked
 
 sys.path.insert(0, str(pages.ROOT / "docs"))
 from extensions import marks
-from pictures import losses, order
+from pictures import apart, losses, order
 
 OPERATORS = (
     *("activation", "attention", "conv1d", "conv2d", "elementwise", "layernorm"),
@@ -160,14 +160,34 @@ def test_the_picture_of_the_order_has_the_numbers_of_the_order():
     assert order.constants() == (512, 64, 16)
 
 
+def test_the_picture_of_runs_that_part_is_of_what_was_measured():
+    """`python -m pictures.apart` in docs/ draws it anew."""
+    assert apart.draw() == (pages.ROOT / "docs/pictures/apart.svg").read_text()
+    runs = apart.measured()
+    for lines in runs.values():
+        for (by, isa, threads), line in lines.items():
+            again = (isa, threads) == (apart.WIDEST, 1)
+            assert all(share > 0 for share in line["shares"]) == (by == "torch" and not again)
+            assert any(line["shares"]) == (by == "torch" and not again)
+    most = [
+        max(each["largest_difference_of_losses"] for each in runs[run].values()) for run in runs
+    ]
+    assert "differ by\n{:.1e}, {:.1e} and {:.1e} at most".format(*most) in pages.text(
+        "docs/torch.md"
+    )
+    gpt = runs["gpt"]
+    assert gpt["torch", "avx2", 1]["shares"][19] > 0.5, "README.md says so"
+    assert gpt["torch", "avx512", 2]["shares"][49] > 0.5, "README.md says so"
+
+
 def test_the_picture_of_losses_is_of_what_was_measured():
-    """docs/pictures/losses.py draws it anew."""
+    """`python -m pictures.losses` in docs/ draws it anew."""
     assert losses.draw() == (pages.ROOT / "docs/pictures/losses.svg").read_text()
-    for name, (curves, apart) in losses.measured().items():
+    for name, (curves, between) in losses.measured().items():
         pairs = zip(curves["torch"], curves["isobit"], strict=True)
         most = max(abs(one - other) for one, other in pairs)
-        assert most == pytest.approx(apart["largest_difference"], rel=1e-3)
-        figure = f"{apart['largest_difference']:.1e}"
+        assert most == pytest.approx(between["largest_difference"], rel=1e-3)
+        figure = f"{between['largest_difference']:.1e}"
         assert figure in pages.text("docs/torch.md"), f"of {name}"
 
 
