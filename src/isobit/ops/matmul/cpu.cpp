@@ -223,8 +223,8 @@ bool multiply_pairs(const Kernels& all, const Source& rows, const Source& cols,
   return true;
 }
 
-// Packs rows and multiplies them by panels from (k, col) on. Of pairs that would have other bits, a
-// panel at a time is widened to block.b.
+// Packs rows and multiplies them by panels from (k, col) on. Of pairs that would have other bits,
+// or are slower, a panel at a time is widened to block.b.
 void multiply_panels(const Kernels& all, Multiply multiply, const Lanes& rows, const Panels& panels,
                      std::int64_t k, std::int64_t col, Block block) {
   constexpr std::int64_t kFewRows = 4;  // for which pairs are half of what is read from memory

@@ -124,7 +124,7 @@ struct Tile {
 template <class S>
 using TileKernel = void (*)(const Tile<S>& tile);
 
-// So few that a panel of b comes from memory, as those of a packed matrix do.
+// Tiles of so few rows wait for b, which may come from memory, as that of a packed matrix does.
 constexpr int kFewRows = 8;
 
 template <class S, int kRows, int kVectors>
