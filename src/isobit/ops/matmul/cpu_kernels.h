@@ -59,8 +59,9 @@ struct PairKernels {
   void (*multiply)(const Block& block);
   // A panel of b with so many columns, as PackKernels pack it.
   void (*widen_b)(const void* pairs, std::int64_t cols, std::int64_t k, void* to);
-  // Whether the processor multiplies them faster than elements that are widened; timed once.
-  bool (*are_faster)();
+  // As many instructions of either kind, to be timed: a pair is two products.
+  void (*add_pairs)();
+  void (*add_products)();
 };
 
 // Parts of a and b as tiles of AMX, and sums that are written, or added to. Panels are 16 lanes,

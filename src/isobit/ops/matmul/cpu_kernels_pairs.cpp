@@ -5,9 +5,7 @@
 // may be subnormal, which the smallest exponents of the factors tell.
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "isobit/ops/matmul/cpu_kernels.h"
@@ -242,53 +240,34 @@ bool works() {
   return true;
 }
 
-// Sums of so many terms, one instruction after the other; the sums wait for nothing else.
+// So many terms to each of so many sums, which wait for nothing else.
 constexpr int kTerms = 64, kSums = 16;
-struct Sums {
-  __m512 of[kSums];
-};
 
-[[gnu::noinline]] ISOBIT_PAIRS void add_pairs(Sums& all) {
-  Sums sums = all;
+ISOBIT_PAIRS void add_pairs() {
+  __m512 sums[kSums];
   const auto pair = __builtin_bit_cast(__m512bh, _mm512_set1_ps(1));
+#pragma GCC unroll 16
+  for (int i = 0; i < kSums; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
   for (int term = 0; term < kTerms; ++term)
 #pragma GCC unroll 16
-    for (auto& sum : sums.of) sum = _mm512_dpbf16_ps(sum, pair, pair);
-  all = sums;
+    for (auto& sum : sums) sum = _mm512_dpbf16_ps(sum, pair, pair);
+#pragma GCC unroll 16
+  for (auto& sum : sums) asm volatile("" : : "v"(sum));
 }
 
-[[gnu::noinline]] void add_products(Sums& all) {
-  Sums sums = all;
+void add_products() {
+  __m512 sums[kSums];
   const __m512 one = _mm512_set1_ps(1);
+#pragma GCC unroll 16
+  for (int i = 0; i < kSums; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
   for (int term = 0; term < kTerms; ++term)
 #pragma GCC unroll 16
-    for (auto& sum : sums.of) sum = _mm512_fmadd_ps(sum, one, one);
-  all = sums;
+    for (auto& sum : sums) sum = _mm512_fmadd_ps(sum, one, one);
+#pragma GCC unroll 16
+  for (auto& sum : sums) asm volatile("" : : "v"(sum));
 }
 
-// Seconds, of the fastest of some calls.
-double time_of(void (*add)(Sums& all)) {
-  using Clock = std::chrono::steady_clock;
-  double least = std::numeric_limits<double>::infinity();
-  for (int call = 0; call < 32; ++call) {
-    Sums sums;
-    for (int i = 0; i < kSums; ++i) sums.of[i] = _mm512_set1_ps(static_cast<float>(i));
-    const auto begin = Clock::now();
-    add(sums);
-    asm volatile("" : : "m"(sums));
-    least = std::min(least, std::chrono::duration<double>(Clock::now() - begin).count());
-  }
-  return least;
-}
-
-// A pair is two elements, but some processors take four times as long for it as for an fma [Intel,
-// family 6, model 167].
-bool are_faster() {
-  static const bool kAre = time_of(add_pairs) < 2 * time_of(add_products);
-  return kAre;
-}
-
-constexpr PairKernels kPairKernels = {pack_a, pack_b, multiply, widen_b, are_faster};
+constexpr PairKernels kPairKernels = {pack_a, pack_b, multiply, widen_b, add_pairs, add_products};
 
 }  // namespace
 
