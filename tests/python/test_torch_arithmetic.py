@@ -9,6 +9,7 @@ import io
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.nn.utils import parametrize
 from torch_calls import Products, bits, draw
 
@@ -233,7 +234,7 @@ def test_a_graph_tells_the_arithmetic():
 
     call = torch.compile(
         lambda x: isobit.torch.linear(x, weight, arithmetic="tensor"),
-        backend=torch._dynamo.backends.common.aot_autograd(fw_compiler=keep),
+        backend=aot_autograd(fw_compiler=keep),
     )
     call(draw(3, 4, dtype=torch.bfloat16))
     (product,) = (node for node in graphs[0].graph.nodes if node.target is OPERATORS.matmul.default)
