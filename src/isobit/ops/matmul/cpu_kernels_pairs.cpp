@@ -241,33 +241,24 @@ bool works() {
 }
 
 // So many terms to each of so many sums, which wait for nothing else.
-constexpr int kTerms = 64, kSums = 16;
-
-ISOBIT_PAIRS void add_pairs() {
-  __m512 sums[kSums];
-  const auto pair = __builtin_bit_cast(__m512bh, _mm512_set1_ps(1));
-#pragma GCC unroll 16
-  for (int i = 0; i < kSums; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
-  for (int term = 0; term < kTerms; ++term)
-#pragma GCC unroll 16
-    for (auto& sum : sums) sum = _mm512_dpbf16_ps(sum, pair, pair);
-#pragma GCC unroll 16
-  for (auto& sum : sums) asm volatile("" : : "v"(sum));
-}
-
-void add_products() {
+template <bool kArePairs>
+ISOBIT_PAIRS void add_terms() {
+  constexpr int kTerms = 64, kSums = 16;
   __m512 sums[kSums];
   const __m512 one = _mm512_set1_ps(1);
+  const auto pair = __builtin_bit_cast(__m512bh, one);
 #pragma GCC unroll 16
   for (int i = 0; i < kSums; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
   for (int term = 0; term < kTerms; ++term)
 #pragma GCC unroll 16
-    for (auto& sum : sums) sum = _mm512_fmadd_ps(sum, one, one);
+    for (auto& sum : sums)
+      sum = kArePairs ? _mm512_dpbf16_ps(sum, pair, pair) : _mm512_fmadd_ps(sum, one, one);
 #pragma GCC unroll 16
   for (auto& sum : sums) asm volatile("" : : "v"(sum));
 }
 
-constexpr PairKernels kPairKernels = {pack_a, pack_b, multiply, widen_b, add_pairs, add_products};
+constexpr PairKernels kPairKernels = {pack_a,  pack_b,          multiply,
+                                      widen_b, add_terms<true>, add_terms<false>};
 
 }  // namespace
 
