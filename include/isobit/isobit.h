@@ -102,7 +102,8 @@ typedef struct isobit_parallel_for {
 typedef struct isobit_allocator {
   void* (*allocate)(void* self, size_t bytes); /* of any alignment; null when out of memory */
   void (*release)(void* self, void* memory, size_t bytes);
-  void* self; /* both functions null: the C library's memory */
+  void* self; /* both functions null: the library's memory, of which up to 64 MiB are kept for the
+                 calls that follow */
 } isobit_allocator;
 
 typedef enum isobit_device {

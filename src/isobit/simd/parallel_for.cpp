@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 
+#include "isobit/simd/pool.h"
 #include "isobit/simd/wait.h"
 
 namespace isobit::simd {
@@ -130,8 +131,8 @@ ParallelFor threads() {
 }
 
 Allocator heap() {
-  return {[](void*, std::size_t bytes) { return std::malloc(bytes); },
-          [](void*, void* memory, std::size_t) { std::free(memory); }, nullptr};
+  return {[](void*, std::size_t bytes) { return pool::allocate(bytes); },
+          [](void*, void* memory, std::size_t) { pool::release(memory); }, nullptr};
 }
 
 Execution here(int threads) {

@@ -9,7 +9,7 @@ namespace isobit::simd {
 // The process's own threads, started at first use and again in a forked child.
 ParallelFor threads();
 
-// Memory from the C library.
+// Memory from the pool and the C library.
 Allocator heap();
 
 // This machine, its threads and its heap; at most `threads` threads, 0 for all processors.

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The adapter for CPU tensors: PyTorch's threads, and memory that large results and workspaces come
 // from.
+#include <unistd.h>
+
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 
+#include "isobit/simd/pool.h"
 #include "isobit/torch/device.h"
 #include "isobit/torch/operators.h"
 #include "isobit/torch/optimizers.h"
 #include "isobit/torch/override.h"
 #include "isobit/torch/packed.h"
-#include "isobit/torch/pool.h"
 #include "isobit/torch/stack.h"
 
 namespace isobit::torch {
@@ -38,26 +38,10 @@ int threads() {
   return static_cast<int>(std::clamp<std::uint32_t>(count, 1, ISOBIT_MAX_THREADS));
 }
 
-// Workspace of a call, from the pool where that serves so much; its first line says whether it did.
-struct Workspace {
-  static constexpr std::size_t kLine = 64;
-
-  static void* allocate(void*, std::size_t bytes) {
-    void* memory = pool::take(static_cast<std::int64_t>(bytes + kLine));
-    const bool pooled = memory != nullptr;
-    if (!pooled) memory = std::malloc(bytes + kLine);
-    if (memory == nullptr) return nullptr;
-    new (memory) bool(pooled);
-    return static_cast<std::byte*>(memory) + kLine;
-  }
-  static void release(void*, void* memory, std::size_t bytes) {
-    void* const first = static_cast<std::byte*>(memory) - kLine;
-    if (*static_cast<const bool*>(first))
-      pool::give(first, static_cast<std::int64_t>(bytes + kLine));
-    else
-      std::free(first);
-  }
-};
+// What waits for the next results, at most.
+std::int64_t most_waiting() {
+  return static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / 8;
+}
 
 void set_pool_limit(StableIValue* stack, std::uint64_t, std::uint64_t) {
   pool::set_limit(Stack(stack).integer());
@@ -86,6 +70,7 @@ struct Library {
   Registration any = Registration::implementations("isobit", "CompositeExplicitAutograd");
 
   Library() {
+    pool::set_limit(most_waiting());
     define_operators(definitions);
     implement_operators(cpu);
     define_optimizers(definitions);
@@ -116,7 +101,8 @@ struct Lent::Resources {};
 
 Lent::Lent(const Tensor&) {
   context_.struct_size = sizeof context_;
-  context_.allocator = {Workspace::allocate, Workspace::release, nullptr};
+  context_.allocator = {[](void*, std::size_t bytes) { return pool::allocate(bytes); },
+                        [](void*, void* memory, std::size_t) { pool::release(memory); }, nullptr};
   context_.threads = threads();
   context_.parallel_for = {run, nullptr};
 }

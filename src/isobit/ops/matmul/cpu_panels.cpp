@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 #include "isobit/core/order.h"
 #include "isobit/simd/tasks.h"
@@ -61,8 +62,8 @@ Panels::Panels(const Array& b, std::int64_t k, std::int64_t n, const Execution& 
       line_bytes() * ((blocks - 1) * lines(order::kPanel) + lines(k - last));
   const std::int64_t units = blocks * panels();
   bytes_ = of_panels + (in_pairs() ? units : 0);
-  memory_.reset(
-      static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes_), kAlignment)));
+  memory_.reset(static_cast<std::byte*>(pool::allocate(static_cast<std::size_t>(bytes_))));
+  if (memory_ == nullptr) throw std::bad_alloc();
   if (in_pairs()) exponents_ = reinterpret_cast<std::uint8_t*>(memory_.get() + of_panels);
   simd::in_parts(execution, simd::task_count(execution.machine, k * n, units), units, 1,
                  [&](std::int64_t begin, std::int64_t end) {

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <string>
 
 #include "isobit/core/execution.h"
 #include "isobit/ops/matmul/cpu_kernels.h"
 #include "isobit/ops/matmul/problem.h"
+#include "isobit/simd/pool.h"
 
 namespace isobit::matmul {
 
@@ -43,9 +43,8 @@ class Panels {
 
  private:
   struct Free {
-    void operator()(std::byte* memory) const { ::operator delete(memory, kAlignment); }
+    void operator()(std::byte* memory) const { pool::release(memory); }
   };
-  static constexpr std::align_val_t kAlignment{64};
 
   std::int64_t panels() const { return (n_ + kernels_.cols - 1) / kernels_.cols; }
   // Of a panel in a block of `k`: lines of elements, or of pairs.

@@ -68,7 +68,7 @@ struct BackwardArgs {
 class PackedMatrix {
  public:
   // b: (k, n) in f32, f16, bf16 or f64, and of any strides. Packed by the threads of `execution`,
-  // for its instruction set; memory comes from operator new.
+  // for its instruction set, into memory of the library.
   PackedMatrix(const TensorView& b, const Execution& execution);
   ~PackedMatrix();
   PackedMatrix(PackedMatrix&& other) noexcept;

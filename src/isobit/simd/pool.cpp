@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges of memory under one lock, which a fork finds free. A block is cut from the smallest range
 // that holds it; ranges that touch each other are one.
-#include "isobit/torch/pool.h"
+#include "isobit/simd/pool.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -16,17 +16,18 @@
 #include <set>
 #include <utility>
 
-namespace isobit::torch::pool {
+namespace isobit::pool {
 namespace {
 
 constexpr std::int64_t kHugePage = 2 << 20;
 constexpr std::int64_t kMapped = 512 * kHugePage;  // at a time: what is never written costs nothing
 constexpr std::int64_t kSmallest = 256 << 10;      // below, pages cost little beside a call
 constexpr std::int64_t kStep = 64 << 10;           // sizes of ranges are multiples of it
-
-std::int64_t machine_memory() {
-  return static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-}
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::int64_t kLimit = 0;  // it watches over the C library's memory
+#else
+constexpr std::int64_t kLimit = 64 << 20;
+#endif
 
 std::int64_t rounded(std::int64_t bytes, std::int64_t step) {
   return (bytes + step - 1) / step * step;
@@ -148,7 +149,7 @@ struct Pool {
   std::byte* fresh = nullptr;
   std::int64_t fresh_bytes = 0;
   std::int64_t lent = 0;
-  std::atomic<std::int64_t> limit = machine_memory() / 8;
+  std::atomic<std::int64_t> limit = kLimit;
 
   bool map_fresh(std::int64_t bytes) {
     drop_fresh();
@@ -190,9 +191,8 @@ struct Pool {
 Pool& pool() {
   static Pool* const pool = [] {
     auto* made = new Pool;
-    pthread_atfork([] { torch::pool::pool().mutex.lock(); },
-                   [] { torch::pool::pool().mutex.unlock(); },
-                   [] { torch::pool::pool().mutex.unlock(); });
+    pthread_atfork([] { pool::pool().mutex.lock(); }, [] { pool::pool().mutex.unlock(); },
+                   [] { pool::pool().mutex.unlock(); });
     return made;
   }();
   return *pool;
@@ -200,6 +200,13 @@ Pool& pool() {
 
 // Made when the library is loaded: a child forked while a thread makes it would wait for ever.
 [[maybe_unused]] const Pool& kMadeAtLoad = pool();
+
+// Before what allocate() returns.
+struct Head {
+  void* start;
+  std::int64_t bytes;  // of a block; 0 for the C library's memory
+};
+constexpr std::size_t kLine = 64;
 
 // Sizes that differ little share blocks.
 std::int64_t size_of_block(std::int64_t bytes) {
@@ -229,6 +236,26 @@ void give(void* block, std::int64_t bytes) {
   here.waiting.shrink(here.limit);
 }
 
+void* allocate(std::size_t bytes) {
+  const std::size_t with_head = bytes + 2 * kLine;
+  void* start = take(static_cast<std::int64_t>(with_head));
+  const bool is_block = start != nullptr;
+  if (!is_block) start = std::malloc(with_head);
+  if (start == nullptr) return nullptr;
+  const auto past = reinterpret_cast<std::uintptr_t>(start) % kLine;
+  auto* const memory = static_cast<std::byte*>(start) + 2 * kLine - past;
+  new (memory - kLine) Head{start, is_block ? static_cast<std::int64_t>(with_head) : 0};
+  return memory;
+}
+
+void release(void* memory) {
+  const Head head = *std::launder(reinterpret_cast<Head*>(static_cast<std::byte*>(memory) - kLine));
+  if (head.bytes > 0)
+    give(head.start, head.bytes);
+  else
+    std::free(head.start);
+}
+
 void set_limit(std::int64_t bytes) {
   Pool& here = pool();
   const std::lock_guard lock(here.mutex);
@@ -251,4 +278,4 @@ Use use() {
   return {here.lent, here.waiting.bytes()};
 }
 
-}  // namespace isobit::torch::pool
+}  // namespace isobit::pool

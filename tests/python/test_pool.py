@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "src" / "isobit" / "torch" / "pool.cpp"
+SOURCE = ROOT / "src" / "isobit" / "simd" / "pool.cpp"
 COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 
 pytestmark = pytest.mark.skipif(
@@ -26,15 +26,17 @@ PROGRAM = r"""
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "isobit/torch/pool.h"
+#include "isobit/simd/pool.h"
 
-namespace pool = isobit::torch::pool;
+namespace pool = isobit::pool;
 
 constexpr std::int64_t kBytes = 1 << 20;
 
@@ -57,6 +59,30 @@ void alone() {
     for (void* block : living) pool::give(block, kBytes);
     pool::empty();
   }
+}
+
+// Memory of any size begins at a cache line, is the caller's to the last byte, and goes back to where
+// it came from.
+void from_either() {
+  for (const std::int64_t limit : {std::int64_t{0}, std::int64_t{1} << 40}) {
+    pool::set_limit(limit);
+    std::vector<std::pair<std::byte*, std::size_t>> living;
+    for (std::size_t bytes : {1, 63, 64, 65, 100000, 262016, 262143, 262144, 3 << 20}) {
+      auto* const memory = static_cast<std::byte*>(pool::allocate(bytes));
+      require(reinterpret_cast<std::uintptr_t>(memory) % 64 == 0, "not at a cache line");
+      std::memset(memory, static_cast<int>(living.size()), bytes);
+      living.emplace_back(memory, bytes);
+    }
+    require((pool::use().lent > 0) == (limit > 0), "not from the pool, or from one turned off");
+    for (std::size_t i = 0; i < living.size(); ++i) {
+      const auto [memory, bytes] = living[i];
+      require(std::all_of(memory, memory + bytes, [&](std::byte it) { return it == std::byte(i); }),
+              "memory of two");
+      pool::release(memory);
+    }
+    require(pool::use().lent == 0, "something was not given back");
+  }
+  require(pool::allocate(std::size_t{1} << 60) == nullptr, "there is no such memory");
 }
 
 // Blocks of any sizes lie apart, and what waits serves others: a larger one where ranges touch, and
@@ -149,6 +175,7 @@ void forked() {
 int main(int, char** words) {
   const std::string_view what = words[1];
   if (what == "alone") alone();
+  if (what == "from either") from_either();
   if (what == "of any size") of_any_size();
   if (what == "together") together(300);
   if (what == "forked") forked();
@@ -165,7 +192,13 @@ def built(source, folder, *flags):
 
 
 # What is asked, and how the program is compiled for it: that a lock is missing must take no luck.
-FLAGS = {"alone": [], "of any size": [], "together": ["-fsanitize=thread"], "forked": []}
+FLAGS = {
+    "alone": [],
+    "from either": ["-fsanitize=undefined"],
+    "of any size": [],
+    "together": ["-fsanitize=thread"],
+    "forked": [],
+}
 
 
 def asked(program, what):
@@ -199,6 +232,8 @@ DEFECTS = {
         r"replace\(found, begin \+ bytes, ",
         "replace(found, begin + bytes / 2, ",
     ),
+    "a block goes to the C library": ("from either", r"head\.bytes > 0", "false"),
+    "memory overlaps what is before it": ("from either", r"2 \* kLine - past", "kLine - past"),
     "what was joined still waits by itself": ("of any size", r"forget\(next\);", ""),
     "ranges that touch are not joined": ("of any size", r"before \+ size == begin", "false"),
     "no lock": ("together", r"const std::lock_guard lock\(here\.mutex\);", ""),
