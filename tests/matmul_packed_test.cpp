@@ -111,20 +111,23 @@ TEST(Pairs, HaveTheBitsOfElements) {
             const Lanes rows = turned ? Lanes{a_data, 1, m, m} : Lanes{a_data, k, 1, m};
             const Lanes cols = turned ? Lanes{b_data, k, 1, n} : Lanes{b_data, 1, n, n};
             const std::int64_t pitch = (n + 31) / 32 * 32;
-            const auto sums_of = [&](const auto& kernels, Panel& b_panel) {
+            const auto sums_of = [&](const auto& of_a, const auto& of_b, auto multiply,
+                                     Panel& b_panel) {
               Panel a_panel((m + elements.rows) * 2 * elements.row_pitch * k), sums(m * pitch);
-              kernels.pack_a(rows, k, a_panel.data());
-              kernels.pack_b(cols, k, b_panel.data());
-              kernels.multiply(
-                  {a_panel.data(), b_panel.data(), sums.data(), pitch, m, n, k, false});
+              of_a.pack_a(rows, k, a_panel.data());
+              of_b.pack_b(cols, k, b_panel.data());
+              multiply({a_panel.data(), b_panel.data(), sums.data(), pitch, m, n, k, false});
               Floats result;
               for (std::int64_t at = 0; at < m * n; ++at)
                 result.push_back(sums.floats()[at / n * pitch + at % n]);
               return result;
             };
             Panel as_elements(pitch * k), as_pairs(pitch * k), widened(pitch * k);
-            EXPECT_TRUE(same(sums_of(*pairs, as_pairs), sums_of(elements, as_elements)))
+            const Floats sums = sums_of(elements, elements, elements.multiply, as_elements);
+            EXPECT_TRUE(same(sums_of(*pairs, *pairs, pairs->multiply, as_pairs), sums))
                 << m << " x " << n << " x " << k;
+            EXPECT_TRUE(same(sums_of(elements, *pairs, pairs->multiply_widened, as_pairs), sums))
+                << m << " x " << n << " x " << k << ", widened";
             const std::int64_t first = std::min(n, elements.cols);
             const std::int64_t line = first <= elements.width ? elements.width : elements.cols;
             pairs->widen_b(as_pairs.data(), first, k, widened.data());

@@ -101,10 +101,13 @@ struct PackedMemory {
   std::int64_t most_tasks() const { return std::max<std::int64_t>(1, kMostMemory / bytes()); }
 
  private:
-  // Of b, that are packed here: of panels that there are already, those of one that is widened; all
-  // where they may be pairs.
+  // Of b, that are packed here: of panels that there are already, those of one that is widened in
+  // memory; all where they may be pairs.
   static std::int64_t own_cols(const Problem& problem, const Kernels& kernels, std::int64_t cols) {
-    if (problem.panels != nullptr) return problem.panels->in_pairs() ? kernels.elements.cols : 0;
+    if (problem.panels != nullptr) {
+      const bool widens = problem.panels->in_pairs() && problem.arithmetic == Arithmetic::tensor;
+      return widens ? kernels.elements.cols : 0;
+    }
     return kernels.pairs != nullptr ? cols
                                     : std::min(cols, cols_at_a_time(problem, kernels.elements));
   }
@@ -223,29 +226,24 @@ bool multiply_pairs(const Kernels& all, const Source& rows, const Source& cols,
   return true;
 }
 
-// Packs rows and multiplies them by panels from (k, col) on. Of pairs that would have other bits,
-// or are slower, a panel at a time is widened to block.b.
+// Packs rows and multiplies them by panels from (k, col) on. Pairs that would have other bits, or
+// are slower, are widened as they are read; in steps, a panel at a time is widened to block.b.
 void multiply_panels(const Kernels& all, Multiply multiply, const Lanes& rows, const Panels& panels,
                      std::int64_t k, std::int64_t col, Block block) {
-  constexpr std::int64_t kFewRows = 4;  // for which pairs are half of what is read from memory
   const PackKernels& kernels = all.elements;
   void *const a = const_cast<void*>(block.a), *const widened = const_cast<void*>(block.b);
-  const void* const b = panels.at(k, col);
+  block.b = panels.at(k, col);
   if (!panels.in_pairs()) {
     kernels.pack_a(rows, block.k, a);
-    block.b = b;
     return multiply(block);
   }
   const PairKernels* const pairs = panels.pairs();
-  const bool as_pairs =
-      multiply == kernels.multiply && (all.pairs != nullptr || rows.count <= kFewRows);
-  const int of_a = as_pairs ? pairs->pack_a(rows, block.k, a) : 0,
-            of_b = panels.least_exponent(k, col, block.n);
-  if (sums_are_normal(of_a, of_b)) {
-    block.b = b;
-    return pairs->multiply(block);
-  }
+  const bool in_steps = multiply != kernels.multiply;
+  const int of_a = all.pairs != nullptr && !in_steps ? pairs->pack_a(rows, block.k, a) : 0;
+  if (sums_are_normal(of_a, panels.least_exponent(k, col, block.n))) return pairs->multiply(block);
   kernels.pack_a(rows, block.k, a);
+  if (!in_steps) return pairs->multiply_widened(block);
+  block.b = widened;
   const std::int64_t end = block.n;
   for (std::int64_t done = 0; done < end; done += block.n) {
     block.n = std::min(kernels.cols, end - done);

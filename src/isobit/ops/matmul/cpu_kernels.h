@@ -57,6 +57,7 @@ struct PairKernels {
   int (*pack_a)(const Lanes& lanes, std::int64_t k, void* to);
   int (*pack_b)(const Lanes& lanes, std::int64_t k, void* to);
   void (*multiply)(const Block& block);
+  void (*multiply_widened)(const Block& block);  // any elements: a as PackKernels pack it
   // A panel of b with so many columns, as PackKernels pack it.
   void (*widen_b)(const void* pairs, std::int64_t cols, std::int64_t k, void* to);
   // As many instructions of either kind, to be timed: a pair is two products.

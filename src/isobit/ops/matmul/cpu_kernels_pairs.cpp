@@ -10,6 +10,7 @@
 
 #include "isobit/ops/matmul/cpu_kernels.h"
 #include "isobit/ops/matmul/cpu_lanes.h"
+#include "isobit/simd/read_ahead.h"
 
 namespace isobit::matmul::ISOBIT_ISA {
 
@@ -133,6 +134,12 @@ int pack_b(const Lanes& lanes, std::int64_t k, void* to) {
   return smallest.exponent();
 }
 
+// The elements of pairs, k and k + 1, as floats.
+ISOBIT_INLINE __m512i odd_of(__m512i pairs) {
+  return _mm512_and_si512(pairs, _mm512_set1_epi32(-65536));
+}
+ISOBIT_INLINE __m512i even_of(__m512i pairs) { return _mm512_slli_epi32(pairs, 16); }
+
 void widen_b(const void* pairs, std::int64_t cols, std::int64_t k, void* to) {
   const std::int64_t pitch = cols <= kWidth ? kWidth : kCols;
   const auto* words = static_cast<const std::uint32_t*>(pairs);
@@ -140,19 +147,38 @@ void widen_b(const void* pairs, std::int64_t cols, std::int64_t k, void* to) {
   for (std::int64_t i = 0; i < k; ++i, line += pitch)
     for (std::int64_t col = 0; col < pitch; col += kWidth) {
       const __m512i both = _mm512_loadu_si512(words + i / 2 * pitch + col);
-      _mm512_storeu_si512(line + col, i % 2 == 0 ? _mm512_and_si512(both, _mm512_set1_epi32(-65536))
-                                                 : _mm512_slli_epi32(both, 16));
+      _mm512_storeu_si512(line + col, i % 2 == 0 ? odd_of(both) : even_of(both));
+    }
+}
+
+template <int kCount, int kPanels>
+using Sums = __m512[kCount][kPanels];
+
+template <int kCount, int kPanels>
+ISOBIT_INLINE void clear(Sums<kCount, kPanels>& sums) {
+#pragma GCC unroll 16
+  for (auto& row : sums)
+#pragma GCC unroll 4
+    for (__m512& sum : row) sum = _mm512_setzero_ps();
+}
+
+template <int kCount, int kPanels>
+ISOBIT_INLINE void store(const Sums<kCount, kPanels>& sums, float* c, std::int64_t pitch,
+                         bool adds) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kCount; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < kPanels; ++v) {
+      float* to = c + i * pitch + v * kWidth;
+      _mm512_storeu_ps(to, adds ? _mm512_add_ps(_mm512_loadu_ps(to), sums[i][v]) : sums[i][v]);
     }
 }
 
 template <int kCount, int kPanels>
 ISOBIT_PAIRS void tile(const std::uint32_t* a, const std::uint32_t* b, float* c, std::int64_t pitch,
                        std::int64_t pairs, bool adds) {
-  __m512 sums[kCount][kPanels];
-#pragma GCC unroll 16
-  for (int i = 0; i < kCount; ++i)
-#pragma GCC unroll 4
-    for (int v = 0; v < kPanels; ++v) sums[i][v] = _mm512_setzero_ps();
+  Sums<kCount, kPanels> sums;
+  clear(sums);
   for (std::int64_t at = 0; at < pairs; ++at) {
     __m512bh columns[kPanels];
 #pragma GCC unroll 4
@@ -167,37 +193,78 @@ ISOBIT_PAIRS void tile(const std::uint32_t* a, const std::uint32_t* b, float* c,
     a += kRowPitch;
     b += kPanels * kWidth;
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < kCount; ++i)
+  store(sums, c, pitch, adds);
+}
+
+// The same for rows that are elements, which both elements of a pair are widened for.
+template <int kCount, int kPanels>
+void widened_tile(const std::uint32_t* a, const std::uint32_t* b, float* c, std::int64_t pitch,
+                  std::int64_t k, bool adds) {
+  Sums<kCount, kPanels> sums;
+  clear(sums);
+  const auto add = [&](const auto& widened) ISOBIT_INLINE_LAMBDA {
+    __m512 columns[kPanels];
 #pragma GCC unroll 4
-    for (int v = 0; v < kPanels; ++v) {
-      float* to = c + i * pitch + v * kWidth;
-      _mm512_storeu_ps(to, adds ? _mm512_add_ps(_mm512_loadu_ps(to), sums[i][v]) : sums[i][v]);
+    for (int v = 0; v < kPanels; ++v)
+      columns[v] = _mm512_castsi512_ps(widened(_mm512_loadu_si512(b + v * kWidth)));
+#pragma GCC unroll 16
+    for (int i = 0; i < kCount; ++i) {
+      const __m512 row = _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(a[i])));
+#pragma GCC unroll 4
+      for (int v = 0; v < kPanels; ++v) sums[i][v] = _mm512_fmadd_ps(row, columns[v], sums[i][v]);
     }
+    a += kRowPitch;
+  };
+  const auto odd = [](__m512i pairs) ISOBIT_INLINE_LAMBDA { return odd_of(pairs); };
+  const auto even = [](__m512i pairs) ISOBIT_INLINE_LAMBDA { return even_of(pairs); };
+  for (std::int64_t at = 0; at < k; at += 2) {
+    if constexpr (kCount <= 8) simd::read_ahead<kPanels * kWidth>(b);
+    add(odd);
+    if (at + 1 < k) add(even);
+    b += kPanels * kWidth;
+  }
+  store(sums, c, pitch, adds);
 }
 
 using TileKernel = void (*)(const std::uint32_t*, const std::uint32_t*, float*, std::int64_t,
                             std::int64_t, bool);
+using TileKernels = std::array<TileKernel, kRows>;  // for 1 to kRows rows
 template <int kPanels, int... kLess>
-constexpr auto tiles_of(std::integer_sequence<int, kLess...>) {
-  return std::array<TileKernel, sizeof...(kLess)>{tile<kLess + 1, kPanels>...};
+constexpr TileKernels tiles_of(std::integer_sequence<int, kLess...>) {
+  return {tile<kLess + 1, kPanels>...};
 }
-template <int kPanels>
-constexpr auto kTiles = tiles_of<kPanels>(std::make_integer_sequence<int, kRows>());
+template <int kPanels, int... kLess>
+constexpr TileKernels widened_tiles_of(std::integer_sequence<int, kLess...>) {
+  return {widened_tile<kLess + 1, kPanels>...};
+}
+using Rows = std::make_integer_sequence<int, kRows>;
 
-void multiply(const Block& block) {
+// Panels of a have `count` lines, of pairs or of elements.
+ISOBIT_INLINE void multiply_by(const TileKernels& narrow, const TileKernels& whole,
+                               std::int64_t count, const Block& block) {
   const std::int64_t pairs = pairs_of(block.k), panels = (block.m + kRows - 1) / kRows;
   const auto* b = static_cast<const std::uint32_t*>(block.b);
   for (std::int64_t col = 0; col < block.n; col += kCols, b += kCols * pairs) {
-    const auto& kernels = block.n - col <= kWidth ? kTiles<1> : kTiles<kVectors>;
+    const TileKernels& kernels = block.n - col <= kWidth ? narrow : whole;
     for (std::int64_t panel = 0; panel < panels; ++panel) {
       const std::int64_t begin = block.m * panel / panels, end = block.m * (panel + 1) / panels;
       kernels[static_cast<std::size_t>(end - begin - 1)](
-          static_cast<const std::uint32_t*>(block.a) + panel * kRowPitch * pairs, b,
-          static_cast<float*>(block.c) + begin * block.c_pitch + col, block.c_pitch, pairs,
+          static_cast<const std::uint32_t*>(block.a) + panel * kRowPitch * count, b,
+          static_cast<float*>(block.c) + begin * block.c_pitch + col, block.c_pitch, count,
           block.adds);
     }
   }
+}
+
+void multiply(const Block& block) {
+  static constexpr TileKernels kNarrow = tiles_of<1>(Rows()), kWhole = tiles_of<kVectors>(Rows());
+  multiply_by(kNarrow, kWhole, pairs_of(block.k), block);
+}
+
+void multiply_widened(const Block& block) {
+  static constexpr TileKernels kNarrow = widened_tiles_of<1>(Rows()),
+                               kWhole = widened_tiles_of<kVectors>(Rows());
+  multiply_by(kNarrow, kWhole, block.k, block);
 }
 
 // Whether the instruction gives the bits of two fma's here: the manuals leave it open.
@@ -257,7 +324,7 @@ ISOBIT_PAIRS void add_terms() {
   for (auto& sum : sums) asm volatile("" : : "v"(sum));
 }
 
-constexpr PairKernels kPairKernels = {pack_a,  pack_b,          multiply,
+constexpr PairKernels kPairKernels = {pack_a,  pack_b,          multiply,        multiply_widened,
                                       widen_b, add_terms<true>, add_terms<false>};
 
 }  // namespace
