@@ -6,13 +6,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "isobit/core/error.h"
 #include "isobit/lab/commands.h"
 #include "isobit/lab/configurations.h"
-#include "isobit/lab/fma_peak.h"
+#include "isobit/lab/fma_roof.h"
 #include "isobit/lab/memory_roof.h"
 #include "isobit/lab/output.h"
 #include "isobit/lab/peers.h"
@@ -200,10 +201,14 @@ class Bench {
     std::optional<Workload> given;
     std::vector<TimedPeer> peers;
     std::vector<TimedCall> copies, sweeps;
+    std::map<Isa, FmaChains> chains;  // of the configurations' instruction sets
     if (device == Device::cpu) {
       copies = copy.emplace(cost.bytes).timed_calls(threads);
       if (hardly_writes(workload, cost))
         sweeps = sweep.emplace(inputs_of(workload)).timed_calls(threads);
+      if (cost.flops > 0)
+        for (const Configuration& configuration : configurations)
+          chains.try_emplace(configuration.isa, configuration.isa, c.types.x, threads);
       if (!peers_.available.empty()) given = given_to_peers(c);
       peers = peers_of(peers_, given ? *given : workload, threads);
     } else {
@@ -211,6 +216,7 @@ class Bench {
     }
     timed_calls.insert(timed_calls.end(), copies.begin(), copies.end());
     timed_calls.insert(timed_calls.end(), sweeps.begin(), sweeps.end());
+    for (const auto& [isa, of_isa] : chains) timed_calls.push_back(of_isa.timed_call());
     for (TimedPeer& peer : peers) timed_calls.push_back({[&] { peer.prepared.run(); }});
     const std::size_t whole = timed_calls.size();
     if (device != Device::cpu) {
@@ -231,12 +237,12 @@ class Bench {
     const double copied = fastest(next(copies.size()));
     const double swept =
         sweeps.empty() ? 0 : fastest(next(sweeps.size())) * cost.bytes / sweep->bytes();
+    std::map<Isa, double> computed;  // seconds that the operations take at least
+    for (const auto& [isa, of_isa] : chains)
+      computed[isa] = next(1)[0].median * cost.flops / of_isa.operations();
     const std::span<const Times> theirs = next(peers.size());
     for (std::size_t i = 0; i < configurations.size(); ++i) {
-      Floor floor{copied, swept, 0};
-      if (device == Device::cpu)
-        floor.computed =
-            cost.flops / (fma_peak(configurations[i].isa, c.types.x) * configurations[i].threads);
+      const Floor floor{copied, swept, computed[configurations[i].isa]};
       Json more = Json::object();
       if (device == Device::cpu)
         more = {{"workspace_bytes", most_workspace(workload, configurations[i])}};

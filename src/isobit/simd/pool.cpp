@@ -23,11 +23,15 @@ constexpr std::int64_t kHugePage = 2 << 20;
 constexpr std::int64_t kMapped = 512 * kHugePage;  // at a time: what is never written costs nothing
 constexpr std::int64_t kSmallest = 256 << 10;      // below, pages cost little beside a call
 constexpr std::int64_t kStep = 64 << 10;           // sizes of ranges are multiples of it
+// AddressSanitizer watches over the C library's memory alone.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr std::int64_t kLimit = 0;  // it watches over the C library's memory
+constexpr bool kWatched = true;
+#elif defined(__has_feature)
+constexpr bool kWatched = __has_feature(address_sanitizer);
 #else
-constexpr std::int64_t kLimit = 64 << 20;
+constexpr bool kWatched = false;
 #endif
+constexpr std::int64_t kLimit = kWatched ? 0 : 64 << 20;
 
 std::int64_t rounded(std::int64_t bytes, std::int64_t step) {
   return (bytes + step - 1) / step * step;

@@ -24,7 +24,8 @@ void give(void* block, std::int64_t bytes);
 void* allocate(std::size_t bytes);
 void release(void* memory);
 
-// At most so many bytes wait for their next use. 0 turns the pool off. The default is 64 MiB.
+// At most so many bytes wait for their next use. 0 turns the pool off. The default is 64 MiB,
+// and 0 under AddressSanitizer.
 void set_limit(std::int64_t bytes);
 std::int64_t limit();
 
