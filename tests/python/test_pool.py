@@ -61,8 +61,8 @@ void alone() {
   }
 }
 
-// Memory of any size begins at a cache line, is the caller's to the last byte, and goes back to where
-// it came from.
+// Memory of any size begins at a cache line, is the caller's to the last byte, and goes back to
+// where it came from.
 void from_either() {
   for (const std::int64_t limit : {std::int64_t{0}, std::int64_t{1} << 40}) {
     pool::set_limit(limit);
