@@ -144,6 +144,7 @@ RULES = (
     ("lab/c_abi.cpp", f"{USERS} isobit.h"),
     ("lab/*", f"{USERS} bench/peers/peer.h"),
     ("capi/*", f"{USERS} isobit.h"),
+    ("torch/cpu.cpp", "isobit.h simd/pool.h"),  # which it has a copy of
     ("torch/*", "isobit.h"),
     ("isobit.h", "operators.h packed.h"),
     ("isobit.hpp", "isobit.h operators.hpp packed.hpp"),
