@@ -4,7 +4,7 @@
 // The C library returns what is larger than 32 MB to the system at once, less when it ends the
 // heap, and the next result pays for fresh pages again, which costs more than the operator. A
 // pool's memory is huge pages, and stays. Addresses in small pages take long to translate: one row
-// times a packed matrix of 4096 x 4096 f32 took 1.35 times as long [Intel Xeon 6/167].
+// times a packed matrix of 4096 x 4096 f32 took 1.1 to 1.3 times as long [Intel Xeon 6/167].
 //
 // libisobit.so has one, for workspaces and packed matrices; the adapter to PyTorch has its own.
 #pragma once

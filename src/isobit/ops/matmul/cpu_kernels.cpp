@@ -124,9 +124,6 @@ struct Tile {
 template <class S>
 using TileKernel = void (*)(const Tile<S>& tile);
 
-// Tiles of so few rows wait for b, which may come from memory, as that of a packed matrix does.
-constexpr int kFewRows = 8;
-
 template <class S, int kRows, int kVectors>
 void tile(const Tile<S>& given) {
   using Real = typename S::Real;

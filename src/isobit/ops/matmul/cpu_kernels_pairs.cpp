@@ -218,7 +218,7 @@ void widened_tile(const std::uint32_t* a, const std::uint32_t* b, float* c, std:
   const auto odd = [](__m512i pairs) ISOBIT_INLINE_LAMBDA { return odd_of(pairs); };
   const auto even = [](__m512i pairs) ISOBIT_INLINE_LAMBDA { return even_of(pairs); };
   for (std::int64_t at = 0; at < k; at += 2) {
-    if constexpr (kCount <= 8) simd::read_ahead<kPanels * kWidth>(b);
+    if constexpr (kCount <= kFewRows) simd::read_ahead<kPanels * kWidth>(b);
     add(odd);
     if (at + 1 < k) add(even);
     b += kPanels * kWidth;
