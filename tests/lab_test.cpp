@@ -402,7 +402,7 @@ TEST_F(Lab, ListAndInfoSpeakToPeopleToo) {
   for (const char* part :
        {"layernorm fwd    f32, bf16, bf16/f32, ",
         "  output  grad_residual     (rows, cols)    as x, optional\n",
-        "option  --dropout-seed 0\n", "cpu     simd\n", "--plan schedule=0|1|2|3    "})
+        "option  --dropout-seed 0\n", "cpu     simd\n", "--plan schedule=0|1|2|3|4    "})
     EXPECT_NE(list.find(part), std::string::npos) << part << " is not in\n" << list;
   const std::string info = isobit("info").text;
   for (const char* part : {"\nisa ", "\nl2 ", " KiB\n", " GiB\n", "\ngpu        ", "\ntriton     "})

@@ -15,6 +15,7 @@
 
 #include "isobit/core/error.h"
 #include "isobit/dispatch/operation.h"
+#include "isobit/norms/cpu_forward.h"
 #include "isobit/norms/philox.h"
 #include "isobit/ops/layernorm/layernorm.h"
 #include "isobit/ops/rmsnorm/rmsnorm.h"
@@ -292,6 +293,29 @@ TEST(ShortRows, AreWhatTheyAreAlone) {
         }
       }
     }
+}
+
+// By default the forward pass walks its rows as they lie in the caches of the machine.
+TEST(Schedules, AreChosenByTheCaches) {
+  Machine desktop;
+  desktop.l2_bytes = 512 << 10, desktop.l3_bytes = 32 << 20;
+  Machine server;
+  server.l1_bytes = 48 << 10, server.l2_bytes = 2 << 20, server.l3_bytes = 480 << 20;
+  const auto chosen = [](const Machine& machine, std::int64_t rows, std::int64_t cols) {
+    ForwardProblem problem = {};
+    problem.rows = rows, problem.cols = cols;
+    problem.dtype = problem.y_dtype = DType::f32;
+    return static_cast<Schedule>(choose_forward(problem, machine)[0]);
+  };
+  EXPECT_EQ(chosen(desktop, 64, 1024), Schedule::cached);
+  EXPECT_EQ(chosen(desktop, 1024, 1024), Schedule::streaming_far);
+  EXPECT_EQ(chosen(server, 64, 1024), Schedule::cached);
+  EXPECT_EQ(chosen(server, 1024, 1024), Schedule::fetched);
+  EXPECT_EQ(chosen(server, 64, 32768), Schedule::fetched);
+  EXPECT_EQ(chosen(server, 32, 65536), Schedule::streaming_long_rows);  // leave the second cache
+  EXPECT_EQ(chosen(server, 16384, 1024), Schedule::streaming_near);
+  server.threads = 8;
+  EXPECT_EQ(chosen(server, 1024, 1024), Schedule::cached);
 }
 
 TEST(HiddenDims, SeveralDimensionsAreOneRow) {

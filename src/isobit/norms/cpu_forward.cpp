@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "isobit/simd/row_sums.h"
 #include "isobit/simd/tasks.h"
 
 namespace isobit::norms {
@@ -118,11 +119,16 @@ Plan choose_forward(const ForwardProblem& problem, const Machine& machine) {
   // Fetching four rows into a first cache won on a Zen 5, whose holds 48 KB, and lost on a Zen 4,
   // whose holds 32.
   const bool large_first_cache = machine.l1_bytes >= 48 << 10;
-  const Schedule schedule = !machine.leaves_caches(problem.rows * problem.cols * touched)
-                                ? Schedule::cached
-                            : large_first_cache && fit(4) ? Schedule::streaming_near
-                            : fit(2)                      ? Schedule::streaming_far
-                                                          : Schedule::streaming_long_rows;
+  const std::int64_t bytes = problem.rows * problem.cols * touched;
+  // Short rows gained nothing from fetching, and of longer ones two of input and output are to stay
+  // in the second cache, with what is left of those before.
+  const bool fetches = machine.stays_in_vast_cache(bytes) && !simd::is_short(problem.cols) &&
+                       4 * problem.cols * size_of(problem.dtype) <= machine.l2_bytes / 4;
+  const Schedule schedule = fetches                         ? Schedule::fetched
+                            : !machine.leaves_caches(bytes) ? Schedule::cached
+                            : large_first_cache && fit(4)   ? Schedule::streaming_near
+                            : fit(2)                        ? Schedule::streaming_far
+                                                            : Schedule::streaming_long_rows;
   return {static_cast<int>(schedule)};
 }
 

@@ -11,9 +11,10 @@ namespace isobit::norms {
 // Finds the kernel of one norm.
 using ForwardKernelOf = ForwardKernel (*)(Isa isa, DType dtype, Schedule schedule);
 
-inline constexpr int kSchedules[] = {0, 1, 2, 3};
+inline constexpr int kSchedules[] = {0, 1, 2, 3, 4};
 inline constexpr Knob kForwardKnobs[] = {{"schedule", kSchedules,
-                                          "0: cached stores; else streaming stores, and prefetch "
+                                          "0: cached stores; 4: also prefetch of the next rows of "
+                                          "input and output; else streaming stores, and prefetch "
                                           "of four rows ahead (1), the next row (2) or the next "
                                           "pair (3)"}};
 

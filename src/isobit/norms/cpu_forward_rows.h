@@ -20,11 +20,12 @@ constexpr bool fetches_far(Schedule schedule) {
 // So many rows before it is summed a row is fetched: fewer come late, more leave the first cache
 // again. From the second cache two are enough, and gain a tenth, up to rows of which six (two at
 // hand, two ahead, weight and bias) fill the first. What is fetched into the second should be a
-// page.
+// page. `fetched` takes as many rows at a time as it fetches ahead: two of up to 4 KB, else one.
 template <Schedule kSchedule>
 ISOBIT_INLINE std::int64_t rows_ahead(std::int64_t row_bytes) {
   switch (kSchedule) {
     case Schedule::cached:              return row_bytes <= 6144 ? 2 : 0;
+    case Schedule::fetched:             return row_bytes <= 4096 ? 2 : 1;
     case Schedule::streaming_near:      return 4;
     case Schedule::streaming_far:       return std::max<std::int64_t>(2, 4096 / row_bytes);
     case Schedule::streaming_long_rows: return 1;
@@ -120,7 +121,9 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
   using Real = typename S::Real;
   using simd::Nan;
   using simd::Stores;
-  constexpr Stores kStores = kSchedule == Schedule::cached ? Stores::cached : Stores::streaming;
+  constexpr bool kFetched = kSchedule == Schedule::fetched;
+  constexpr Stores kStores =
+      kFetched || kSchedule == Schedule::cached ? Stores::cached : Stores::streaming;
   // Four lines a turn save instructions; where memory is waited for, they cost a fifth.
   constexpr int kTurn = kSchedule == Schedule::streaming_long_rows ? 64 / sizeof(T) : order::kLanes;
   if (begin == end) return;
@@ -135,6 +138,9 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
   const auto x_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
     return row_of<const T>(problem.x, std::min(row, end - 1));
   };
+  const auto y_of = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
+    return row_of<T>(problem.y, std::min(row, end - 1));
+  };
   const auto summed = [&](std::int64_t row) ISOBIT_INLINE_LAMBDA {
     return Row<S, T, fetches_far(kSchedule)>(x_of(row), cols, x_of(row + ahead));
   };
@@ -145,11 +151,14 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
                          const Statistics<Real>& statistics) ISOBIT_INLINE_LAMBDA {
     using Normalise = typename Formula::template Normalise<S>;
     const T* x = x_of(row);
-    T* y = row_of<T>(problem.y, row);
+    T* y = y_of(row);
     if (collects) y = collected.place(y, cols);
-    const auto fetch = [later = x_of(row + ahead)](std::int64_t i) ISOBIT_INLINE_LAMBDA {
-      if constexpr (!fetches_far(kSchedule)) simd::fetch_to_first_cache(later + i);
-    };
+    const auto fetch = [later = x_of(row + ahead), later_y = y_of(row + ahead)](std::int64_t i)
+                           ISOBIT_INLINE_LAMBDA {
+                             if constexpr (!fetches_far(kSchedule))
+                               simd::fetch_to_first_cache(later + i);
+                             if constexpr (kFetched) simd::fetch_to_be_written(later_y + i);
+                           };
     if (!statistics.plain || !numbers || !std::isfinite(statistics.rstd)) [[unlikely]]
       detail::write_any_row<Formula, S>(x, y, cols, weight, bias, statistics);
     else if (kStores == Stores::streaming && !collects && simd::streams_lines(y, cols))
@@ -179,9 +188,10 @@ void forward_rows(const ForwardProblem& problem, const Weights& weights, std::in
       }
     }
     constexpr int kTogether = 2;  // more of them leave the first cache
+    const std::int64_t together = kFetched ? ahead : kTogether;
     Statistics<Real> statistics[kTogether];
-    for (; row < end; row += kTogether) {
-      const int rows = static_cast<int>(std::min<std::int64_t>(kTogether, end - row));
+    for (; row < end; row += together) {
+      const int rows = static_cast<int>(std::min(together, end - row));
       const auto next = [&](int k) ISOBIT_INLINE_LAMBDA { return summed(row + k); };
       statistics_of_rows<Formula, kTogether>(rows, next, cols, eps,
                                              [&](int k, const Statistics<Real>& found)
@@ -202,6 +212,7 @@ ForwardKernel ISOBIT_ISA::Kernels<Formula>::forward(DType dtype, Schedule schedu
       return forward_rows<Formula, S, T, Schedule::cached>;
     switch (schedule) {
       case Schedule::cached:         return forward_rows<Formula, S, T, Schedule::cached>;
+      case Schedule::fetched:        return forward_rows<Formula, S, T, Schedule::fetched>;
       case Schedule::streaming_far:  return forward_rows<Formula, S, T, Schedule::streaming_far>;
       case Schedule::streaming_near: return forward_rows<Formula, S, T, Schedule::streaming_near>;
       default:                       return forward_rows<Formula, S, T, Schedule::streaming_long_rows>;

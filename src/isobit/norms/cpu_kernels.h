@@ -32,8 +32,10 @@ class WeightRow {
 
 // How the forward pass walks its rows. Streaming stores bypass the caches, and rows are fetched
 // ahead: by `near` into the first cache while a row is written, by `far` and `long_rows` into the
-// second while a row is summed. All but long_rows take two rows at a time if they are not short.
-enum class Schedule { cached, streaming_near, streaming_long_rows, streaming_far };
+// second while a row is summed. `fetched` stores into the caches, and fetches while a row is
+// written what the next one reads and where it is written. Rows that are not short are taken singly
+// by long_rows, and by `fetched` beyond 4 KB, else two at a time.
+enum class Schedule { cached, streaming_near, streaming_long_rows, streaming_far, fetched };
 
 // Rows [begin, end) of the forward pass of one norm; x, y and what is computed in have one type, or
 // x and y are of 16 bits.
