@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU variants: whole vectors, and one element at a time. How a call is dealt to threads.
+// The CPU variants: by tables, by whole vectors, and one element at a time. How a call is dealt to
+// threads.
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <type_traits>
 
 #include "isobit/ops/activation/cpu_kernels.h"
@@ -89,19 +91,61 @@ Kernel backward_kernel_for(const Problem& problem, Isa isa) {
       isa, backward_kernel(problem.function, problem.dtype, problem.gate.data != nullptr));
 }
 
+LookupKernel lookup_kernel_for(const Problem& problem, bool products, Isa isa) {
+  ISOBIT_RETURN_FOR_ISA(isa,
+                        lookup_kernel(problem.dtype, products, problem.grad_gate.data != nullptr));
+}
+
+template <class Args>
+Kernel formula_for(const Problem& problem, Isa isa) {
+  return std::is_same_v<Args, ForwardArgs> ? forward_kernel_for(problem, isa)
+                                           : backward_kernel_for(problem, isa);
+}
+
 template <class Args>
 void run_simd(const Args&, const Problem& problem, const Plan& plan, const Execution& execution) {
-  const Isa isa = execution.machine.isa;
-  const Kernel kernel = std::is_same_v<Args, ForwardArgs> ? forward_kernel_for(problem, isa)
-                                                          : backward_kernel_for(problem, isa);
+  const Kernel kernel = formula_for<Args>(problem, execution.machine.isa);
   deal(problem, execution,
        [&](const Arrays& arrays, std::int64_t count) { kernel(arrays, count, plan[0] != 0); });
 }
 
-constexpr int kBooleans[] = {0, 1};
-constexpr Knob kSimdKnobs[] = {{"stream", kBooleans, "streaming stores, which bypass the caches"}};
+template <class Args>
+void run_lookup(const Args& args, const Problem& problem, const Plan& plan,
+                const Execution& execution) {
+  constexpr bool kBackward = std::is_same_v<Args, BackwardArgs>;
+  const Isa isa = execution.machine.isa;
+  const bool gated = problem.gate.data != nullptr;
+  const auto found = tables(problem.function, problem.dtype, isa,
+                            {.results = !kBackward && !gated,
+                             .values = gated,
+                             .slopes = kBackward && (!gated || problem.grad_gate.data != nullptr)});
+  if (!found) return run_simd<Args>(args, problem, plan, execution);
+  const LookupKernel kernel = lookup_kernel_for(problem, kBackward || gated, isa);
+  const Kernel formula = formula_for<Args>(problem, isa);
+  deal(problem, execution, [&](const Arrays& arrays, std::int64_t count) {
+    kernel(arrays, count, plan[0] != 0, *found, formula);
+  });
+}
 
-Plan choose_simd(const Problem& problem, const Machine& machine) {
+template <class Args>
+std::string declines_lookup(const Problem& problem, const Machine&) {
+  if (size_of(problem.dtype) != 2) return "its tables are those of f16 and bf16";
+  // Of log they would be factors where the formula divides.
+  if (problem.function == Function::log && std::is_same_v<Args, BackwardArgs>)
+    return "the gradient of log is a quotient";
+  return {};
+}
+
+// The tables of a function are made once, in the time of 65536 elements.
+bool suits_lookup(const Problem& problem, const Machine&) {
+  return problem.y.rows * problem.y.cols >= 1024;
+}
+
+constexpr int kBooleans[] = {0, 1};
+constexpr Knob kStreamKnobs[] = {
+    {"stream", kBooleans, "streaming stores, which bypass the caches"}};
+
+Plan choose_stream(const Problem& problem, const Machine& machine) {
   std::int64_t arrays = 0;
   for (const Matrix* matrix :
        {&problem.x, &problem.gate, &problem.grad_y, &problem.y, &problem.grad_gate})
@@ -111,7 +155,14 @@ Plan choose_simd(const Problem& problem, const Machine& machine) {
 
 template <class Args>
 constexpr Variant<Args, Problem> kVariants[] = {
-    {.name = "simd", .knobs = kSimdKnobs, .choose = choose_simd, .run = run_simd<Args>},
+    {.name = "lookup",
+     .knobs = kStreamKnobs,
+     .each_isa = true,
+     .declines = declines_lookup<Args>,
+     .suits = suits_lookup,
+     .choose = choose_stream,
+     .run = run_lookup<Args>},
+    {.name = "simd", .knobs = kStreamKnobs, .choose = choose_stream, .run = run_simd<Args>},
     {.name = "scalar", .run = run_scalar<Args>},
 };
 
