@@ -52,6 +52,18 @@ inline constexpr bool kSingle = sizeof(typename S::Real) == 4;
 template <class S>
 inline constexpr bool kExact = !kSingle<S>;
 
+// Whether a caller promises that every argument is usual: its magnitude lies between 2^-60 and
+// where e^-|x|, or what stands for it, falls below 2^-100. Then nothing leaves the range of normal
+// numbers, and functions save what they do for others; the bits are the same.
+template <class S>
+inline constexpr bool kUsual = requires { S::kUsual; };
+
+// The vectors of Base with that promise.
+template <class Base>
+struct Usual : Base {
+  static constexpr bool kUsual = true;
+};
+
 template <class S>
 ISOBIT_INLINE VectorOf<S> all(double value) {
   return S::all(static_cast<typename S::Real>(value));
@@ -104,11 +116,14 @@ ISOBIT_INLINE VectorOf<S> power(VectorOf<S> n) {
 // The same, or a power that no longer matters beside 1.
 template <class S>
 ISOBIT_INLINE VectorOf<S> power_beside_one(VectorOf<S> n) {
-  return power<S>(at_least<S>(n, FormatOf<S>::kLeastPower));
+  if constexpr (kUsual<S>)
+    return power<S>(n);
+  else
+    return power<S>(at_least<S>(n, FormatOf<S>::kLeastPower));
 }
 
 // value * 2^exponent. A whole exponent is kept apart where the product may leave the range of its
-// type before something else brings it back.
+// type before something else brings it back; the value of usual arguments is the number.
 template <class S>
 struct Scaled {
   VectorOf<S> value, exponent;
@@ -118,7 +133,9 @@ struct Scaled {
 // exact, unless the result is zero.
 template <class S>
 ISOBIT_INLINE VectorOf<S> number(const Scaled<S>& x) {
-  if constexpr (requires { S::scaled(x.value, x.exponent); }) {
+  if constexpr (kUsual<S>) {
+    return x.value;
+  } else if constexpr (requires { S::scaled(x.value, x.exponent); }) {
     return S::scaled(x.value, x.exponent);
   } else {
     using F = FormatOf<S>;
@@ -169,19 +186,44 @@ ISOBIT_INLINE Scaled<S> quotient(const Scaled<S>& a, const Scaled<S>& b) {
 }
 
 // The number times `factor`: out of range only where the product is, and then rounded to its range
-// once, whatever the two are.
+// once, whatever the two are. Of usual arguments only a product that is a normal number, or that of
+// a factor 0, is sure to be the same.
 template <class S>
 ISOBIT_INLINE VectorOf<S> times(const Scaled<S>& x, VectorOf<S> factor) {
-  return number<S>(product<S>(x, split<S>(factor)));
+  if constexpr (kUsual<S>)
+    return S::mul(x.value, factor);
+  else
+    return number<S>(product<S>(x, split<S>(factor)));
 }
 
-// x / 2 in place of x times what is 1/2 near 0, where x is so small that its products would lose
-// digits below the range of normal numbers.
+// For functions that are computed of -|x|, whose value is `small`, with its power of two beside
+// one: small of x < 0, 1 - small of others.
 template <class S>
-ISOBIT_INLINE Scaled<S> half_near_zero(VectorOf<S> x, const Scaled<S>& otherwise) {
-  const auto tiny = S::less(magnitude<S>(x), all<S>(0x1p-60));
-  return {S::choose(tiny, S::mul(x, all<S>(0x1p63)), otherwise.value),
-          S::choose(tiny, all<S>(-64), otherwise.exponent)};
+ISOBIT_INLINE Scaled<S> small_or_one_less(VectorOf<S> x, const Scaled<S>& small,
+                                          VectorOf<S> power) {
+  const auto below = S::less(x, all<S>(0));
+  const auto other = S::minus_product(small.value, power, all<S>(1));
+  if constexpr (kUsual<S>)
+    return {S::choose(below, S::mul(small.value, power), other), all<S>(0)};
+  else
+    return {S::choose(below, small.value, other), S::choose(below, small.exponent, all<S>(0))};
+}
+
+// -small of x < 0, x - small of others; x / 2 near 0, where x is so small that products with it
+// would lose digits below the range of normal numbers.
+template <class S>
+ISOBIT_INLINE Scaled<S> positive_part_less(VectorOf<S> x, const Scaled<S>& small,
+                                           VectorOf<S> power) {
+  if constexpr (kUsual<S>) {
+    return {S::minus_product(small.value, power, S::max(x, all<S>(0))), all<S>(0)};
+  } else {
+    const auto below = S::less(x, all<S>(0)), tiny = S::less(magnitude<S>(x), all<S>(0x1p-60));
+    const auto value =
+        S::choose(below, negative<S>(small.value), S::minus_product(small.value, power, x));
+    const auto exponent = S::choose(below, small.exponent, all<S>(0));
+    return {S::choose(tiny, S::mul(x, all<S>(0x1p63)), value),
+            S::choose(tiny, all<S>(-64), exponent)};
+  }
 }
 
 // A number as the sum of two.

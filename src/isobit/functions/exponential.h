@@ -57,9 +57,11 @@ ISOBIT_INLINE Exponential<S> exponential(VectorOf<S> x, VectorOf<S> low) {
 // -1470 (f64): what is below that is zero, whatever it is multiplied by.
 template <class S>
 ISOBIT_INLINE Scaled<S> scaled_exp(VectorOf<S> x) {
-  x = at_least<S>(at_most<S>(x, kSingle<S> ? 200 : 1470), kSingle<S> ? -200 : -1470);
+  if constexpr (!kUsual<S>)
+    x = at_least<S>(at_most<S>(x, kSingle<S> ? 200 : 1470), kSingle<S> ? -200 : -1470);
   const Exponential<S> e = exponential<S>(x, all<S>(0));
-  return {S::add(all<S>(1), S::add(e.head, e.rest)), e.exponent};
+  const auto value = S::add(all<S>(1), S::add(e.head, e.rest));
+  return {kUsual<S> ? S::mul(value, power<S>(e.exponent)) : value, e.exponent};
 }
 
 template <class S>

@@ -68,20 +68,10 @@ ISOBIT_INLINE VectorOf<S> logistic(const Decay<S>& z, VectorOf<S> factor) {
     return times_value<S>(z, S::mul(z.inverse, factor));
 }
 
-// Of x < 0 the first, of others the second.
-template <class S>
-ISOBIT_INLINE Scaled<S> by_sign(VectorOf<S> x, VectorOf<S> value, VectorOf<S> exponent,
-                                VectorOf<S> otherwise) {
-  const auto below = S::less(x, all<S>(0));
-  return {S::choose(below, value, otherwise), S::choose(below, exponent, all<S>(0))};
-}
-
 // x * sigmoid(v) for v of the sign of x, from e^-|v|.
 template <class S>
 ISOBIT_INLINE Scaled<S> gated(VectorOf<S> x, VectorOf<S> bounded, const Decay<S>& z) {
-  const auto small = logistic<S>(z, bounded);
-  return half_near_zero<S>(
-      x, by_sign<S>(x, negative<S>(small), z.exponent, S::minus_product(small, z.power, x)));
+  return positive_part_less<S>(x, {logistic<S>(z, bounded), z.exponent}, z.power);
 }
 
 // The derivative of x * sigmoid(v): sigmoid(v) + x v' sigmoid(v) sigmoid(-v), where x v' has the
@@ -90,13 +80,13 @@ template <class S>
 ISOBIT_INLINE Scaled<S> gated_derivative(VectorOf<S> x, VectorOf<S> weight, const Decay<S>& z) {
   const auto slope = S::sub(z.one_and_z.head, weight);
   const auto small = times_value<S>(z, S::mul(slope, inverse_square<S>(z)));
-  return by_sign<S>(x, small, z.exponent, S::minus_product(small, z.power, all<S>(1)));
+  return small_or_one_less<S>(x, {small, z.exponent}, z.power);
 }
 
 // |x|, at most where e^-|x| times any number is 0 or the number's range of no importance.
 template <class S>
 ISOBIT_INLINE VectorOf<S> bounded(VectorOf<S> x) {
-  return at_most<S>(magnitude<S>(x), kSingle<S> ? 200 : 1470);
+  return kUsual<S> ? magnitude<S>(x) : at_most<S>(magnitude<S>(x), kSingle<S> ? 200 : 1470);
 }
 
 }  // namespace detail
@@ -105,14 +95,15 @@ template <class S>
 ISOBIT_INLINE Scaled<S> sigmoid(VectorOf<S> x) {
   const auto z = detail::decay<S>({detail::bounded<S>(x), all<S>(0)});
   const auto small = detail::logistic<S>(z, all<S>(1));
-  return detail::by_sign<S>(x, small, z.exponent, S::minus_product(small, z.power, all<S>(1)));
+  return small_or_one_less<S>(x, {small, z.exponent}, z.power);
 }
 
 // z / (1 + z)^2 for either sign of x.
 template <class S>
 ISOBIT_INLINE Scaled<S> sigmoid_derivative(VectorOf<S> x) {
   const auto z = detail::decay<S>({detail::bounded<S>(x), all<S>(0)});
-  return {detail::times_value<S>(z, detail::inverse_square<S>(z)), z.exponent};
+  const auto value = detail::times_value<S>(z, detail::inverse_square<S>(z));
+  return {kUsual<S> ? S::mul(value, z.power) : value, z.exponent};
 }
 
 template <class S>
@@ -154,7 +145,7 @@ struct GeluTanhParts {
 template <class S>
 ISOBIT_INLINE GeluTanhParts<S> gelu_tanh_parts(VectorOf<S> x) {
   using G = GeluTanh<typename S::Real>;
-  const auto a = at_most<S>(magnitude<S>(x), G::kFarthest);
+  const auto a = kUsual<S> ? magnitude<S>(x) : at_most<S>(magnitude<S>(x), G::kFarthest);
   const Two<S> square = product<S>(a, a);
   const Two<S> cubic = product<S>(square, Two<S>{S::all(G::kCubic), S::all(G::kCubicRest)});
   // Either may be the larger; their sum is exact all the same, by six operations.

@@ -141,7 +141,7 @@ ISOBIT_INLINE VectorOf<S> erf(VectorOf<S> x) {
 template <class S>
 ISOBIT_INLINE Scaled<S> gelu(VectorOf<S> x) {
   using N = detail::Normal<typename S::Real>;
-  const auto a = at_most<S>(magnitude<S>(x), N::kFarthest);
+  const auto a = kUsual<S> ? magnitude<S>(x) : at_most<S>(magnitude<S>(x), N::kFarthest);
   const Two<S> g = detail::half_erfcx<S>(Two<S>{a, all<S>(0)});
   Two<S> factor;
   if constexpr (kExact<S>)
@@ -149,23 +149,18 @@ ISOBIT_INLINE Scaled<S> gelu(VectorOf<S> x) {
   else
     factor = {S::mul(g.head, a), all<S>(0)};
   const Scaled<S> small = detail::tail<S>(detail::half_square<S>(a), factor);
-  const auto below = S::less(x, all<S>(0));
-  const auto other = S::minus_product(small.value, power_beside_one<S>(small.exponent), x);
-  return half_near_zero<S>(x, {S::choose(below, negative<S>(small.value), other),
-                               S::choose(below, small.exponent, all<S>(0))});
+  return positive_part_less<S>(x, small, power_beside_one<S>(small.exponent));
 }
 
 // The integral plus x times the density. For x > 0: 1 - gelu'(-x).
 template <class S>
 ISOBIT_INLINE Scaled<S> gelu_derivative(VectorOf<S> x) {
   using N = detail::Normal<typename S::Real>;
-  const auto a = at_most<S>(magnitude<S>(x), N::kFarthest);
+  const auto a = kUsual<S> ? magnitude<S>(x) : at_most<S>(magnitude<S>(x), N::kFarthest);
   const Two<S> g = detail::half_erfcx<S>(Two<S>{a, all<S>(0)});
   const auto difference = S::add(S::minus_product(a, S::all(N::kDensity), g.head), g.rest);
   const Scaled<S> small = detail::tail<S>(detail::half_square<S>(a), Two<S>{difference, all<S>(0)});
-  const auto below = S::less(x, all<S>(0));
-  const auto other = S::minus_product(small.value, power_beside_one<S>(small.exponent), all<S>(1));
-  return {S::choose(below, small.value, other), S::choose(below, small.exponent, all<S>(0))};
+  return small_or_one_less<S>(x, small, power_beside_one<S>(small.exponent));
 }
 
 }  // namespace isobit::functions

@@ -58,6 +58,8 @@ struct F32 {
   ISOBIT_INLINE static V max(V a, V b) { return _mm256_max_ps(a, b); }
   ISOBIT_INLINE static Mask less(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   ISOBIT_INLINE static V choose(Mask mask, V yes, V no) { return _mm256_blendv_ps(no, yes, mask); }
+  ISOBIT_INLINE static Mask both(Mask a, Mask b) { return _mm256_and_ps(a, b); }
+  ISOBIT_INLINE static bool everywhere(Mask mask) { return _mm256_movemask_ps(mask) == 0xff; }
   ISOBIT_INLINE static Bits all_bits(std::uint32_t value) {
     return _mm256_set1_epi32(static_cast<int>(value));
   }

@@ -53,6 +53,8 @@ struct F32 {
   ISOBIT_INLINE static V choose(Mask mask, V yes, V no) {
     return _mm512_mask_mov_ps(no, mask, yes);
   }
+  ISOBIT_INLINE static Mask both(Mask a, Mask b) { return _kand_mask16(a, b); }
+  ISOBIT_INLINE static bool everywhere(Mask mask) { return mask == 0xffff; }
   // v * 2^n, rounded once.
   ISOBIT_INLINE static V scaled(V v, V n) { return _mm512_scalef_ps(v, n); }
   ISOBIT_INLINE static Bits all_bits(std::uint32_t value) {

@@ -72,6 +72,8 @@ struct F32 {
   ISOBIT_INLINE static V max(V a, V b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
   ISOBIT_INLINE static Mask less(V a, V b) { return vcltq_f32(a, b); }
   ISOBIT_INLINE static V choose(Mask mask, V yes, V no) { return vbslq_f32(mask, yes, no); }
+  ISOBIT_INLINE static Mask both(Mask a, Mask b) { return vandq_u32(a, b); }
+  ISOBIT_INLINE static bool everywhere(Mask mask) { return vminvq_u32(mask) != 0; }
   ISOBIT_INLINE static Bits all_bits(std::uint32_t value) { return vdupq_n_u32(value); }
   ISOBIT_INLINE static Bits bits(V v) { return vreinterpretq_u32_f32(v); }
   ISOBIT_INLINE static V real(Bits v) { return vreinterpretq_f32_u32(v); }

@@ -33,6 +33,8 @@ struct F32 : ScalarOperations<float> {
   ISOBIT_INLINE static V only(V value) { return value; }
   ISOBIT_INLINE static V only(V value, Part part) { return part ? value : 0.0f; }
   ISOBIT_INLINE static float fold(V value) { return value; }
+  ISOBIT_INLINE static bool both(bool a, bool b) { return a && b; }
+  ISOBIT_INLINE static bool everywhere(bool mask) { return mask; }
 
   template <class T>
   ISOBIT_INLINE static V load(const T* from) {

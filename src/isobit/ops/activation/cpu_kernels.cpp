@@ -5,14 +5,13 @@
 #include <cstring>
 #include <type_traits>
 
+#include "isobit/ops/activation/cpu_products.h"
 #include "isobit/ops/activation/formula.h"
 #include "isobit/simd/lines.h"
 #include "isobit/simd/read_ahead.h"
 
 namespace isobit::activation::ISOBIT_ISA {
 namespace {
-
-constexpr int kStep = 64;  // elements: whole lines at a time, as streaming stores need
 
 using simd::VectorsOf;
 
@@ -23,48 +22,128 @@ struct Step {
   T *y, *grad_gate;
 };
 
-template <Function kFunction, bool kGated>
-struct Forward {
-  static constexpr bool kBackward = false;
+template <class S>
+struct Results {
+  typename S::V y, grad_gate;
+};
 
-  template <class S, simd::Stores kStores, class T>
-  ISOBIT_INLINE static void vector(const Step<T>& step, int at) {
+template <Function kOf, bool kWithGate>
+struct Forward {
+  static constexpr Function kFunction = kOf;
+  static constexpr bool kGated = kWithGate, kBackward = false;
+
+  template <class S, class T>
+  ISOBIT_INLINE static Results<S> results(const Step<T>& step, int at) {
     const auto x = S::load(step.x + at);
     if constexpr (kGated)
-      S::template store<kStores>(step.y + at,
-                                 gated_value<S>(kFunction, x, S::load(step.gate + at)));
+      return {gated_value<S>(kFunction, x, S::load(step.gate + at)), S::zero()};
     else
-      S::template store<kStores>(step.y + at, value<S>(kFunction, x));
+      return {value<S>(kFunction, x), S::zero()};
   }
 };
 
-template <Function kFunction, bool kGated>
+template <Function kOf, bool kWithGate>
 struct Backward {
-  static constexpr bool kBackward = true;
+  static constexpr Function kFunction = kOf;
+  static constexpr bool kGated = kWithGate, kBackward = true;
 
-  template <class S, simd::Stores kStores, class T>
-  ISOBIT_INLINE static void vector(const Step<T>& step, int at) {
+  template <class S, class T>
+  ISOBIT_INLINE static Results<S> results(const Step<T>& step, int at) {
     const auto x = S::load(step.x + at), grad = S::load(step.grad_y + at);
     if constexpr (kGated) {
-      // Both before either is stored: an output may be an input.
       const auto gate = S::load(step.gate + at);
-      const auto grad_x = gated_value<S>(kFunction, grad, gate);
-      if (step.grad_gate != nullptr)
-        S::template store<kStores>(step.grad_gate + at, gate_gradient<S>(kFunction, grad, x, gate));
-      S::template store<kStores>(step.y + at, grad_x);
+      return {gated_value<S>(kFunction, grad, gate),
+              step.grad_gate == nullptr ? S::zero() : gate_gradient<S>(kFunction, grad, x, gate)};
     } else {
-      S::template store<kStores>(step.y + at, gradient<S>(kFunction, grad, x));
+      return {gradient<S>(kFunction, grad, x), S::zero()};
     }
   }
 };
 
 template <class Pass, class S, simd::Stores kStores, class T>
+ISOBIT_INLINE void store(const Step<T>& step, int at, const Results<S>& results) {
+  S::template store<kStores>(step.y + at, results.y);
+  if constexpr (Pass::kGated && Pass::kBackward)
+    if (step.grad_gate != nullptr)
+      S::template store<kStores>(step.grad_gate + at, results.grad_gate);
+}
+
+// Up to where arguments are usual (functions/arithmetic.h); 0 where that saves nothing.
+template <class Pass>
+constexpr float most_usual() {
+  switch (Pass::kFunction) {
+    case Function::exp:       return Pass::kGated || Pass::kBackward ? 64 : 0;
+    case Function::log:       return 0;
+    case Function::sigmoid:   return 64;
+    case Function::tanh:      return Pass::kBackward ? 32 : 0;
+    case Function::gelu:      return 11;
+    case Function::gelu_tanh: return 9;
+    case Function::silu:      return 64;
+  }
+}
+
+// From where on; 0 where only numbers near 0 that are multiplied by x are computed otherwise.
+template <class Pass>
+constexpr float least_usual() {
+  constexpr bool kTimesX = Pass::kFunction == Function::gelu ||
+                           Pass::kFunction == Function::gelu_tanh ||
+                           Pass::kFunction == Function::silu;
+  return kTimesX && (Pass::kGated || !Pass::kBackward) ? 0x1p-60f : 0;
+}
+
+// A step whose arguments are all usual, and whose products are the formula's; false, and nothing is
+// written, where they are not.
+template <class Pass, simd::Stores kStores>
+ISOBIT_INLINE bool run_usual_step(const Step<float>& step) {
+  using S = functions::Usual<simd::F32>;
+  constexpr bool kProducts = Pass::kGated || Pass::kBackward;
+  const auto is_usual = [&](int i) ISOBIT_INLINE_LAMBDA {
+    const auto size = functions::magnitude<S>(S::load((Pass::kGated ? step.gate : step.x) + i));
+    const auto below = S::less(size, S::all(most_usual<Pass>()));
+    if constexpr (least_usual<Pass>() == 0)
+      return below;
+    else
+      return S::both(below, S::less(S::all(least_usual<Pass>()), size));
+  };
+  if (!all_of_step(is_usual)) return false;
+  StepOfFloats y, grad_gate;
+#pragma GCC unroll 8
+  for (int i = 0; i < kStep; i += S::kWidth) {
+    const auto results = Pass::template results<S>(step, i);
+    y.at(i) = results.y;
+    grad_gate.at(i) = results.grad_gate;
+  }
+  if constexpr (kProducts) {
+    const float* factor = Pass::kBackward ? step.grad_y : step.x;
+    if (!are_the_formulas(y, factor)) return false;
+    if (Pass::kGated && Pass::kBackward && step.grad_gate != nullptr) {
+      StepOfFloats gradient;
+      for (int i = 0; i < kStep; i += S::kWidth)
+        gradient.at(i) = S::mul(S::load(factor + i), S::load(step.x + i));
+      if (!are_the_formulas(gradient, factor) || !are_finite(gradient) ||
+          !are_the_formulas(grad_gate, factor))
+        return false;
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kStep; i += S::kWidth)
+    store<Pass, S, kStores>(step, i, Results<S>{y.at(i), grad_gate.at(i)});
+  return true;
+}
+
+template <class Pass, class S, simd::Stores kStores, class T>
 ISOBIT_INLINE void run_step(const Step<T>& step) {
+  if constexpr (std::is_same_v<T, float> && most_usual<Pass>() != 0)
+    if (run_usual_step<Pass, kStores>(step)) return;
   // Enough vectors at once to hide the latency of a polynomial.
   constexpr int kUnrolled = S::kWidth == 1 ? 1 : kStep / S::kWidth < 4 ? kStep / S::kWidth : 4;
   for (int i = 0; i < kStep; i += kUnrolled * S::kWidth) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kUnrolled; ++j) Pass::template vector<S, kStores>(step, i + j * S::kWidth);
+    for (int j = 0; j < kUnrolled; ++j) {
+      // All is read before anything is stored: an output may be an input.
+      const int at = i + j * S::kWidth;
+      store<Pass, S, kStores>(step, at, Pass::template results<S>(step, at));
+    }
   }
 }
 

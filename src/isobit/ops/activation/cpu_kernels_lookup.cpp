@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of the lookup variants, compiled once for each instruction set.
 #include <algorithm>
-#include <limits>
 
 #include "isobit/ops/activation/cpu_kernels.h"
-#include "isobit/ops/activation/formula.h"
+#include "isobit/ops/activation/cpu_products.h"
 #include "isobit/simd/copies.h"
 #include "isobit/simd/lines.h"
 #include "isobit/simd/read_ahead.h"
@@ -13,9 +12,7 @@ namespace isobit::activation::ISOBIT_ISA {
 namespace {
 
 using S = simd::F32;
-using V = S::V;
 
-constexpr int kStep = 64;  // elements: whole lines at a time, as streaming stores need
 // So many are looked up before the first is read again: vectors whose elements are still in the
 // processor's queue of stores are waited for.
 constexpr int kPiece = 8 * kStep;
@@ -47,38 +44,10 @@ void look_up_results(const Arrays& arrays, std::int64_t count, bool streaming, c
   look_up(tables.results, x + done, y + done, count - done);
 }
 
-// Products of floats, which the formula makes of significands and exponents. Both are the same in
-// the range of normal numbers, and where a factor is zero.
-class Products {
- public:
-  // `zero` is zero where the factor is.
-  ISOBIT_INLINE V multiply(V factor, V found, V zero) {
-    const V product = S::mul(factor, found);
-    expect(S::less(largest_subnormal(), size(product, zero)));
-    return product;
-  }
-  // Of two elements: exact within the range.
-  ISOBIT_INLINE V multiply_exactly(V a, V b) {
-    const V product = S::mul(a, b), magnitude = size(product, a);
-    expect(S::less(largest_subnormal(), magnitude));
-    expect(S::less(magnitude, S::all(std::numeric_limits<float>::infinity())));
-    return product;
-  }
-  // Whether all products so far are the formula's.
-  ISOBIT_INLINE bool are_the_same() const { return S::fold(differs_) == 0; }
-
- private:
-  ISOBIT_INLINE static V largest_subnormal() { return S::all(0x0.fffffep-126f); }
-  // Of what is not NaN, and is zero because a factor is: 1.
-  ISOBIT_INLINE static V size(V product, V zero) {
-    const V magnitude = functions::magnitude<S>(product);
-    return S::choose(S::less(S::zero(), functions::magnitude<S>(zero)), magnitude,
-                     S::add(magnitude, S::all(1)));
-  }
-  ISOBIT_INLINE void expect(S::Mask mask) { differs_ = S::choose(mask, differs_, S::all(1)); }
-
-  V differs_ = S::zero();
-};
+template <simd::Stores kStores, class T>
+ISOBIT_INLINE void store(T* to, const StepOfFloats& step) {
+  for (int i = 0; i < kStep; i += S::kWidth) S::store<kStores>(to + i, step.at(i));
+}
 
 // One step of y = factor table[argument], and of grad_gate = grad_y x f'(gate) where it is wanted;
 // false, and nothing is written, if its products may not be the formula's.
@@ -86,22 +55,22 @@ template <class T, bool kGradGate, simd::Stores kStores>
 ISOBIT_INLINE bool multiply_step(const Arrays& arrays, const float* found, const float* slopes) {
   const T* x = reinterpret_cast<const T*>(arrays.x);
   const T* factor = arrays.grad_y == nullptr ? x : reinterpret_cast<const T*>(arrays.grad_y);
-  V y[kStep / S::kWidth];
-  [[maybe_unused]] V grad_gate[kGradGate ? kStep / S::kWidth : 1];
-  Products products;
-  for (int i = 0; i < kStep; i += S::kWidth) {
-    const V by = S::load(factor + i);
-    y[i / S::kWidth] = products.multiply(by, S::load(found + i), by);
-    if constexpr (kGradGate)
-      grad_gate[i / S::kWidth] =
-          products.multiply(products.multiply_exactly(by, S::load(x + i)), S::load(slopes + i), by);
+  StepOfFloats y;
+  for (int i = 0; i < kStep; i += S::kWidth)
+    y.at(i) = S::mul(S::load(factor + i), S::load(found + i));
+  if (!are_the_formulas(y, factor)) return false;
+  if constexpr (kGradGate) {
+    StepOfFloats gradient, grad_gate;
+    for (int i = 0; i < kStep; i += S::kWidth) {
+      gradient.at(i) = S::mul(S::load(factor + i), S::load(x + i));
+      grad_gate.at(i) = S::mul(gradient.at(i), S::load(slopes + i));
+    }
+    if (!are_the_formulas(gradient, factor) || !are_finite(gradient) ||
+        !are_the_formulas(grad_gate, factor))
+      return false;
+    store<kStores>(reinterpret_cast<T*>(arrays.grad_gate), grad_gate);
   }
-  if (!products.are_the_same()) return false;
-  for (int i = 0; i < kStep; i += S::kWidth) {
-    S::store<kStores>(reinterpret_cast<T*>(arrays.y) + i, y[i / S::kWidth]);
-    if constexpr (kGradGate)
-      S::store<kStores>(reinterpret_cast<T*>(arrays.grad_gate) + i, grad_gate[i / S::kWidth]);
-  }
+  store<kStores>(reinterpret_cast<T*>(arrays.y), y);
   return true;
 }
 

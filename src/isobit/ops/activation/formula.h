@@ -80,6 +80,8 @@ ISOBIT_INLINE typename S::V gradient(Function function, typename S::V grad, type
 template <class S>
 ISOBIT_INLINE typename S::V gate_gradient(Function function, typename S::V grad, typename S::V x,
                                           typename S::V gate) {
+  if constexpr (functions::kUsual<S>)
+    return functions::times<S>(detail::derivative<S>(function, gate), S::mul(grad, x));
   const auto factor = functions::product<S>(functions::split<S>(grad), functions::split<S>(x));
   if (function == Function::log)
     return functions::number<S>(

@@ -16,6 +16,7 @@ constexpr std::int64_t kRows = 3, kCols = 150;  // whole steps of vectors, and a
 struct Matrix {
   explicit Matrix(float first) : values(kRows * kCols) {
     for (float& value : values) value = first += 0.01f;
+    values[7] = 0;  // not a usual argument: its step is computed in another way than the next
   }
   TensorView view() {
     return matrix_view(values.data(), std::ssize(values) * 4, DType::f32, kRows, kCols, kCols);

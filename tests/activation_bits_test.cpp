@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is looked up has the bits of the formula: for every number of 16 bits, and in products with
-// numbers of every kind.
+// What is looked up, and what is computed for usual arguments, has the bits of the formula: for
+// every number of 16 bits, for floats of every size, and in products with numbers of every kind.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cfenv>
+#include <cmath>
 #include <cstdlib>
-#include <functional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -27,14 +28,18 @@ constexpr Function kFunctions[] = {Function::exp,  Function::log,  Function::sig
 
 // All numbers, or others that they are multiplied by; three more, so that there are elements beside
 // whole steps.
-struct Elements {
-  std::vector<std::uint16_t> bits = std::vector<std::uint16_t>(kNumbers + 3);
+template <class Word>
+struct Array {
+  std::vector<Word> bits = std::vector<Word>(kNumbers + 3);
 
   TensorView view(DType dtype) {
-    return matrix_view(bits.data(), 2 * std::ssize(bits), dtype, 1, std::ssize(bits),
-                       std::ssize(bits));
+    const std::int64_t count = std::ssize(bits);
+    return matrix_view(bits.data(), count * static_cast<std::int64_t>(sizeof(Word)), dtype, 1,
+                       count, count);
   }
 };
+using Elements = Array<std::uint16_t>;
+using Floats = Array<std::uint32_t>;
 
 Elements all_numbers() {
   Elements all;
@@ -71,10 +76,10 @@ int variant_named(const Operation& operation, std::string_view name) {
 }
 
 // What the variant makes of the call: its outputs, one after the other.
-std::vector<std::uint16_t> results(std::string_view variant, const Operation& operation,
-                                   const std::function<void(void*, Elements*)>& bind, Isa isa,
-                                   int stream) {
-  Elements outputs[2];
+template <class Word = std::uint16_t, class Bind>
+std::vector<Word> results(std::string_view variant, const Operation& operation, const Bind& bind,
+                          Isa isa, int stream) {
+  Array<Word> outputs[2];
   const Arguments args = operation.make_arguments();
   bind(args.get(), outputs);
   operation.check(args);
@@ -158,6 +163,87 @@ TEST(Lookup, GivesTheFormulasGradientsOfGates) {
                 },
                 std::to_string(static_cast<int>(function)));
       }
+}
+
+// Steps of 64 floats: usual ones, ones at the bounds of what is usual, and ones where a single
+// float is of any size. Signs alternate.
+Floats floats_for(Function function) {
+  std::mt19937 random(5);
+  const auto uniform = [&] { return static_cast<float>(random()) / 0x1p32f; };
+  const auto bits = [&](float value) {
+    return std::bit_cast<std::uint32_t>(random() % 2 == 0 ? value : -value);
+  };
+  constexpr float kBounds[] = {0, 0x1p-149f, 0x1p-60f, 9, 11, 32, 64, 1e30f};
+  const float most = function == Function::gelu ? 11 : function == Function::gelu_tanh ? 9 : 64;
+  Floats floats;
+  for (std::size_t i = 0; i < floats.bits.size(); ++i) {
+    const std::size_t step = i / 64, kind = step % 4;
+    const float bound = kBounds[step / 4 % std::size(kBounds)];
+    float value = kind == 0 ? uniform() * 4 : uniform() * most;
+    if (kind == 1) value = std::exp2(-59 * uniform()) * std::min(most, 8.0f);
+    if (kind == 2 && i % 64 == step % 61) value = std::nextafter(bound, bound + 1);
+    if (kind == 2 && i % 64 == step % 53) value = bound;
+    floats.bits[i] = bits(value);
+    if (kind == 3 && i % 64 == step % 61) floats.bits[i] = static_cast<std::uint32_t>(random());
+  }
+  return floats;
+}
+
+// Factors around 1, some of them 0, or of any bits.
+Floats factors_of(bool any) {
+  std::mt19937 random(6);
+  Floats factors;
+  for (std::size_t i = 0; i < factors.bits.size(); ++i) {
+    const float usual = static_cast<float>(random()) / 0x1p31f - 1;
+    factors.bits[i] = any && i / 64 % 2 == 0 ? static_cast<std::uint32_t>(random())
+                      : random() % 99 == 0   ? 0
+                                             : std::bit_cast<std::uint32_t>(usual);
+  }
+  return factors;
+}
+
+TEST(UsualArguments, HaveTheFormulasBits) {
+  constexpr DType kF32 = DType::f32;
+  for (const Function function : kFunctions)
+    for (const bool any : {false, true}) {
+      Floats x = floats_for(function), grad_y = factors_of(any), factor = factors_of(any);
+      std::reverse(factor.bits.begin(), factor.bits.end());
+      const auto forward = [&](void* args, Floats* outputs) {
+        *static_cast<ForwardArgs*>(args) = {
+            .x = x.view(kF32), .y = outputs[0].view(kF32), .function = function};
+      };
+      const auto gated = [&](void* args, Floats* outputs) {
+        *static_cast<ForwardArgs*>(args) = {.x = factor.view(kF32),
+                                            .gate = x.view(kF32),
+                                            .y = outputs[0].view(kF32),
+                                            .function = function};
+      };
+      const auto backward = [&](void* args, Floats* outputs) {
+        *static_cast<BackwardArgs*>(args) = {.x = x.view(kF32),
+                                             .grad_y = grad_y.view(kF32),
+                                             .grad_x = outputs[0].view(kF32),
+                                             .function = function};
+      };
+      const auto gates_backward = [&](void* args, Floats* outputs) {
+        *static_cast<BackwardArgs*>(args) = {.x = factor.view(kF32),
+                                             .grad_y = grad_y.view(kF32),
+                                             .gate = x.view(kF32),
+                                             .grad_x = outputs[0].view(kF32),
+                                             .grad_gate = outputs[1].view(kF32),
+                                             .function = function};
+      };
+      const auto expect_the_formula = [&](const Operation& operation, const auto& bind,
+                                          std::string_view call) {
+        const auto expected = results<std::uint32_t>("scalar", operation, bind, Isa::scalar, 0);
+        for (const Isa isa : Machine::isas_here())
+          EXPECT_EQ(results<std::uint32_t>("simd", operation, bind, isa, 0), expected)
+              << call << " of " << static_cast<int>(function) << ", " << name_of(isa);
+      };
+      expect_the_formula(forward_operation(), forward, "forward");
+      expect_the_formula(forward_operation(), gated, "with a gate");
+      expect_the_formula(backward_operation(), backward, "backward");
+      expect_the_formula(backward_operation(), gates_backward, "backward with a gate");
+    }
 }
 
 // In a process of its own, where nothing was looked up before. With a gate, since products show
