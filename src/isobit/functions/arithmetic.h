@@ -52,9 +52,9 @@ inline constexpr bool kSingle = sizeof(typename S::Real) == 4;
 template <class S>
 inline constexpr bool kExact = !kSingle<S>;
 
-// Whether a caller promises that every argument is usual: its magnitude lies between 2^-60 and
-// where e^-|x|, or what stands for it, falls below 2^-100. Then nothing leaves the range of normal
-// numbers, and functions save what they do for others; the bits are the same.
+// Whether a caller promises that e^-|x|, or what stands for it, is at least 2^-100, and |x| 2^-60
+// where that is a factor. Then nothing leaves the range of normal numbers, and functions leave
+// out what others need; the bits are the same.
 template <class S>
 inline constexpr bool kUsual = requires { S::kUsual; };
 

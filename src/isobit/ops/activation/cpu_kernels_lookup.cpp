@@ -84,22 +84,21 @@ void multiply(Arrays arrays, std::int64_t count, const Tables& tables, Kernel fo
   const auto bits = [](const std::byte* array) {
     return reinterpret_cast<const std::uint16_t*>(array);
   };
-  alignas(64) float found[kPiece];
-  [[maybe_unused]] alignas(64) float slopes[kGradGate ? kPiece : 1];
+  alignas(64) float found[kPiece], found_slopes[kGradGate ? kPiece : 1];
   while (count >= kStep) {
     const std::int64_t steps = std::min<std::int64_t>(count, kPiece) / kStep;
     const std::byte* argument = arrays.gate == nullptr ? arrays.x : arrays.gate;
     look_up(arrays.gate == nullptr ? tables.slopes : tables.values, bits(argument), found,
             steps * kStep);
-    if constexpr (kGradGate) look_up(tables.slopes, bits(argument), slopes, steps * kStep);
+    if constexpr (kGradGate) look_up(tables.slopes, bits(argument), found_slopes, steps * kStep);
     for (int step = 0; step < steps; ++step) {
       if constexpr (kStores == simd::Stores::streaming) {
         if (arrays.gate != nullptr) simd::read_ahead<kStep>(bits(arrays.gate));
         if (arrays.grad_y != nullptr) simd::read_ahead<kStep>(bits(arrays.grad_y));
         simd::read_ahead<kStep>(bits(arrays.x));
       }
-      if (!multiply_step<T, kGradGate, kStores>(arrays, found + step * kStep,
-                                                slopes + step * kStep))
+      const float* slopes = kGradGate ? found_slopes + step * kStep : nullptr;
+      if (!multiply_step<T, kGradGate, kStores>(arrays, found + step * kStep, slopes))
         formula(arrays, kStep, false);
       advance(arrays.x);
       advance(arrays.gate);
