@@ -127,18 +127,25 @@ void run_lookup(const Args& args, const Problem& problem, const Plan& plan,
   });
 }
 
+// Of log they would be factors where the formula divides.
+template <class Args>
+constexpr bool divides(Function function) {
+  return function == Function::log && std::is_same_v<Args, BackwardArgs>;
+}
+
 template <class Args>
 std::string declines_lookup(const Problem& problem, const Machine&) {
   if (size_of(problem.dtype) != 2) return "its tables are those of f16 and bf16";
-  // Of log they would be factors where the formula divides.
-  if (problem.function == Function::log && std::is_same_v<Args, BackwardArgs>)
-    return "the gradient of log is a quotient";
+  if (divides<Args>(problem.function)) return "the gradient of log is a quotient";
   return {};
 }
 
-// The tables of a function are made once, in the time of 65536 elements.
+// The tables of a function are made once, in the time of 65536 elements. What is declined does not
+// suit either: a reason in words is for those who ask by name, and allocates.
+template <class Args>
 bool suits_lookup(const Problem& problem, const Machine&) {
-  return problem.y.rows * problem.y.cols >= 1024;
+  return size_of(problem.dtype) == 2 && !divides<Args>(problem.function) &&
+         problem.y.rows * problem.y.cols >= 1024;
 }
 
 constexpr int kBooleans[] = {0, 1};
@@ -159,7 +166,7 @@ constexpr Variant<Args, Problem> kVariants[] = {
      .knobs = kStreamKnobs,
      .each_isa = true,
      .declines = declines_lookup<Args>,
-     .suits = suits_lookup,
+     .suits = suits_lookup<Args>,
      .choose = choose_stream,
      .run = run_lookup<Args>},
     {.name = "simd", .knobs = kStreamKnobs, .choose = choose_stream, .run = run_simd<Args>},
