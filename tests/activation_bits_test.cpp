@@ -47,18 +47,20 @@ Elements all_numbers() {
   return all;
 }
 
-// Numbers around 1, of which some are 0: their products are in range wherever the function is.
-Elements usual_numbers(DType dtype) {
+// Numbers around `scale`, of which some are 0: around 1 their products are in range wherever the
+// function is.
+Elements numbers_around(float scale, DType dtype) {
   std::mt19937 random(3);
-  Elements usual;
-  for (std::uint16_t& bits : usual.bits) {
-    const auto number = static_cast<float>(random() % 2000) / 500 - 2;
+  Elements numbers;
+  for (std::uint16_t& bits : numbers.bits) {
+    const float number = (static_cast<float>(random() % 2000) / 500 - 2) * scale;
     bits = random() % 9 == 0      ? 0
            : dtype == DType::bf16 ? from_float<bf16>(number).bits
                                   : from_float<f16>(number).bits;
   }
-  return usual;
+  return numbers;
 }
+Elements usual_numbers(DType dtype) { return numbers_around(1, dtype); }
 
 // Every pattern of bits as likely as any other: NaN, infinities and subnormal numbers among them.
 Elements any_numbers() {
@@ -146,9 +148,13 @@ TEST(Lookup, GivesTheFormulasProducts) {
 TEST(Lookup, GivesTheFormulasGradientsOfGates) {
   Elements all = all_numbers();
   for (const DType dtype : kTypes)
-    for (Elements x : {usual_numbers(dtype), any_numbers()}) {
+    // The product of two large ones is infinite where the slope would bring it back.
+    for (Elements x : {usual_numbers(dtype), any_numbers(), numbers_around(0x1p70f, dtype)}) {
       Elements grad_y = x;
       std::reverse(grad_y.bits.begin(), grad_y.bits.end());
+      // An x of 0 sends its step to the formula.
+      const std::uint16_t one = dtype == DType::bf16 ? 0x3f80 : 0x3c00;
+      std::replace(x.bits.begin(), x.bits.end(), std::uint16_t{0}, one);
       for (const Function function : kFunctions)
         if (function != Function::log)
           expect_the_formula(
@@ -189,15 +195,15 @@ Floats floats_for(Function function) {
   return floats;
 }
 
-// Factors around 1, some of them 0, or of any bits.
-Floats factors_of(bool any) {
+// Factors around `scale`, some of them 0; in every second step of any bits where `any` says so.
+Floats factors_around(float scale, bool any) {
   std::mt19937 random(6);
   Floats factors;
   for (std::size_t i = 0; i < factors.bits.size(); ++i) {
-    const float usual = static_cast<float>(random()) / 0x1p31f - 1;
+    const float number = (static_cast<float>(random()) / 0x1p31f - 1) * scale;
     factors.bits[i] = any && i / 64 % 2 == 0 ? static_cast<std::uint32_t>(random())
                       : random() % 99 == 0   ? 0
-                                             : std::bit_cast<std::uint32_t>(usual);
+                                             : std::bit_cast<std::uint32_t>(number);
   }
   return factors;
 }
@@ -205,8 +211,9 @@ Floats factors_of(bool any) {
 TEST(UsualArguments, HaveTheFormulasBits) {
   constexpr DType kF32 = DType::f32;
   for (const Function function : kFunctions)
-    for (const bool any : {false, true}) {
-      Floats x = floats_for(function), grad_y = factors_of(any), factor = factors_of(any);
+    for (Floats factor :
+         {factors_around(1, false), factors_around(1, true), factors_around(0x1p70f, false)}) {
+      Floats x = floats_for(function), grad_y = factor;
       std::reverse(factor.bits.begin(), factor.bits.end());
       const auto forward = [&](void* args, Floats* outputs) {
         *static_cast<ForwardArgs*>(args) = {
