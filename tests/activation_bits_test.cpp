@@ -255,7 +255,7 @@ TEST(UsualArguments, HaveTheFormulasBits) {
 
 // In a process of its own, where nothing was looked up before. With a gate, since products show
 // more of a table's last digits than results do.
-TEST(Lookup, MakesTheSameTablesInTheRoundingOfACaller) {
+TEST(LookupDeathTest, MakesTheSameTablesInTheRoundingOfACaller) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto differ = [] {
     Elements all = all_numbers(), x = usual_numbers(DType::f16);
