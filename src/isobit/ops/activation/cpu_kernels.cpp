@@ -82,7 +82,7 @@ constexpr float most_usual() {
   }
 }
 
-// From where on; 0 where only numbers near 0 that are multiplied by x are computed otherwise.
+// From where on: x times a function is computed in another way near 0; elsewhere this is 0.
 template <class Pass>
 constexpr float least_usual() {
   constexpr bool kTimesX = Pass::kFunction == Function::gelu ||
